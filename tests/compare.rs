@@ -154,3 +154,59 @@ fn nonsense_is_refused_before_anything_runs() {
     error(&format!("{recorded} --fitness-weights p99_ttft:1 --baseline round-robbin"));
     assert!(!log.exists());
 }
+
+/// Whole deployments under the same requests: as two runs, and as two configuration files.
+#[test]
+fn deployments_are_compared_under_the_same_requests() {
+    let folder = Scratch::new();
+    let load = "--rate 6 --num-requests 60 --output-tokens 40 --seeds 3 --output json";
+    let model = "--model llama-3.1-8b-instruct --hardware H100";
+    let varied = blis!(format!("compare {model} {load} --vary tp=1,2")).json();
+    assert_eq!(varied["policies"], serde_json::json!(["tp=1", "tp=2"]));
+    let values = |found: &Value, policy: usize| found["metrics"]["mean_e2e"]["values"][policy].clone();
+    for (policy, tp) in [(0, 1), (1, 2)] {
+        let of_seed = |seed: u64| {
+            let one = blis!(format!(
+                "run {model} --rate 6 --num-requests 60 --output-tokens 40 --tp {tp} --seed {seed} --output json"
+            ));
+            one.json()["e2e_mean_ms"].clone()
+        };
+        assert_eq!(values(&varied, policy), Value::from([42, 43, 44].map(of_seed).to_vec()), "{varied}");
+    }
+    assert_eq!(varied["metrics"]["mean_e2e"]["differences"][0]["result"], "better");
+    let file = |name: &str, tp: u32| {
+        let text = format!("model: llama-3.1-8b-instruct\nhardware: H100\ntp: {tp}\n");
+        folder.write(name, &text).display().to_string()
+    };
+    let files = blis!(format!("compare {} {} {load}", file("one.yaml", 1), file("two.yaml", 2))).json();
+    assert_eq!([0, 1].map(|policy| values(&files, policy)), [0, 1].map(|policy| values(&varied, policy)));
+    // Blocks of another size: a trace is read again.
+    let trace = "--workload-trace examples/cluster-routing/assistants.jsonl --max-requests 50 --seeds 1 --output json";
+    let blocks = blis!(format!("compare {model} {trace} --vary block-size-in-tokens=16,64")).json();
+    let own = |size: u32| {
+        let words = "--workload-trace examples/cluster-routing/assistants.jsonl --max-requests 50 --output json";
+        blis!(format!("run {model} {words} --block-size-in-tokens {size}")).json()["e2e_mean_ms"].clone()
+    };
+    assert_eq!([0, 1].map(|policy| values(&blocks, policy)[0].clone()), [own(16), own(64)]);
+}
+
+#[test]
+fn deployments_that_cannot_be_compared_are_refused() {
+    let folder = Scratch::new();
+    let file = folder.write("one.yaml", "model: llama-3.1-8b-instruct\n").display().to_string();
+    let model = "--model llama-3.1-8b-instruct";
+    for (words, part) in [
+        (format!("{model} --vary tp=1"), "at least two deployments"),
+        (format!("{model} --vary rate=1,2"), "`rate=2` changes the workload"),
+        (format!("{model} --vary slo-ttft=1s,2s"), "`slo-ttft=2s` changes the SLO targets"),
+        (format!("{model} --vary warmup=1,2"), "changes the time that is simulated"),
+        (format!("{file} {file}"), "is named twice"),
+        (format!("{file} round-robin"), "cannot be compared with each other"),
+        (format!("round-robin {model} --vary tp=1,2"), "cannot be used with"),
+        ("round-robin least-loaded".to_owned(), "no model is set"),
+        (model.to_owned(), "POLICY"),
+    ] {
+        let ended = blis!(format!("compare {words} --output text"));
+        assert!(ended.code == Some(2) && ended.stderr.contains(part), "{words}: {}", ended.stderr);
+    }
+}

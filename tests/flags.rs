@@ -141,6 +141,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--fitness-scale"], fitness_scale),
     (&["--baseline"], baseline),
     (&["--prices"], prices),
+    (&["--energy"], energy),
     (&["--trace-level"], trace_level),
     (&["--trace-path"], trace_path),
     (&["--counterfactual-k"], counterfactual_k),

@@ -1,4 +1,4 @@
-//! `blis capacity`, `blis size` and `blis sweep` through the program: against queueing theory, replica by replica, on any number of threads.
+//! `blis capacity`, `blis size` (also `--elastic`) and `blis sweep` through the program: against queueing theory, replica by replica, on any number of threads.
 
 use serde_json::Value;
 
@@ -12,6 +12,10 @@ const ONE_SERVER: &str = "--model llama-3.1-8b-instruct --latency-model blackbox
 /// An engine with steps that take longer the larger their batch is, cheap to simulate.
 const SMALL: &str = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 8000,10,100 \
      --max-num-seqs 32 --output-tokens 20 --output-tokens-stdev 5";
+
+/// The engine of [`SMALL`], whatever its requests.
+const ENGINE: &str = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 8000,10,100 \
+     --max-num-seqs 32";
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
@@ -107,6 +111,25 @@ fn the_load_of_a_closed_loop_is_the_number_of_users() {
     assert!(users.fract() == 0.0 && users > 4.0, "{found}");
 }
 
+/// Deployments with their own GPUs; and those saved are of the first.
+#[test]
+fn the_capacities_of_deployments_are_compared() {
+    let load = "--model llama-3.1-8b-instruct --hardware H100 --output-tokens 40 --output-tokens-stdev 10 --slo ttft_p90=200ms --seeds 2";
+    let found = capacity(&format!("{load} --rate 30 --vary tp=1,2"));
+    let policies = &found["policies"];
+    assert_eq!((&policies[0]["policy"], &policies[1]["policy"]), (&"tp=1".into(), &"tp=2".into()));
+    assert_eq!([0, 1].map(|policy| number(&policies[policy]["gpus"])), [1.0, 2.0]);
+    for (policy, tp) in [(0, 1), (1, 2)] {
+        let alone = capacity(&format!("{load} --rate 30 --tp {tp}"));
+        let [own, other] = [&policies[policy], &alone["policies"][0]].map(|of| number(&of["capacity"]));
+        assert!((own / other - 1.0).abs() < 0.05, "{own} {other}");
+    }
+    let needed = number(&policies[1]["replicas_needed"]);
+    assert_eq!(number(&policies[1]["gpus_saved"]), 1.0 - 2.0 * needed, "{found}");
+    let rates = blis!(format!("capacity {load} --vary rate=1,2 --output text"));
+    assert!(rates.code == Some(2) && rates.stderr.contains("changes the workload"), "{}", rates.stderr);
+}
+
 #[test]
 fn rejected_requests_are_violations() {
     let load = format!("{SMALL} --rate 40 --slo ttft_p90=150ms --seeds 2");
@@ -123,6 +146,7 @@ fn threads_change_no_byte() {
         "capacity --routing-policy round-robin,least-loaded --num-instances 2",
         "size",
         "sweep --vary num-instances=1,2,4",
+        "size --elastic --num-requests 2000 --interval 5s",
     ];
     for command in commands {
         let run = |threads: u32, form: &str| {
@@ -264,15 +288,155 @@ fn tables_are_written_as_csv() {
     let found = blis!("sweep", SMALL, flags, file).json();
     let text = std::fs::read_to_string(&file).expect("written");
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-    let heading = ["num-instances", "gpus", "gpus_per_load", "ttft_p90_ms", "tpot_p50_ms", "saturated_seeds"];
+    let heading =
+        ["num-instances", "gpus", "gpus_per_load", "usd_per_million_output_tokens", "attainment", "ttft_p90_ms"];
     assert_eq!(lines[0][..6], heading);
     for (line, point) in lines[1..].iter().zip(found["points"].as_array().expect("points")) {
         let measured = &point["measured"];
         assert_eq!(line[0], point["settings"][0]["value"]);
         assert_eq!(line[1].parse::<f64>().expect("a number"), number(&measured["gpus"]));
-        assert_eq!(line[3].parse::<f64>().expect("a number"), number(&measured["values_ms"][0]));
+        assert_eq!((line[3], line[4]), ("", ""), "neither prices nor limits");
+        assert_eq!(line[5].parse::<f64>().expect("a number"), number(&measured["values_ms"][0]));
     }
     assert_eq!(lines.len(), 3);
-    let scaled = blis!("sweep", SMALL, "--rate 5 --vary num-instances=1,2 --autoscaler queue");
-    assert!(scaled.code == Some(2) && scaled.stderr.contains("cannot be used in planning"), "{}", scaled.stderr);
+}
+
+/// The searches need replicas that are equal, and as many at every load.
+#[test]
+fn replicas_that_differ_are_swept_and_not_searched() {
+    for (command, flag) in
+        [("capacity", "--autoscaler queue"), ("size", "--group instances=2"), ("size --elastic", "--autoscaler queue")]
+    {
+        let ended =
+            blis!(format!("{command} {SMALL} --rate 5 --num-requests 300 --slo ttft_p90=1s {flag} --output text"));
+        let name = flag.split(' ').next().expect("a flag");
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("`{name}` cannot be used with `blis ")), "{}", ended.stderr);
+        assert!(ended.stderr.contains("`blis sweep` and `compare` take it"), "{}", ended.stderr);
+    }
+    let words = format!(
+        "sweep {SMALL} --rate 20 --num-requests 300 --seeds 1 --group max-num-seqs=4,instances=2 --vary num-instances=1,3 --output json"
+    );
+    let found = blis!(words).json();
+    let [fewer, more] = [0, 1].map(|point| number(&found["points"][point]["measured"]["gpus"]));
+    assert_eq!(5.0 * fewer, 3.0 * more, "two of the group beside one and three: {found}");
+}
+
+/// Load that changes: 60, 300 and 150 requests per second, 20 s each.
+fn ramp(folder: &Scratch) -> String {
+    let window = |start: u64, rate: u64| {
+        let (from, to) = (start * 1_000_000, (start + 20) * 1_000_000);
+        format!("        - {{ start_us: {from}, end_us: {to}, rate: {rate} }}\n")
+    };
+    let windows: String = [(0, 60), (20, 300), (40, 150)].map(|(start, rate)| window(start, rate)).concat();
+    let text = format!(
+        "version: '2'\nclients:\n  - id: ramp\n    rate_fraction: 1\n    arrival: {{ process: poisson }}\n    \
+         input_distribution: {{ type: constant, params: {{ value: 200 }} }}\n    \
+         output_distribution: {{ type: constant, params: {{ value: 20 }} }}\n    lifecycle:\n      windows:\n{windows}"
+    );
+    folder.write("ramp.yaml", &text).display().to_string()
+}
+
+/// ⌈λ/μ⌉ replicas by interval, by hand from the requests of a trace; the figures are their sums.
+#[test]
+fn the_elastic_curve_is_the_rate_over_that_of_a_replica() {
+    let folder = Scratch::new();
+    let (spec, file) = (ramp(&folder), folder.join("curve.csv"));
+    let prices = folder.write("prices.yaml", "date: x\nsource: y\nusd_per_gpu_hour: { H100: 2 }\n");
+    let base = format!(
+        "size --elastic {ENGINE} --workload-spec {spec} --timeout -1 --interval 5s --slo ttft_p90=150ms --seeds 2"
+    );
+    let run = |form: &str| {
+        let words = format!("{base} --prices {} --csv {} --output {form}", prices.display(), file.display());
+        blis!(words).done().stdout
+    };
+    let found: Value = serde_json::from_str(&run("json")).expect("JSON");
+    let rate = number(&found["rate_per_replica"]["planned"]);
+    assert!(number(&found["rate_per_replica"]["low"]) == rate && rate < number(&found["rate_per_replica"]["mean"]));
+    let periods = found["periods"].as_array().expect("periods");
+    assert_eq!(periods.len(), 12);
+    let mut replicas = Vec::new();
+    for period in periods {
+        let expected = (number(&period["requests"]) / 5.0 / rate).ceil();
+        assert_eq!((number(&period["mean"]), number(&period["peak"])), (expected, expected), "{period}");
+        replicas.push(expected);
+    }
+    let peak = replicas.iter().copied().fold(0.0, f64::max);
+    assert!(replicas[0] < peak && replicas[11] < peak && peak >= 300.0 / rate * 0.9, "{replicas:?}");
+    let mean = |of: &Value| number(&of["mean"]);
+    assert!((mean(&found["elastic"]) / mean(&found["fixed"]) + number(&found["saved"]) - 1.0).abs() < 1e-9, "{found}");
+    for of in ["elastic", "fixed"] {
+        let hours = mean(&found[of]) * 60.0 / 3600.0;
+        assert!((number(&found[of]["gpu_hours"]) - hours).abs() < 1e-9, "{found}");
+        assert!((number(&found[of]["usd"]) - 2.0 * hours).abs() < 1e-9, "{found}");
+    }
+    // The simulated curve attains what it promises, with about as many replicas.
+    for run in found["runs"].as_array().expect("runs") {
+        assert!(number(&run["attainment"]) > 0.85, "{found}");
+        assert!((number(&run["mean_replicas"]) / mean(&found["elastic"]) - 1.0).abs() < 0.25, "{found}");
+    }
+    let table = std::fs::read_to_string(&file).expect("written");
+    assert_eq!(table.lines().count(), 13);
+    let line: Vec<&str> = table.lines().nth(1).expect("a period").split(',').collect();
+    assert_eq!(
+        (line[2].parse::<f64>().ok(), line[5].parse::<f64>().ok()),
+        (periods[0]["requests"].as_f64(), Some(replicas[0]))
+    );
+    let text = run("text");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("GPU-hours saved") && text.contains("0:00:05"), "{text}");
+}
+
+#[test]
+fn an_elastic_curve_needs_arrivals_and_their_end() {
+    let common = format!("size --elastic {SMALL} --slo ttft_p90=1s --output text");
+    for (flags, part) in [
+        ("--rate 20", "needs the time for which replicas are planned"),
+        ("--concurrency 4 --num-requests 500", "needs arrivals that are known in advance, not users"),
+        ("--rate 20 --num-requests 1000 --interval 1us", "`--interval` is 0.000001 s"),
+        ("--rate 0.001 --num-requests 1000 --interval 1ms", "more than 1000000 intervals"),
+        ("--rate 20 --num-requests 1000 --num-instances 2", "is what `blis size` searches"),
+    ] {
+        let ended = blis!(format!("{common} {flags}"));
+        assert!(ended.code == Some(2) && ended.stderr.contains(part), "{flags}: {}", ended.stderr);
+    }
+    let alone = blis!(format!("size {SMALL} --slo ttft_p90=1s --interval 5s --output text"));
+    assert!(alone.code == Some(2) && alone.stderr.contains("--elastic"), "{}", alone.stderr);
+}
+
+/// Autoscalers under changing load: GPUs held on average, dollars, the share of requests in time; and what no other dominates.
+#[test]
+fn autoscalers_are_swept_by_cost_and_attainment() {
+    let folder = Scratch::new();
+    let prices = folder.write("prices.yaml", "date: x\nsource: y\nusd_per_gpu_hour: { H100: 2 }\n");
+    let service = format!(
+        "{ENGINE} --workload-spec {} --timeout -1 --startup-time 2s --scrape-interval 1s --scaling-interval 1s --max-replicas 8 \
+         --num-instances 2 --flow-control",
+        ramp(&folder)
+    );
+    let words = format!(
+        "sweep {service} --vary autoscaler=queue,saturation,static --slo ttft_p90=150ms --by-attainment --seeds 2 --prices {}",
+        prices.display()
+    );
+    let found = blis!(format!("{words} --output json")).json();
+    assert_eq!(found["compared_by"], "attainment");
+    let points = found["points"].as_array().expect("points");
+    let of = |point: &Value| {
+        let measured = &point["measured"];
+        let usable = measured["saturated_seeds"] == 0;
+        usable.then(|| [number(&measured["usd_per_million_output_tokens"]), 1.0 - number(&measured["attainment"])])
+    };
+    for point in points {
+        let own = of(point);
+        let dominated = own.is_none_or(|own| {
+            points.iter().filter_map(of).any(|other| other[0] <= own[0] && other[1] <= own[1] && other != own)
+        });
+        assert_eq!(point["measured"]["non_dominated"], !dominated, "{found}");
+    }
+    let [scaled, fixed] = [0, 2].map(|point| number(&points[point]["measured"]["gpus"]));
+    assert!(scaled > 1.0 && scaled < 8.0 && scaled.fract() != 0.0, "{found}");
+    assert!(fixed < scaled, "the policy static keeps one replica: {found}");
+    let text = blis!(format!("{words} --output text")).done().stdout;
+    assert!(text.contains("$/1M tok") && text.contains("within, %"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }

@@ -26,13 +26,14 @@ const SCHEMAS: [(&str, &str); 11] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 31] = [
+const SOURCES: [(&str, &str); 34] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
     ("host/report/src/replicas.rs", "run.schema.json"),
     ("host/report/src/cost.rs", "run.schema.json"),
     ("host/eval/src/prices.rs", "run.schema.json"),
+    ("host/report/src/energy.rs", "run.schema.json"),
     ("host/eval/src/identity.rs", "run.schema.json"),
     ("host/report/src/requests.rs", "run.schema.json"),
     ("host/report/src/results.rs", "run.schema.json"),
@@ -46,7 +47,9 @@ const SOURCES: [(&str, &str); 31] = [
     ("host/eval/src/table.rs", "compare.schema.json"),
     ("host/eval/src/planning/capacity.rs", "planning.schema.json"),
     ("host/eval/src/planning/size.rs", "planning.schema.json"),
+    ("host/eval/src/planning/elastic.rs", "planning.schema.json"),
     ("host/eval/src/planning/sweep.rs", "planning.schema.json"),
+    ("host/eval/src/planning/variation.rs", "planning.schema.json"),
     ("host/eval/src/counterfactual.rs", "regret.schema.json"),
     ("host/eval/src/regret/look_ahead.rs", "regret.schema.json"),
     ("host/report/src/decisions/history.rs", "decisions.schema.json"),
@@ -213,7 +216,8 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite}")),
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
-        ("planning.schema.json", "size", format!("size {planned} --rate 20")),
+        ("planning.schema.json", "size", format!("size {planned} --rate 20 --prices examples/autoscaling/prices.yaml")),
+        ("planning.schema.json", "elastic", format!("size {planned} --rate 20 --num-requests 2000 --elastic")),
         (
             "planning.schema.json",
             "sweep",
@@ -297,7 +301,7 @@ const RARE: [&str; 18] = [
 fn runs() -> Vec<(&'static str, String)> {
     let bundle = "--trace-header examples/policy-bundle/trace.yaml --trace-data examples/policy-bundle/trace.csv";
     vec![
-        ("run", "--num-requests 20".to_owned()),
+        ("run", "--num-requests 20 --energy".to_owned()),
         ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 10s --max-num-seqs 64".to_owned()),
         ("run", "--num-instances 3 --routing-policy prefix-then-load --num-requests 60 --rate 30 --trace-level decisions --summarize-trace".to_owned()),
         ("run", "--num-instances 2 --routing-policy weighted --routing-filters saturation --routing-scorers examples/built-ins/token-load.rhai:1,queue-depth:1 --routing-picker rhai-least-loaded --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),

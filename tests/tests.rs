@@ -19,6 +19,7 @@ mod decisions;
 mod deployment_section;
 mod deployments;
 mod documents;
+mod energy;
 mod evaluate;
 mod examples;
 mod exports;

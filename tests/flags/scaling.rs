@@ -155,6 +155,13 @@ pub(super) fn prices(t: &Trial) {
     assert!(t.error(&rows(1, 1, ROW), &format!("{{}} {file} --hardware H200")).contains("no price of `H200`"));
 }
 
+pub(super) fn energy(t: &Trial) {
+    let energy = |flags: &str| t.figures(&rows(10, 100_000, ROW), flags)["energy"].clone();
+    let (one, two) = (energy("{} --tp 1 --hardware H100"), energy("{} --tp 1 --hardware H100 --num-instances 2"));
+    assert!(number(&one, "kwh") > 0.0 && number(&two, "kwh") > 1.2 * number(&one, "kwh"));
+    assert_eq!(energy(""), Value::Null);
+}
+
 pub(super) fn group(t: &Trial) {
     let placed = |flags: &str| distinct(t.placements(&rows(9, 1_000_000, ROW), flags));
     assert_eq!((placed("{} instances=2"), placed("")), (3, 1));

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use blis_sim::energy::StepEnergy;
 use blis_sim::latency::{LatencyModel, Sampler};
 
 use super::engine::{BatchLimits, BatchSettings};
@@ -115,6 +116,8 @@ pub struct Deployment {
     /// Number formats of activations, weights and KV cache.
     pub precision: Precision,
     pub latency: Arc<dyn LatencyModel>,
+    /// The energy of its steps; `None` if the configuration of the model or the power of the GPU is unknown.
+    pub energy: Option<StepEnergy>,
     /// Kind of the latency model.
     pub latency_kind: LatencyKind,
     /// α coefficients of the latency model; units depend on the model.

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
 
+use blis_sim::energy::GpuPower;
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
@@ -28,6 +29,8 @@ pub struct Hardware {
     pub gpu: Gpu,
     /// Memory that programs can allocate, GiB: what CUDA reports.
     pub usable_gib: f64,
+    /// Its power; `None` if its file has no limit.
+    pub power: Option<GpuPower>,
     /// FP8 peak in BLIS's table, TFLOPS, which BLIS's latency models take.
     pub blis_tflops_fp8: f64,
     /// What its file says about its kernels and links; `None`: an embedded file, see [`Hardware::own`].
@@ -275,6 +278,8 @@ struct HardwareEntry {
     mfu_prefill: Option<f64>,
     #[serde(alias = "mfuDecode")]
     mfu_decode: Option<f64>,
+    /// Power limit, W: the TDP.
+    max_power_w: Option<f64>,
     #[serde(rename = "source")]
     _source: Option<String>,
     note: Option<String>,
@@ -364,6 +369,9 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
+        if let Some(limit) = self.max_power_w.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+            return wrong(format!("`max_power_w` is {limit}: it must be a positive number"));
+        }
         let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32, tflops_fp4, l2_mb] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
@@ -380,7 +388,8 @@ impl HardwareEntry {
         if let Err(message) = own.check() {
             return wrong(message);
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, own: Some(own), notes })
+        let power = self.max_power_w.map(|limit_w| GpuPower { limit_w });
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, power, blis_tflops_fp8, own: Some(own), notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {

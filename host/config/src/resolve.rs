@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use blis_sim::architecture::{Attention, AttentionSpan};
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
+use blis_sim::energy::StepEnergy;
 use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
@@ -116,6 +117,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let parallelism = Parallelism { tensor: tensor_parallel_size, data: args.data_parallel_size };
     let pipeline_parallel_size = choice.pipeline;
     let weight_bytes = config.map(|model| memory::weight_bytes(&model.config, parallelism, pipeline_parallel_size));
+    let energy = choice.energy(tensor_parallel_size);
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
@@ -123,6 +125,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         data_parallel_size: args.data_parallel_size,
         precision,
         latency,
+        energy,
         latency_kind: kind,
         alpha,
         beta,
@@ -268,6 +271,13 @@ impl Resolution<'_> {
         };
         notes.push(format!("tensor parallel size {size}: {why}"));
         Ok(size)
+    }
+
+    /// The energy of a step, if model and power are known.
+    fn energy(&self, tensor: u32) -> Option<StepEnergy> {
+        let (model, power) = (&self.config?.config, self.hardware.power?);
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        Some(StepEnergy::new(model, &self.hardware.gpu, power, parallelism, self.pipeline))
     }
 
     /// The smallest fit; if there is none and the number of pipeline stages is free, that with the fewest stages.

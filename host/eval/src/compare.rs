@@ -1,20 +1,23 @@
-//! Comparison of several policies under the same requests, seed by seed.
+//! Comparison of several policies, or of whole deployments, under the same requests, seed by seed.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use blis_config::Deployment;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
 use crate::error::RunError;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, OutputFiles};
 use crate::figures::Figures;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
 use crate::open::{self, RequestStream};
+use crate::planning::{Variation, check_same_requests, combinations, in_words};
 use crate::runs::{on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
@@ -23,10 +26,13 @@ use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 /// A comparison with checked settings.
 pub struct CompareConfig {
-    /// Deployment, workload and output: the same for all policies.
+    /// Workload and output, the same for all; and the deployment of the first.
     pub base: Experiment,
-    /// Each policy as named on the command line, with its experiment. The first is the baseline of the comparison.
+    /// Each policy or deployment as named on the command line, with its experiment. The first is the baseline of the
+    /// comparison.
     pub policies: Vec<(String, Experiment)>,
+    /// Whether each has a deployment of its own.
+    own_deployments: bool,
     seeds: Vec<u64>,
     /// Number of threads; 0 for one per core.
     threads: usize,
@@ -51,37 +57,89 @@ impl CompareConfig {
         let policy = |name: &String| Ok((name.clone(), base.with_policy(name, OtherPolicies::Kept)?));
         let policies = names.iter().map(policy).collect::<Result<_, RunError>>()?;
         let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
-        Ok(Self { policies, seeds, threads, base })
+        Ok(Self { policies, own_deployments: false, seeds, threads, base })
+    }
+
+    /// Compares whole deployments: all combinations of the values of `variations` over `spec`. `seeds` and `threads` as of
+    /// [`Self::new`].
+    ///
+    /// # Errors
+    /// If there are fewer than two combinations, one is invalid, or they would not serve the same requests.
+    pub fn of_settings(
+        spec: &ExperimentSpec,
+        variations: &[Variation],
+        seeds: u32,
+        threads: usize,
+    ) -> Result<Self, RunError> {
+        let points = combinations(spec, variations)?.into_iter();
+        Self::of_specs(points.map(|(settings, spec)| (in_words(&settings), spec)).collect(), seeds, threads)
+    }
+
+    /// Compares the deployments of configuration files, under the flags of `spec`, which win over them.
+    ///
+    /// # Errors
+    /// As [`Self::of_settings`]; and what is wrong with a file.
+    pub fn of_files(spec: &ExperimentSpec, files: &[String], seeds: u32, threads: usize) -> Result<Self, RunError> {
+        let point = |file: &String| Ok((file.clone(), spec.clone().over(&ExperimentSpec::load(Path::new(file))?)));
+        Self::of_specs(files.iter().map(point).collect::<Result<_, RunError>>()?, seeds, threads)
+    }
+
+    fn of_specs(specs: Vec<(String, ExperimentSpec)>, seeds: u32, threads: usize) -> Result<Self, RunError> {
+        if specs.len() < 2 {
+            return Err(RunError::usage("a comparison needs at least two deployments")
+                .hint("vary a setting: `--vary tp=1,2`, or name two configuration files"));
+        }
+        if let Some(twin) =
+            specs.iter().enumerate().find(|&(i, (name, _))| specs[..i].iter().any(|(other, _)| other == name))
+        {
+            return Err(RunError::usage(format_args!("`{}` is named twice", twin.1.0)).hint("leave out one of the two"));
+        }
+        let experiment = |(name, spec)| Ok((name, Experiment::new(spec, OutputFiles::default())?));
+        let policies: Vec<(String, Experiment)> = specs.into_iter().map(experiment).collect::<Result<_, RunError>>()?;
+        let base = policies[0].1.clone();
+        policies.iter().try_for_each(|(name, other)| check_same_requests(&base, name, other))?;
+        let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
+        Ok(Self { policies, own_deployments: true, seeds, threads, base })
+    }
+
+    /// The deployment of each policy.
+    fn deployments(&self) -> Result<Vec<Deployment>, RunError> {
+        if self.own_deployments {
+            return self.policies.iter().map(|(_, service)| open::resolve(service)).collect();
+        }
+        Ok(vec![open::resolve(&self.base)?; self.policies.len()])
     }
 }
 
 /// Runs every policy under every seed. The result does not depend on the number of threads.
 pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunError> {
-    let deployment = open::resolve(&config.base)?;
+    let deployments = config.deployments()?;
     for (_, policy) in &config.policies {
         service::try_scripts(policy)?;
     }
-    let workload = SharedWorkload::open(&config.base)?;
+    let workload = SharedWorkload::open(config)?;
     let weights = config.base.evaluation.fitness.as_ref();
     if let Some(weights) = weights {
         measure::check_weights(weights, &config.base, &workload.names, &workload.slo_targets)?;
     }
     // Classes are worth the same under all policies, whatever their bundles say.
     let rules = measure::class_rules(&config.base, &workload.names);
-    let one = |(_, policy): &(String, Experiment), seed: u64| -> Result<ComparedRun, RunError> {
+    let services: Vec<(&Experiment, &Deployment)> =
+        config.policies.iter().map(|(_, service)| service).zip(&deployments).collect();
+    let one = |&(policy, deployment): &(&Experiment, &Deployment), seed: u64| -> Result<ComparedRun, RunError> {
         let run = policy.with_seed(seed);
         let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
         let named = (&workload.names, &workload.slo_targets);
         let requests = workload.requests(&run)?;
         let log = measure::end_log(&config.base, named.0, named.1);
-        let measured = measure::measure(&run, &deployment, named, requests, log)?;
+        let measured = measure::measure(&run, deployment, named, requests, log)?;
         let figures = Figures::from(&measured.report);
         let charged = weights.zip(measured.observer);
         let charged =
             charged.map(|(weights, log)| log.charge(&measured.report, &rules, named.0).figures(weights, &figures));
         Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
     };
-    let runs = on_threads(config.threads, || run_all(&config.policies, &config.seeds, one))??;
+    let runs = on_threads(config.threads, || run_all(&services, &config.seeds, one))??;
     let names: Vec<String> = config.policies.iter().map(|(name, _)| name.clone()).collect();
     let figures: Vec<Vec<Figures>> = runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);
@@ -112,25 +170,31 @@ fn scores(config: &CompareConfig, weights: &FitnessWeights, runs: &[Vec<Compared
 struct SharedWorkload {
     names: Names,
     slo_targets: BTreeMap<String, GoodputTargets>,
-    /// The requests of a trace; `None` if they are generated again for each run.
+    /// The requests of a trace; `None` if they are generated or read again for each run.
     kept: Option<Vec<Request>>,
+    /// Whether every seed has the same requests.
+    is_one_sample: bool,
     /// The horizon of BLIS's replay, where it applies.
     horizon: Option<Micros>,
 }
 
 impl SharedWorkload {
-    fn open(config: &Experiment) -> Result<Self, RunError> {
+    fn open(compared: &CompareConfig) -> Result<Self, RunError> {
+        let config = &compared.base;
         let (workload, horizon) = open::open_until(config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
-        let kept = match config.workload {
-            WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
+        let reading = |of: &Experiment| (of.engine.block_size, of.engine.semantics);
+        let is_read_once = compared.policies.iter().all(|(_, other)| reading(other) == reading(config));
+        let is_one_sample = match config.workload {
+            WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => false,
             // Every seed draws its own arrivals.
-            WorkloadConfig::Trace(TraceConfig { arrivals: Some(_), .. }) => None,
+            WorkloadConfig::Trace(TraceConfig { arrivals: Some(_), .. }) => false,
             // In a closed loop only the first request of each session is known before the run.
-            WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } if follow_ups.is_some() => None,
-            WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),
+            WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => follow_ups.is_none(),
         };
-        Ok(Self { names, slo_targets, kept, horizon: (horizon != config.horizon).then_some(horizon) })
+        // Blocks of another size have other hashes.
+        let kept = (is_one_sample && is_read_once).then(|| requests.collect());
+        Ok(Self { names, slo_targets, kept, is_one_sample, horizon: (horizon != config.horizon).then_some(horizon) })
     }
 
     fn requests(&self, config: &Experiment) -> Result<RequestStream<'_>, RunError> {
@@ -144,7 +208,7 @@ impl SharedWorkload {
     }
 
     fn notes(&self, config: &CompareConfig) -> Vec<String> {
-        let same = self.kept.is_some() && config.seeds.len() > 1;
+        let same = self.is_one_sample && config.seeds.len() > 1;
         same.then(|| {
             "a trace has the same requests under every seed: only the random choice among ties differs".to_owned()
         })

@@ -57,6 +57,8 @@ pub struct Experiment {
     pub on_plugin_error: OnError,
     /// Prices of GPUs.
     pub prices: Option<Prices>,
+    /// Whether the energy of GPUs is computed.
+    pub energy: bool,
     /// Limits a run that must not take unlimited time.
     pub budget: Option<RunBudget>,
     pub workload: WorkloadConfig,
@@ -273,6 +275,7 @@ impl Experiment {
             catalog,
             on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
             prices: spec.prices.as_deref().map(Prices::load).transpose()?,
+            energy: energy(&spec)?,
             budget: None,
             workload,
             seed,
@@ -355,6 +358,16 @@ impl Experiment {
             WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout: None });
         Self { workload, horizon, ..self }
     }
+}
+
+/// # Errors
+/// If the energy of instances is requested that differ from each other.
+fn energy(spec: &ExperimentSpec) -> Result<bool, RunError> {
+    if spec.energy == Some(true) && spec.group.as_ref().is_some_and(|groups| !groups.is_empty()) {
+        let hint = "the energy of groups is not computed: leave out one of them";
+        return Err(misplaced(spec, "energy", "cannot be used with `--group`", hint));
+    }
+    Ok(spec.energy == Some(true))
 }
 
 /// A warning if requests have sampling parameters of their own and are exported as a trace, which has no column for them.

@@ -418,6 +418,7 @@ impl Explanation<'_> {
         }
         self.flag(settings, "baseline", optional(evaluation.baseline.as_deref()));
         self.flag(settings, "prices", path(self.config.spec.prices.as_deref()));
+        self.flag(settings, "energy", self.config.energy);
         self.flag(settings, "trace-level", evaluation.trace_level);
         self.flag(settings, "trace-path", path(evaluation.trace_path.as_deref()));
         self.flag(settings, "counterfactual-k", evaluation.counterfactual_k);

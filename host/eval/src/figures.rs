@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use blis_sim::energy::JOULES_PER_KWH;
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 
 /// Builds [`Figure`] from the table below, so that the definition of a figure is written once.
@@ -76,6 +77,9 @@ figures! {
     GoodputPerGpuHour = "goodput_per_gpu_hour", RequestsPerGpuHour, Higher, SloTargets,
         "completed requests that met every SLO target, per GPU-hour";
     ScaleEvents = "scale_events", Count, Lower, Nothing, "changes of the number of replicas";
+    Kwh = "kwh", KilowattHours, Lower, Energy, "energy of the GPUs that were held";
+    JoulesPerOutputToken = "joules_per_output_token", Joules, Lower, Energy,
+        "the same per output token of completed requests";
 }
 
 struct FigureEntry {
@@ -142,7 +146,13 @@ impl Figure {
     pub const fn is_cost(self) -> bool {
         matches!(
             self,
-            Self::InstanceSeconds | Self::GpuHours | Self::Cost | Self::GoodputPerGpuHour | Self::ScaleEvents
+            Self::InstanceSeconds
+                | Self::GpuHours
+                | Self::Cost
+                | Self::GoodputPerGpuHour
+                | Self::ScaleEvents
+                | Self::Kwh
+                | Self::JoulesPerOutputToken
         )
     }
 
@@ -199,6 +209,8 @@ pub enum Unit {
     Dollars,
     /// Requests for an hour of one GPU.
     RequestsPerGpuHour,
+    KilowattHours,
+    Joules,
 }
 
 impl Unit {
@@ -217,6 +229,8 @@ impl Unit {
             Self::Hours => "h",
             Self::Dollars => "$",
             Self::RequestsPerGpuHour => "requests/GPU-hour",
+            Self::KilowattHours => "kWh",
+            Self::Joules => "J",
         }
     }
 
@@ -256,6 +270,8 @@ pub enum Needs {
     Tenants,
     /// A price list.
     Prices,
+    /// The energy of GPUs.
+    Energy,
 }
 
 impl Needs {
@@ -267,6 +283,7 @@ impl Needs {
             Self::SloTargets => "SLO targets",
             Self::Tenants => "a workload with tenants",
             Self::Prices => "--prices",
+            Self::Energy => "--energy",
         }
     }
 }
@@ -353,7 +370,9 @@ impl Figures {
             | Figure::GpuHours
             | Figure::Cost
             | Figure::GoodputPerGpuHour
-            | Figure::ScaleEvents => None,
+            | Figure::ScaleEvents
+            | Figure::Kwh
+            | Figure::JoulesPerOutputToken => None,
         })
     }
 }
@@ -377,6 +396,8 @@ impl From<&Report> for Figures {
         figures.set(Figure::GoodputPerGpuHour, good.zip(gpu_hours).map(|(good, hours)| good / hours));
         let events = report.replicas.as_ref().map_or(0, |replicas| replicas.changes.len());
         figures.set(Figure::ScaleEvents, Some(events as f64));
+        figures.set(Figure::Kwh, report.joules().map(|joules| joules / JOULES_PER_KWH));
+        figures.set(Figure::JoulesPerOutputToken, report.joules_per_output_token());
         figures
     }
 }

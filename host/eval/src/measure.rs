@@ -8,6 +8,7 @@ use blis_config::Deployment;
 use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
+use blis_sim::energy::EnergyLog;
 use blis_sim::instance::{Fast, Plain, Scheduler};
 use blis_sim::metrics::{InstanceCost, Metrics, MetricsOptions, Report};
 use blis_sim::observer::Observer;
@@ -69,10 +70,19 @@ pub fn measure<S: Observer>(
     let mut requests = with_deadlines(requests, &config.workload).inspect(arrives);
     let mut clients = follow_ups.map(|inner| ClosedLoopClients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (&mut requests as _, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
-    let observers = (&mut metrics, &mut observer as &mut dyn Observer);
-    let ClusterRun { counters, incidents, plugin_use } = simulate(config, deployment, names, arrivals, observers)?;
+    let (run, energy) = match energy_log(config, deployment)? {
+        None => (simulate(config, deployment, names, arrivals, (&mut metrics, &mut observer))?, None),
+        Some(log) => {
+            let mut both = (log, observer);
+            let run = simulate(config, deployment, names, arrivals, (&mut metrics, &mut both))?;
+            observer = both.1;
+            (run, Some(both.0.used()))
+        }
+    };
+    let ClusterRun { counters, incidents, plugin_use } = run;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
+    report.energy = energy;
     report.cost = InstanceCost { gpus: deployment.gpus(), gpu_price: config.usd_per_gpu_hour(deployment)? };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
@@ -84,6 +94,25 @@ pub fn measure<S: Observer>(
     }
     worker::report_progress(FINISHED.fetch_add(1, Ordering::Relaxed) + 1);
     Ok(Measurement { report, observer, incidents, plugin_use })
+}
+
+/// A log of the energy of steps, if it is requested.
+///
+/// # Errors
+/// If the energy of the deployment is unknown.
+fn energy_log(config: &Experiment, deployment: &Deployment) -> Result<Option<EnergyLog>, RunError> {
+    if !config.energy {
+        return Ok(None);
+    }
+    let Some(steps) = deployment.energy.clone() else {
+        let (model, gpu) = (&deployment.model, &deployment.hardware);
+        let what = format!("`--energy` needs the configuration of {model} and the power limit of {gpu}");
+        return Err(RunError::usage(what).hint(
+            "add `max_power_w` to the GPU's file (`--hardware-config`), and the model's \
+             config.json (`--model-config-folder`)",
+        ));
+    };
+    Ok(Some(EnergyLog::new(steps, config.warmup)))
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.
@@ -185,6 +214,7 @@ pub(crate) fn check_weights(
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
         Needs::Prices => config.has_prices(),
+        Needs::Energy => config.energy,
     };
     weights.check(has, |class| names.find(class).is_some()).map_err(RunError::refused)
 }

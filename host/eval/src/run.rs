@@ -8,7 +8,7 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, PoolName,
+    DecisionSummary, EmptyFigures, EventLog, Export, GpuEnergy, GroupName, Journal, LoadLog, LoadReport, PoolName,
     ReplicasDocument, RequestLog, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
@@ -73,6 +73,8 @@ pub struct RunResult {
     pub replicas: Option<ReplicasDocument>,
     /// What the run cost, with a price list.
     pub cost: Option<ServiceCost<Vec<GpuPrice>>>,
+    /// The energy of its GPUs, with `--energy`.
+    pub energy: Option<GpuEnergy>,
     /// Time per output token, over requests.
     pub tpot: Distribution,
     /// What the results are the results of.
@@ -177,6 +179,7 @@ fn simulate(
             ReplicasDocument::new(replicas, &group_names(&deployments), &pool_names(config, deployment))
         }),
         cost: ServiceCost::new(&report, gpu_prices(config, &deployments)?),
+        energy: GpuEnergy::new(&report, &deployment.hardware),
         tpot: tpot.distribution(),
         identity,
         empty,

@@ -111,21 +111,6 @@ impl ScalingSettings {
         }))
     }
 
-    /// Refuses an autoscaler in planning, which varies a fixed number of instances.
-    ///
-    /// # Errors
-    /// If `spec` has one.
-    pub(crate) fn refuse_in_planning(spec: &ExperimentSpec) -> Result<(), RunError> {
-        let flags = [
-            (spec.autoscaler.is_some(), "--autoscaler"),
-            (spec.group.is_some(), "--group"),
-            (spec.node_pool.is_some(), "--node-pool"),
-        ];
-        let Some((_, flag)) = flags.into_iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
-        Err(RunError::usage(format_args!("`{flag}` cannot be used in planning"))
-            .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
-    }
-
     /// Whether it is BLIS's own loop, without limits and rules.
     pub(crate) fn is_blis(&self) -> bool {
         self.built_in.as_ref().is_some_and(|used| used.actuation_delay().is_some())

@@ -43,7 +43,7 @@ struct MetricRow {
 impl Comparison {
     /// Compares `policies` over `seeds`, with `runs` by policy and then by seed (the result of
     /// [`compare`](super::compare)). Figures without any sample are left out, and those of replicas and their cost if no
-    /// number of replicas changed and there are no prices: they would repeat other figures.
+    /// number of replicas changed, there are no prices, and all instances have as many GPUs: they would repeat other figures.
     ///
     /// # Panics
     ///
@@ -54,8 +54,11 @@ impl Comparison {
         assert_eq!(policies.len(), runs.len(), "one list of runs for each policy");
         assert!(runs.iter().all(|of| of.len() == seeds.len()), "one run for each seed");
         let mut all_runs = runs.iter().flatten();
-        let of_replicas = |run: &Figures| run.get(Figure::ScaleEvents) > Some(0.0) || run.get(Figure::Cost).is_some();
-        let have_replicas = all_runs.any(of_replicas);
+        let gpus = runs.iter().flatten().next().and_then(gpus_per_instance);
+        let have_replicas = all_runs.any(|run| {
+            let changes = run.get(Figure::ScaleEvents) > Some(0.0) || run.get(Figure::Cost).is_some();
+            changes || gpus_per_instance(run) != gpus
+        });
         let of_cost = |figure| matches!(figure, Figure::GpuHours | Figure::GoodputPerGpuHour | Figure::ScaleEvents);
         let shown = Figure::ALL.iter().filter(|&&figure| have_replicas || !of_cost(figure));
         let rows = shown.filter_map(|&figure| {
@@ -74,6 +77,12 @@ impl Comparison {
         self.fitness = Some(scale);
         self
     }
+}
+
+/// GPUs of an instance; `None` without a duration.
+fn gpus_per_instance(run: &Figures) -> Option<f64> {
+    let (hours, seconds) = run.get(Figure::GpuHours).zip(run.get(Figure::InstanceSeconds))?;
+    (seconds > 0.0).then(|| (hours * 3600.0 / seconds).round())
 }
 
 impl MetricRow {
@@ -273,7 +282,9 @@ impl MetricRow {
             Unit::Share => "%",
             Unit::PerRequest => "per req",
             Unit::RequestsPerGpuHour => "req/GPU-h",
-            Unit::Milliseconds | Unit::Seconds | Unit::Hours | Unit::Dollars => self.unit.name(),
+            Unit::Milliseconds | Unit::Seconds | Unit::Hours | Unit::Dollars | Unit::KilowattHours | Unit::Joules => {
+                self.unit.name()
+            }
             Unit::Index | Unit::Count => return self.key.to_owned(),
         };
         format!("{}, {unit}", self.key)

@@ -44,6 +44,8 @@ pub struct Summary<'a> {
     pub replicas: Option<&'a ReplicasDocument>,
     /// What the run cost, with a price list: [`ServiceCost::line`](super::ServiceCost::line).
     pub cost: Option<&'a str>,
+    /// The energy of its GPUs, if it was computed: [`GpuEnergy::line`](super::GpuEnergy::line).
+    pub energy: Option<&'a str>,
     /// Texts of the names in the report.
     pub names: &'a Names,
     /// Warnings, each with a hint.
@@ -115,6 +117,9 @@ impl Summary<'_> {
         }
         if let Some(cost) = self.cost {
             self.row(f, "Cost", cost)?;
+        }
+        if let Some(energy) = self.energy {
+            self.row(f, "Energy", energy)?;
         }
         self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
@@ -530,6 +535,7 @@ mod tests {
             load: None,
             replicas: None,
             cost: None,
+            energy: None,
             names: &names,
             warnings: &[],
             colour: false,
@@ -550,6 +556,7 @@ mod tests {
             load: None,
             replicas: None,
             cost: None,
+            energy: None,
             names: &names,
             warnings: &warnings,
             colour: false,
@@ -567,6 +574,7 @@ mod tests {
             load: None,
             replicas: None,
             cost: None,
+            energy: None,
             names: &names,
             warnings: &[],
             colour: false,
@@ -584,6 +592,7 @@ mod tests {
             load: None,
             replicas: None,
             cost: None,
+            energy: None,
             names: &names,
             warnings: &warnings,
             colour: false,

@@ -10,6 +10,7 @@ pub mod architecture;
 pub mod capacity;
 pub mod cluster;
 pub mod cost;
+pub mod energy;
 pub mod ids;
 pub mod instance;
 pub mod kv;

@@ -7,13 +7,15 @@
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
+use blis_eval::compare::CompareConfig;
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::group::GroupSettings;
 use blis_eval::node_pool::NodePoolSettings;
+use blis_eval::planning::Variation;
 use blis_eval::spec::{
     ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
     KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
@@ -133,9 +135,19 @@ impl ReplayArgs {
 }
 
 impl CompareArgs {
-    /// The settings that all compared policies share.
-    pub(super) fn spec(&self) -> Result<ExperimentSpec, RunError> {
-        self.given.over(&self.output)
+    /// The comparison, validated.
+    pub(super) fn config(&self) -> Result<CompareConfig, RunError> {
+        let spec = self.given.over(&self.experiment.output)?;
+        let (names, seeds, threads) = (&self.compared_policies, self.seeds, self.threads);
+        if !self.vary.is_empty() {
+            return CompareConfig::of_settings(&spec, &self.vary, seeds, threads);
+        }
+        match names.iter().filter(|name| ExperimentSpec::is_deployment(Path::new(name))).count() {
+            0 => CompareConfig::new(spec, names, seeds, threads),
+            some if some == names.len() => CompareConfig::of_files(&spec, names, seeds, threads),
+            _ => Err(RunError::usage("configuration files and policies cannot be compared with each other")
+                .hint("name configuration files only, each with its `routing-policy`; or policies only")),
+        }
     }
 }
 
@@ -250,9 +262,15 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     pub given: Settings,
     /// Two or more policies: names, scripts, components, lists of scorers like queue-depth:2,kv-utilization:1, or
-    /// bundles (YAML). The first is the baseline
-    #[arg(value_name = "POLICY|FILE", required = true)]
+    /// bundles (YAML); or as many configuration files (as of --config, with a `model` or `deployment`): whole deployments
+    /// under the same requests. The first is the baseline
+    #[arg(value_name = "POLICY|FILE", required_unless_present = "vary")]
     pub compared_policies: Vec<String>,
+    /// Whole deployments instead of policies: a flag of `blis run` and its values, as tp=1,2; may be given several times
+    /// for all combinations. The first is the baseline
+    #[arg(long, value_name = "FLAG=VALUE,…", value_parser = Variation::parse, conflicts_with = "compared_policies",
+          help_heading = COMPARISON)]
+    pub vary: Vec<Variation>,
     /// Replications: seeds from --seed on. Each is a run of every policy under the same requests
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = COMPARISON)]
     pub seeds: u32,
@@ -263,6 +281,13 @@ pub(super) struct CompareArgs {
     pub fitness: FitnessFlags,
     #[command(flatten)]
     pub targets: TargetFlags,
+    #[command(flatten)]
+    pub experiment: ExperimentFlags,
+}
+
+/// What commands of several runs have in common with `blis run`.
+#[derive(Debug, Args)]
+pub(super) struct ExperimentFlags {
     #[command(flatten)]
     pub instance: InstanceArgs,
     #[command(flatten)]
@@ -275,6 +300,11 @@ pub(super) struct CompareArgs {
     pub simulation: SimulationArgs,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+/// Compared configuration files name their models, and a model may be varied.
+pub(super) fn model_of_compared(model: Arg) -> Arg {
+    model.required_unless_present_any(["compared_policies", "vary"])
 }
 
 const COMPARISON: &str = "Comparison";
@@ -703,6 +733,16 @@ pub(super) struct TargetFlags {
     /// E2E target, likewise
     #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
     pub slo_e2e: Option<TargetList>,
+    #[command(flatten)]
+    pub prices: PriceFlags,
+    /// Energy of the GPUs from the bytes and products of every step: kWh, joules per output token. Calibrated on kernels of one
+    /// H100 only; simulates every step by itself, which takes longer
+    #[arg(long, help_heading = EVALUATION)]
+    pub energy: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PriceFlags {
     /// Price list of GPUs, YAML: date, source, and dollars per GPU-hour; as examples/autoscaling/prices.yaml [default:
     /// no cost]
     #[arg(long, value_name = "FILE", help_heading = EVALUATION)]

@@ -4,7 +4,7 @@ use blis_eval::{Figure, FitnessScale};
 use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs};
+use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
@@ -12,7 +12,7 @@ use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
-use super::planning::{PlanArgs, SweepArgs};
+use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
@@ -46,9 +46,11 @@ pub(super) enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness(),
               override_usage = "blis replay [OPTIONS] --model <NAME> --trace-header <FILE> --trace-data <FILE>")]
     Replay(Box<ReplayArgs>),
-    /// Compare routing policies or bundles under the same requests, seed by seed
+    /// Compare policies or whole deployments under the same requests, seed by seed
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
-              override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...")]
+              mut_arg("model", model_of_compared),
+              override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...\n       \
+                                blis compare [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>...")]
     Compare(Box<CompareArgs>),
     /// Counterfactual regret of a policy's decisions, and a bound that no policy passes
     #[command(
@@ -64,14 +66,14 @@ pub(super) enum Command {
         allow_negative_numbers = true,
         override_usage = "blis capacity [OPTIONS] --model <NAME> --slo <LIMIT,…>"
     )]
-    Capacity(Box<PlanArgs>),
+    Capacity(Box<CapacityArgs>),
     /// The fewest replicas that serve a load within SLOs, checked under other seeds
     #[command(
         args_override_self = true,
         allow_negative_numbers = true,
         override_usage = "blis size [OPTIONS] --model <NAME> --slo <LIMIT,…>"
     )]
-    Size(Box<PlanArgs>),
+    Size(Box<SizeArgs>),
     /// Runs over ranges of settings: latencies against cost, and the points that no other dominates
     #[command(
         args_override_self = true,

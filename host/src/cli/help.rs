@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, Args as _, Command, CommandFactory as _};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs};
+use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
 use super::command::{Cli, GlobalFlags};
 use super::flags;
 
@@ -16,7 +16,7 @@ pub(super) fn only_simulating(words: &[OsString]) -> Option<Command> {
     let command = match words.get(1)?.to_str()? {
         "run" => RunArgs::augment_args(named("run")),
         "replay" => ReplayArgs::augment_args(named("replay")),
-        "compare" => CompareArgs::augment_args(named("compare")),
+        "compare" => CompareArgs::augment_args(named("compare")).mut_arg("model", model_of_compared),
         _ => return None,
     };
     let all = GlobalFlags::augment_args(Command::new("blis").args_override_self(true));
@@ -182,6 +182,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis compare", &[
         ("Two policies, five seeds each", "blis compare round-robin weighted --model qwen/qwen3-14b --num-instances 4 --rate 20"),
+        ("One GPU against two, under the same requests", "blis compare --model qwen/qwen3-14b --rate 5 --vary tp=1,2"),
         ("A policy of your own against a bundle", "blis compare policies/prefix-then-load.rhai policies/chat-prefix.yaml \\\n--model qwen/qwen3-14b --num-instances 4 \\\n--workload-trace examples/cluster-routing/assistants.jsonl"),
     ]),
     ("blis regret", &[
@@ -196,9 +197,11 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis size", &[
         ("How many A100 pairs serve 50 requests per second", "blis size --model llama-3.1-8b-instruct --hardware A100-SXM --tp 2 --rate 50 --slo ttft_p99=500ms"),
         ("The same for a recorded trace", "blis size --model qwen/qwen3-14b --workload-trace examples/cluster-routing/assistants.jsonl \\\n--repeat 10 --slo ttft_p90=2s"),
+        ("What replicas that follow the load would save at most", "blis size --elastic --model qwen/qwen3-32b --hardware H100 --tp 2 --seeds 1 \\\n--workload-spec examples/autoscaling/ramp.yaml --timeout -1 --slo ttft_p90=3s,tpot_p90=100ms"),
     ]),
     ("blis sweep", &[
         ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),
+        ("Autoscalers: cost against the share of requests in time", "blis sweep --model qwen/qwen3-32b --hardware H100 --tp 2 --seeds 1 --by-attainment \\\n--workload-spec examples/autoscaling/ramp.yaml --timeout -1 --slo ttft_p90=3s,tpot_p90=100ms \\\n--min-replicas 3 --vary autoscaler=slo-aware,queue-guard,saturation"),
         ("Two GPUs within an SLO", "blis sweep --model qwen/qwen3-14b --rate 5 --vary hardware=A100-SXM,H100 --slo ttft_p90=500ms"),
     ]),
     ("blis evaluate", &[

@@ -30,7 +30,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use blis_eval::compare::{self, CompareConfig};
+use blis_eval::compare;
 use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
@@ -40,7 +40,7 @@ use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{
-    DecisionSummary, LoadReport, ReplicasDocument, ServiceCost, Summary, plugins_document, report_document,
+    DecisionSummary, GpuEnergy, LoadReport, ReplicasDocument, ServiceCost, Summary, plugins_document, report_document,
 };
 use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;
@@ -137,12 +137,12 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
 }
 
 fn compare(args: &CompareArgs) -> Result<(), RunError> {
-    let config = CompareConfig::new(args.spec()?, &args.compared_policies, args.seeds, args.threads)?;
-    start_log(args.output.log.into());
-    if args.output.explain_config {
-        return explain_policies(&config.base, &config.policies);
+    let config = args.config()?;
+    start_log(args.experiment.output.log.into());
+    if args.experiment.output.explain_config {
+        return explain_policies(&config.policies);
     }
-    let spinner = Spinner::start("comparing", args.output.no_progress);
+    let spinner = Spinner::start("comparing", args.experiment.output.no_progress);
     let compared = compare::compare(&config);
     drop(spinner);
     let (comparison, notes) = compared?;
@@ -150,14 +150,14 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
         tracing::warn!("{note}");
     }
     warn_of_policies(&config.policies);
-    if wants_text_form(args.output.output) { print_text(comparison) } else { print_document(&comparison) }
+    if wants_text_form(args.experiment.output.output) { print_text(comparison) } else { print_document(&comparison) }
 }
 
 /// The configuration under each policy, for `--explain-config`.
-fn explain_policies(base: &Experiment, policies: &[(String, Experiment)]) -> Result<(), RunError> {
-    let deployment = open::resolve(base)?;
-    let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
-    print(policies.iter().map(page).collect::<Vec<_>>().join("---\n"))
+fn explain_policies(policies: &[(String, Experiment)]) -> Result<(), RunError> {
+    let page =
+        |(name, config): &(String, Experiment)| Ok(format!("# {name}\n{}", explain(config, &open::resolve(config)?)));
+    print(policies.iter().map(page).collect::<Result<Vec<_>, RunError>>()?.join("---\n"))
 }
 
 /// The warnings about the settings of each policy.
@@ -183,9 +183,11 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
 }
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
-    let RunResult { setting, report, load, replicas, cost, names, warnings, cpu, .. } = finished;
+    let RunResult { setting, report, load, replicas, cost, energy, names, warnings, cpu, .. } = finished;
     let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(ServiceCost::line));
-    print_text(Summary { setting, report, load, replicas, cost: cost.as_deref(), names, warnings, colour })?;
+    let (cost, energy) = (cost.as_deref(), energy.as_ref().map(GpuEnergy::line));
+    let energy = energy.as_deref();
+    print_text(Summary { setting, report, load, replicas, cost, energy, names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
     }
@@ -216,6 +218,7 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
         load: finished.load.as_ref(),
         replicas: finished.replicas.as_ref(),
         cost: finished.cost.as_ref(),
+        energy: finished.energy.as_ref(),
         plugins,
         fitness,
         decisions: finished.decisions.as_ref(),
@@ -241,6 +244,9 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// Absent without a price list.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<&'a ServiceCost<Vec<GpuPrice>>>,
+    /// Absent without `--energy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<&'a GpuEnergy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]

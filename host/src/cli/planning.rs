@@ -4,13 +4,14 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use blis_eval::error::RunError;
-use blis_eval::planning::{self, CsvTable, PlanConfig, Slo, SweepConfig, Variation};
+use blis_eval::planning::{self, ComparedBy, CsvTable, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation};
 use blis_eval::spec::parse;
 use blis_report::{check_target, write_text};
+use blis_sim::units::Micros;
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{ClusterFlags, InstanceArgs, OutputFlags, PolicyFlags, Settings, SimulationArgs, WorkloadArgs};
+use super::args::{ExperimentFlags, OutputFlags, PriceFlags, Settings};
 use super::output::{print_document, print_text, start_log, wants_text_form};
 use super::progress::Spinner;
 use super::{explain_policies, warn_of_policies};
@@ -21,24 +22,6 @@ const PLANNING: &str = "Planning";
 pub(super) struct PlanArgs {
     #[command(flatten)]
     given: Settings,
-    #[command(flatten)]
-    plan: PlanFlags,
-    #[command(flatten)]
-    instance: InstanceArgs,
-    #[command(flatten)]
-    cluster: ClusterFlags,
-    #[command(flatten)]
-    policies: PolicyFlags,
-    #[command(flatten)]
-    workload: WorkloadArgs,
-    #[command(flatten)]
-    simulation: SimulationArgs,
-    #[command(flatten)]
-    output: OutputFlags,
-}
-
-#[derive(Debug, Args)]
-struct PlanFlags {
     /// SLOs, as ttft_p99=500ms,tpot_p90=60ms; of one class, as critical.ttft_p99=300ms. Latencies are ttft, tpot, itl and
     /// e2e, statistics mean, p50, p90, p95 and p99. A request that does not complete violates all
     #[arg(long, value_name = "LIMIT,…", required = true, value_delimiter = ',', value_parser = Slo::parse,
@@ -46,6 +29,33 @@ struct PlanFlags {
     slo: Vec<Slo>,
     #[command(flatten)]
     replications: ReplicationFlags,
+    #[command(flatten)]
+    experiment: ExperimentFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CapacityArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Whole deployments: a flag of `blis run` and its values, as tp=1,2; may be given several times for all combinations. The
+    /// others are compared with the first
+    #[arg(long, value_name = "FLAG=VALUE,…", value_parser = Variation::parse, help_heading = PLANNING)]
+    vary: Vec<Variation>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SizeArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// The perfect elastic curve: replicas that follow the arrivals, each at the highest rate that one serves within the SLOs,
+    /// and are there at once; against the fewest fixed replicas
+    #[arg(long, help_heading = PLANNING)]
+    elastic: bool,
+    /// Interval of the curve, s or with a unit [default: 60]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, requires = "elastic", help_heading = PLANNING)]
+    interval: Option<Micros>,
+    #[command(flatten)]
+    prices: PriceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -59,20 +69,16 @@ pub(super) struct SweepArgs {
     /// limits]
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = Slo::parse, help_heading = PLANNING)]
     slo: Vec<Slo>,
+    /// Points are compared by the share of requests within all limits of --slo, instead of the figures: what an autoscaler costs
+    /// against what it attains
+    #[arg(long, requires = "slo", help_heading = PLANNING)]
+    by_attainment: bool,
     #[command(flatten)]
     replications: ReplicationFlags,
     #[command(flatten)]
-    instance: InstanceArgs,
+    experiment: ExperimentFlags,
     #[command(flatten)]
-    cluster: ClusterFlags,
-    #[command(flatten)]
-    policies: PolicyFlags,
-    #[command(flatten)]
-    workload: WorkloadArgs,
-    #[command(flatten)]
-    simulation: SimulationArgs,
-    #[command(flatten)]
-    output: OutputFlags,
+    prices: PriceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -105,45 +111,54 @@ impl ReplicationFlags {
 }
 
 /// `blis capacity`.
-pub(super) fn capacity(args: &PlanArgs) -> Result<(), RunError> {
-    plan(args, "searching the capacity", planning::capacity)
+pub(super) fn capacity(args: &CapacityArgs) -> Result<(), RunError> {
+    plan((&args.plan, &args.vary), "searching the capacity", planning::capacity)
 }
 
 /// `blis size`.
-pub(super) fn size(args: &PlanArgs) -> Result<(), RunError> {
-    plan(args, "searching the number of replicas", planning::size)
+pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
+    const WHAT: &str = "searching the number of replicas";
+    if args.elastic {
+        let interval = args.interval.unwrap_or(ElasticCurve::INTERVAL);
+        return plan((&args.plan, &[]), WHAT, |config| planning::elastic(config, interval));
+    }
+    plan((&args.plan, &[]), WHAT, planning::size)
 }
 
-/// Prints what `search` finds; `what` it does is shown meanwhile.
+/// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile.
 fn plan<T: Display + Serialize + CsvTable>(
-    args: &PlanArgs,
+    (args, vary): (&PlanArgs, &[Variation]),
     what: &'static str,
-    search: fn(&PlanConfig) -> Result<T, RunError>,
+    search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
-    let PlanArgs { given, plan, output, .. } = args;
+    let PlanArgs { given, slo, replications, experiment: ExperimentFlags { output, .. } } = args;
     start_log(output.log.into());
-    let (seeds, threads) = plan.replications.checked()?;
-    let config = PlanConfig::new(given.over(output)?, &plan.slo, seeds, threads)?;
+    let (seeds, threads) = replications.checked()?;
+    let spec = given.over(output)?;
+    let config = match vary {
+        [] => PlanConfig::new(spec, slo, seeds, threads)?,
+        vary => PlanConfig::of_settings(spec, vary, slo, (seeds, threads))?,
+    };
     if output.explain_config {
-        return explain_policies(&config.base, &config.policies);
+        return explain_policies(&config.policies);
     }
     let spinner = Spinner::start(what, output.no_progress);
     let found = search(&config);
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);
-    plan.replications.show(&found, output)
+    replications.show(&found, output)
 }
 
 /// `blis sweep`.
 pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
-    let SweepArgs { given, vary, slo, replications, output, .. } = args;
+    let SweepArgs { given, vary, slo, replications, experiment: ExperimentFlags { output, .. }, .. } = args;
     start_log(output.log.into());
-    let config = SweepConfig::new(&given.over(output)?, vary, slo, replications.checked()?)?;
+    let by = if args.by_attainment { ComparedBy::Attainment } else { ComparedBy::Figures };
+    let config = SweepConfig::new(&given.over(output)?, vary, (slo, by), replications.checked()?)?;
     if output.explain_config {
-        return config
-            .experiments()
-            .try_for_each(|(name, experiment)| explain_policies(experiment, &[(name, experiment.clone())]));
+        let points = config.experiments().map(|(name, experiment)| (name, experiment.clone()));
+        return explain_policies(&points.collect::<Vec<_>>());
     }
     let spinner = Spinner::start("measuring points", output.no_progress);
     let found = planning::sweep(&config);

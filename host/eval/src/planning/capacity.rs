@@ -51,7 +51,10 @@ pub struct Capacity {
 /// The capacity under one policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyCapacity {
+    /// The policy, or the settings of the deployment.
     pub policy: String,
+    /// GPUs of all replicas.
+    pub gpus: u64,
     /// Geometric mean over the seeds.
     pub capacity: f64,
     /// Lower limit of its interval; `None` with a single seed.
@@ -78,59 +81,77 @@ impl PolicyCapacity {
     }
 }
 
-/// Searches the capacity of `config` under each of its policies. The result does not depend on the number of threads.
+/// Searches the capacity of `config` under each of its policies, or of each of its deployments. The result does not depend on the number of threads.
 ///
 /// # Errors
 /// If the workload or a policy is invalid, a run fails, no load meets the SLOs, or the runs are too short to tell.
 pub fn capacity(config: &PlanConfig) -> Result<Capacity, RunError> {
-    let deployment = config.deployment()?;
-    on_threads(config.threads, || search(config, &deployment))?
+    config.check_equal_replicas("capacity")?;
+    let deployments = config.deployments()?;
+    on_threads(config.threads, || search(config, &deployments))?
 }
 
-fn search(config: &PlanConfig, deployment: &Deployment) -> Result<Capacity, RunError> {
+fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, RunError> {
     let mut length = RunLength::new(config);
     let mut hints: Vec<Option<f64>> = vec![None; config.policies.len()];
     loop {
         let loads = config.loads(&config.seeds, length.requests())?;
-        let found = critical_loads(config, deployment, &loads, &hints)?;
+        let found = critical_loads(config, deployments, &loads, &hints)?;
         let wanted = wanted_length(&found, &length);
         if let Some(requests) = wanted.and_then(|wanted| length.extended(wanted)) {
             hints = found.iter().map(|of| Some(geometric_mean(of))).collect();
             length = requests;
             continue;
         }
-        for of in found.iter().flatten() {
-            length.check(&of.below, &config.slos)?;
-            if of.above.is_undecided() {
-                length.check(&of.above, &config.slos)?;
-            }
-        }
-        let policies = config.policies.iter().zip(&found);
+        check_lengths(&found, length, &config.slos)?;
+        let policies = config.policies.iter().zip(deployments).zip(&found);
         let mut policies: Vec<PolicyCapacity> =
-            policies.map(|((name, _), of)| summary(name, of, &config.slos)).collect();
-        add_savings(&mut policies, config, deployment, &loads)?;
-        return Ok(document(config, deployment, &loads, policies));
+            policies.map(|((service, deployment), of)| summary(service, deployment, of, &config.slos)).collect();
+        add_savings(&mut policies, config, deployments, &loads)?;
+        return Ok(document(config, &deployments[0], &loads, policies));
     }
+}
+
+/// The capacity under the first policy of `config` with these `loads`, of fixed length.
+pub(super) fn of_loads(
+    config: &PlanConfig,
+    deployment: &Deployment,
+    loads: &[SeededLoad],
+) -> Result<PolicyCapacity, RunError> {
+    let found = critical_loads(config, std::slice::from_ref(deployment), loads, &[None])?;
+    check_lengths(&found, RunLength::Fixed, &config.slos)?;
+    Ok(summary(&config.policies[0], deployment, &found[0], &config.slos))
+}
+
+/// # Errors
+/// If runs that decided a critical load are too short to tell.
+fn check_lengths(found: &[Vec<CriticalLoad>], length: RunLength, slos: &[Slo]) -> Result<(), RunError> {
+    for of in found.iter().flatten() {
+        length.check(&of.below, slos)?;
+        if of.above.is_undecided() {
+            length.check(&of.above, slos)?;
+        }
+    }
+    Ok(())
 }
 
 /// How many replicas the other policies need for the load that the first one serves.
 fn add_savings(
     policies: &mut [PolicyCapacity],
     config: &PlanConfig,
-    deployment: &Deployment,
+    deployments: &[Deployment],
     loads: &[SeededLoad],
 ) -> Result<(), RunError> {
     let [first, others @ ..] = policies else { return Ok(()) };
     if loads[0].unit.is_whole() {
         return Ok(());
     }
-    let replicas = config.base.cluster.num_instances;
-    for (of, (_, service)) in others.iter_mut().zip(&config.policies[1..]) {
+    for ((of, (_, service)), deployment) in others.iter_mut().zip(&config.policies[1..]).zip(&deployments[1..]) {
         let mut sizes = SizeSearch::new((service, deployment), loads, first.planned(), config);
-        let about = f64::from(replicas) * first.planned() / of.planned();
+        let about = f64::from(service.cluster.num_instances) * first.planned() / of.planned();
         let needed = sizes.fewest(about.ceil().clamp(1.0, f64::from(u16::MAX)) as u32)?;
         of.replicas_needed = Some(needed);
-        of.gpus_saved = Some((i64::from(replicas) - i64::from(needed)) * i64::from(deployment.gpus()));
+        of.gpus_saved = Some(first.gpus as i64 - i64::from(needed) * i64::from(deployment.gpus()));
     }
     Ok(())
 }
@@ -185,14 +206,15 @@ impl CriticalLoad {
 /// By policy, then by seed. The first seed of each policy is searched first; the others start from its result.
 fn critical_loads(
     config: &PlanConfig,
-    deployment: &Deployment,
+    deployments: &[Deployment],
     loads: &[SeededLoad],
     hints: &[Option<f64>],
 ) -> Result<Vec<Vec<CriticalLoad>>, RunError> {
     let numbered = |hints: &[Option<f64>]| -> Vec<(usize, Option<f64>)> { hints.iter().copied().enumerate().collect() };
     let one = |&(policy, hint): &(usize, Option<f64>), seed: u64| {
         let seeded = loads.iter().find(|seeded| seeded.seed() == seed).expect("a workload for each seed");
-        let bisection = Bisection { service: &config.policies[policy].1, deployment, seeded, slos: &config.slos };
+        let (service, deployment) = (&config.policies[policy].1, &deployments[policy]);
+        let bisection = Bisection { service, deployment, seeded, slos: &config.slos };
         bisection.critical_load(hint)
     };
     let mut found = run_all(&numbered(hints), &config.seeds[..1], one)?;
@@ -316,11 +338,17 @@ fn interval(of: &[CriticalLoad]) -> Option<ConfidenceInterval> {
     mean_interval(&logs).map(|interval| ConfidenceInterval { low: interval.low.exp(), high: interval.high.exp() })
 }
 
-fn summary(name: &str, of: &[CriticalLoad], slos: &[Slo]) -> PolicyCapacity {
+fn summary(
+    (name, service): &(String, Experiment),
+    deployment: &Deployment,
+    of: &[CriticalLoad],
+    slos: &[Slo],
+) -> PolicyCapacity {
     let interval = interval(of);
     let values = (0..slos.len()).map(|slo| super::median_ms(of.iter().map(|critical| &critical.below), slo));
     PolicyCapacity {
-        policy: name.to_owned(),
+        policy: name.clone(),
+        gpus: u64::from(service.cluster.num_instances) * u64::from(deployment.gpus()),
         capacity: geometric_mean(of),
         low: interval.map(|interval| interval.low),
         high: interval.map(|interval| interval.high),

@@ -1,6 +1,7 @@
-//! Results as CSV: a line for each policy, number of replicas or point.
+//! Results as CSV: a line for each policy, number of replicas, period or point.
 
 use super::capacity::Capacity;
+use super::elastic::ElasticCurve;
 use super::size::ServiceSize;
 use super::slo::Slo;
 use super::sweep::Sweep;
@@ -14,7 +15,7 @@ pub trait CsvTable {
 impl CsvTable for Capacity {
     fn csv(&self) -> String {
         let mut table = CsvText::new(
-            ["policy", "unit", "capacity", "low", "high", "limited_by", "replicas_needed", "gpus_saved"]
+            ["policy", "gpus", "unit", "capacity", "low", "high", "limited_by", "replicas_needed", "gpus_saved"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain(figures(&self.slo)),
@@ -22,6 +23,7 @@ impl CsvTable for Capacity {
         for of in &self.policies {
             let cells = [
                 of.policy.clone(),
+                of.gpus.to_string(),
                 self.unit.name().to_owned(),
                 of.capacity.to_string(),
                 optional(of.low),
@@ -53,6 +55,28 @@ impl CsvTable for ServiceSize {
     }
 }
 
+/// A line for each period of the curve.
+impl CsvTable for ElasticCurve {
+    fn csv(&self) -> String {
+        let heading = ["from_s", "to_s", "requests", "rate", "mean_replicas", "peak_replicas", "gpu_hours", "usd"];
+        let mut table = CsvText::new(heading.map(str::to_owned));
+        for period in &self.periods {
+            let replicas = &period.replicas;
+            table.line([
+                period.from_s.to_string(),
+                period.to_s.to_string(),
+                period.requests.to_string(),
+                period.rate.to_string(),
+                replicas.mean.to_string(),
+                replicas.peak.to_string(),
+                replicas.gpu_hours.to_string(),
+                optional(replicas.usd),
+            ]);
+        }
+        table.0
+    }
+}
+
 impl CsvTable for Sweep {
     fn csv(&self) -> String {
         let names = self.points.first().map_or(&[][..], |point| &point.settings);
@@ -61,7 +85,7 @@ impl CsvTable for Sweep {
             names
                 .iter()
                 .map(|setting| setting.name.clone())
-                .chain(["gpus", "gpus_per_load"].map(str::to_owned))
+                .chain(["gpus", "gpus_per_load", "usd_per_million_output_tokens", "attainment"].map(str::to_owned))
                 .chain(self.figures.iter().map(figure))
                 .chain(["saturated_seeds", "meets_slos", "non_dominated", "launch"].map(str::to_owned)),
         );
@@ -70,6 +94,7 @@ impl CsvTable for Sweep {
             match &point.measured {
                 Some(measured) => {
                     cells.extend([measured.gpus.to_string(), measured.cost.to_string()]);
+                    cells.extend([measured.usd_per_million_output_tokens, measured.attainment].map(optional));
                     cells.extend(measured.values_ms.iter().copied().map(optional));
                     cells.extend([
                         measured.saturated_seeds.to_string(),
@@ -78,7 +103,7 @@ impl CsvTable for Sweep {
                         measured.launch.clone(),
                     ]);
                 }
-                None => cells.resize(names.len() + self.figures.len() + 6, String::new()),
+                None => cells.resize(names.len() + self.figures.len() + 8, String::new()),
             }
             table.line(cells);
         }

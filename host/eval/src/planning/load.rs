@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
-use blis_workload::spec::{ClientLoad, Spec};
+use blis_workload::spec::{Client, ClientLoad, Spec};
 use blis_workload::{Names, Workload};
 use serde::Serialize;
 
@@ -55,6 +55,7 @@ impl LoadUnit {
 pub(super) const WARMUP: f64 = 0.2;
 
 /// The requests of one seed, which can be opened at any load.
+#[derive(Clone)]
 pub(super) struct SeededLoad {
     /// The experiment with the seed and the length of its runs.
     config: Experiment,
@@ -66,6 +67,8 @@ pub(super) struct SeededLoad {
     pub kept: Option<Vec<Request>>,
     /// The number of requests, if it is not fixed.
     length: Option<u64>,
+    /// Share of the requests that arrive first and are in no figure.
+    warmup: f64,
 }
 
 /// Requests of each user of a closed loop, unless the number of requests is fixed.
@@ -80,7 +83,15 @@ impl SeededLoad {
         }
         if let Some(users) = users(&config.workload)? {
             let names = open::open(&config)?.names;
-            return Ok(Self { names, unit: LoadUnit::Users, usual: users as f64, kept: None, length, config });
+            return Ok(Self {
+                names,
+                unit: LoadUnit::Users,
+                usual: users as f64,
+                kept: None,
+                length,
+                warmup: WARMUP,
+                config,
+            });
         }
         let Workload { requests, follow_ups, names, .. } = open::open(&config)?;
         let kept: Vec<Request> = requests.collect();
@@ -94,11 +105,36 @@ impl SeededLoad {
             }
         };
         if follow_ups.is_some() {
-            return Ok(Self { names, unit: LoadUnit::SessionsPerS, usual, kept: None, length, config });
+            return Ok(Self { names, unit: LoadUnit::SessionsPerS, usual, kept: None, length, warmup: WARMUP, config });
         }
         // The end of the simulation would cut the last requests at low loads only: they run to their ends.
         config.horizon = Micros::MAX;
-        Ok(Self { names, unit: LoadUnit::RequestsPerS, usual, kept: Some(kept), length, config })
+        Ok(Self { names, unit: LoadUnit::RequestsPerS, usual, kept: Some(kept), length, warmup: WARMUP, config })
+    }
+
+    /// The same with all requests in the figures: of traffic that changes, the first ones are no warm-up.
+    pub(super) fn whole(self) -> Self {
+        Self { warmup: 0.0, ..self }
+    }
+
+    /// The same requests at a rate that is the same in every interval of that `width`: within an interval arrivals keep their
+    /// distances in proportion, and intervals without arrivals are left out. `None` in a closed loop.
+    pub(super) fn steady(&self, width: Micros) -> Option<Self> {
+        let kept = self.kept.as_ref()?;
+        let end = kept.last().map_or(Micros::ZERO, |last| last.arrival);
+        let of = |request: &Request| request.arrival.0 / width.0;
+        let mut steady: Vec<Request> = Vec::with_capacity(kept.len());
+        for together in kept.chunk_by(|a, b| of(a) == of(b)) {
+            let start = of(&together[0]) * width.0;
+            // The last interval ends with the last arrival.
+            let covered = (end.0 - start).min(width.0).max(1) as f64;
+            let (before, count) = (steady.len() as f64, together.len() as f64);
+            steady.extend(together.iter().map(|request| {
+                let share = (request.arrival.0 - start) as f64 / covered;
+                moved(request, Micros::from_secs_f64((before + share * count) / self.usual))
+            }));
+        }
+        Some(Self { kept: Some(steady), ..self.clone() })
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -135,7 +171,7 @@ impl SeededLoad {
     /// The time before which arrivals are in no figure at that load; `None` in a closed loop, where it follows from the run.
     pub(super) fn cut(&self, load: f64) -> Option<Micros> {
         let kept = self.kept.as_ref()?;
-        let first = kept.get((kept.len() as f64 * WARMUP) as usize)?;
+        let first = kept.get((kept.len() as f64 * self.warmup) as usize)?;
         Some(scaled(first.arrival, self.usual / load))
     }
 
@@ -165,9 +201,16 @@ pub(super) fn has_fixed_length(config: &Experiment, has_end: bool) -> bool {
         WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => true,
         WorkloadConfig::Synthetic(_) => has_end,
         WorkloadConfig::Specified(SpecConfig { spec, .. }) => {
-            has_end || spec.num_requests.is_some() || spec.horizon.is_some()
+            has_end || spec.num_requests.is_some() || spec.horizon.is_some() || has_end_of_windows(spec)
         }
     }
+}
+
+/// Whether every client sends in windows only, which end.
+fn has_end_of_windows(spec: &Spec) -> bool {
+    let ends =
+        |client: &Client| !client.windows.is_empty() && client.windows.iter().all(|window| window.end < Micros::MAX);
+    spec.cohorts.is_empty() && !spec.clients.is_empty() && spec.clients.iter().all(ends)
 }
 
 fn set_length(config: &mut Experiment, length: u64) {
@@ -209,9 +252,13 @@ fn set_users(workload: &mut WorkloadConfig, factor: f64) {
     *spec = Arc::new(scaled);
 }
 
-/// The same request, its arrival time multiplied by `factor`; its deadline is as long after it as before.
+/// The same request, its arrival time multiplied by `factor`.
 fn slower(request: &Request, factor: f64) -> Request {
-    let arrival = scaled(request.arrival, factor);
+    moved(request, scaled(request.arrival, factor))
+}
+
+/// The same request at another time; its deadline is as long after it as before.
+fn moved(request: &Request, arrival: Micros) -> Request {
     let wait = |deadline: Micros| arrival.saturating_add(deadline.saturating_sub(request.arrival));
     Request { arrival, deadline: request.deadline.map(wait), ..request.clone() }
 }
@@ -226,4 +273,58 @@ pub(super) fn class_names(class: &str, names: &Names) -> [Name; 2] {
     const ABSENT: Name = Name(u32::MAX);
     let named = names.find(class).unwrap_or(ABSENT);
     if class == "default" { [Name::NONE, named] } else { [named, named] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::OutputFiles;
+    use crate::spec::{ExperimentSpec, SettingKey};
+    use blis_config::policy::SettingSource;
+    use blis_sim::ids::RequestId;
+    use proptest::prelude::*;
+
+    /// Requests that arrive at these times, µs, in order.
+    fn load(arrivals: &[u64]) -> SeededLoad {
+        let mut spec = ExperimentSpec::default();
+        let flag = || SettingSource::Flag("--model".into());
+        spec.set(SettingKey::named("model"), "llama-3.1-8b-instruct", flag()).expect("valid");
+        let config = Experiment::new(spec, OutputFiles::default()).expect("valid");
+        let requests = arrivals.iter().enumerate();
+        let kept = requests.map(|(id, &at)| Request::new(RequestId(id as u32), Micros(at), 10, 1)).collect();
+        let usual = 1.0;
+        let unit = LoadUnit::RequestsPerS;
+        SeededLoad { config, names: Names::default(), unit, usual, kept: Some(kept), length: None, warmup: WARMUP }
+    }
+
+    fn arrivals(load: &SeededLoad) -> Vec<u64> {
+        load.kept.iter().flatten().map(|request| request.arrival.0).collect()
+    }
+
+    /// Two in the first 10 s, none in the second, four in the third: as if each second had one.
+    #[test]
+    fn a_steady_load_has_one_rate() {
+        let second = 1_000_000;
+        let load = load(&[0, 5, 20, 22, 24, 30].map(|at| at * second));
+        let steady = load.steady(Micros(10 * second)).expect("open loop");
+        // Three in the third interval, and the last one at the start of the fourth.
+        assert_eq!(arrivals(&steady), [0, 1_000_000, 2_000_000, 2_600_000, 3_200_000, 5_000_000]);
+        assert_eq!((load.cut(1.0), load.whole().cut(1.0)), (Some(Micros(5_000_000)), Some(Micros(0))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_steady_load_keeps_requests_and_order(
+            mut times in prop::collection::vec(0u64..1_000_000_000, 1..60),
+            width in 1u64..200_000_000,
+        ) {
+            times.sort_unstable();
+            let load = load(&times);
+            let steady = load.steady(Micros(width)).expect("open loop");
+            let found = arrivals(&steady);
+            prop_assert_eq!(found.len(), times.len());
+            prop_assert!(found.is_sorted(), "{:?}", found);
+            prop_assert!(found.last() <= Some(&(times.len() as u64 * 1_000_000)), "{:?}", found);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use blis_config::Deployment;
 use blis_report::{LoadLog, LoadReport, LoadState, time_per_output_token};
-use blis_sim::metrics::Distribution;
+use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::request::{Name, Request};
@@ -34,6 +34,37 @@ pub(super) struct LoadRun {
     pub load: Option<LoadReport>,
     /// Mean end-to-end latency of completed requests, s.
     pub mean_e2e_s: f64,
+    /// Share of the requests that are within the limits of all SLOs of their class; `None` without requests. A single
+    /// inter-token latency is none of a request.
+    pub attainment: Option<f64>,
+    pub held: HeldGpus,
+}
+
+/// The GPUs that a whole run held, and what they generated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct HeldGpus {
+    /// Hours, summed over GPUs.
+    pub gpu_hours: f64,
+    /// Mean number over the run.
+    pub mean: f64,
+    /// Dollars; `None` without a price list.
+    pub usd: Option<f64>,
+    /// Output tokens of completed requests.
+    pub output_tokens: u64,
+}
+
+impl HeldGpus {
+    fn of(report: &Report) -> Self {
+        let gpu_hours = report.gpu_hours().unwrap_or(0.0);
+        let span = report.replicas.as_ref().map_or(report.cluster.duration, |replicas| replicas.end);
+        let hours = span.as_secs_f64() / 3600.0;
+        Self {
+            gpu_hours,
+            mean: if hours > 0.0 { gpu_hours / hours } else { 0.0 },
+            usd: report.dollars(),
+            output_tokens: report.cluster.counts.output_tokens,
+        }
+    }
 }
 
 /// An SLO in a run.
@@ -76,12 +107,15 @@ impl LoadRun {
             samples.drain(..(samples.len() as f64 * WARMUP) as usize);
         }
         let results = slos.iter().zip(&limits).map(|(slo, limit)| limit.result(slo, &samples, &report.cluster.itl));
+        let within = samples.iter().filter(|sample| limits.iter().all(|limit| limit.is_met_by(sample))).count();
         let completed: Vec<f64> = samples.iter().map(|sample| sample.e2e_ms).filter(|ms| ms.is_finite()).collect();
         Ok(Self {
             results: results.collect(),
             // However many wait: the SLOs say how long they may. What counts is whether they become more and more.
             load: load_log.report(is_open.then_some(u64::MAX)),
             mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
+            attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
+            held: HeldGpus::of(&report),
         })
     }
 
@@ -100,7 +134,8 @@ impl LoadRun {
         !self.is_saturated() && self.meets_slos()
     }
 
-    fn meets_slos(&self) -> bool {
+    /// Whether this run alone meets all SLOs.
+    pub(super) fn meets_slos(&self) -> bool {
         self.results.iter().all(|result| result.excess <= 0.0)
     }
 
@@ -142,6 +177,13 @@ impl Limit {
 
     fn covers(&self, class: Name) -> bool {
         self.class.is_none_or(|names| names.contains(&class))
+    }
+
+    /// Whether the request of `sample` is within the limit, or of another class. NaN is no violation.
+    fn is_met_by(&self, sample: &Sample) -> bool {
+        let latency = sample.get(self.metric);
+        let exceeds = if self.metric == SloMetric::Itl { latency.is_infinite() } else { latency > self.limit_ms };
+        !(self.covers(sample.class) && exceeds)
     }
 
     fn result(&self, slo: &Slo, samples: &[Sample], itl: &Distribution) -> SloResult {
@@ -257,8 +299,7 @@ impl Observer for LatencyLog<'_> {
         }
         let sample = Sample::new(outcome);
         for limit in &mut self.limits {
-            // NaN is no violation.
-            if limit.covers(sample.class) && sample.get(limit.metric) > limit.limit_ms {
+            if !limit.is_met_by(&sample) {
                 limit.violations += 1;
                 if limit.allowed.is_some_and(|allowed| limit.violations > allowed) {
                     self.is_stopped.set(true);

@@ -2,11 +2,12 @@
 //! services under several settings.
 //!
 //! ```text
-//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size, sweep
+//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size, elastic, sweep
 //! ```
 
 mod capacity;
 mod csv;
+mod elastic;
 mod length;
 mod load;
 mod load_run;
@@ -14,6 +15,7 @@ mod size;
 mod slo;
 mod sweep;
 mod text;
+mod variation;
 
 use blis_config::Deployment;
 use blis_plugin::Kind;
@@ -22,17 +24,19 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
 use crate::named_policy::OtherPolicies;
 use crate::open;
-use crate::scaling::ScalingSettings;
 use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey};
 use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 pub use capacity::{Capacity, PolicyCapacity, capacity};
 pub use csv::CsvTable;
+pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
-pub use sweep::{MeasuredPoint, Sweep, SweepConfig, SweepPoint, Variation, VariedSetting, sweep};
+pub use sweep::{ComparedBy, MeasuredPoint, Sweep, SweepConfig, SweepPoint, sweep};
+pub use variation::{Variation, VariedSetting};
+pub(crate) use variation::{check_same_requests, combinations, in_words};
 
 use load::SeededLoad;
 use load_run::LoadRun;
@@ -41,8 +45,10 @@ use load_run::LoadRun;
 pub struct PlanConfig {
     /// Deployment and workload, the same for all policies.
     pub base: Experiment,
-    /// Each policy as it is named, with its experiment. The first is the one that the others are compared with.
+    /// Each policy or deployment as it is named, with its experiment. The first is the one that the others are compared with.
     pub policies: Vec<(String, Experiment)>,
+    /// Whether each has a deployment of its own.
+    own_deployments: bool,
     slos: Vec<Slo>,
     seeds: Vec<u64>,
     /// Whether the settings or the workload say how many requests a run has.
@@ -58,27 +64,75 @@ impl PlanConfig {
     /// # Errors
     /// If a figure has two limits, a policy is named twice, or a setting is invalid.
     pub fn new(mut spec: ExperimentSpec, slos: &[Slo], seeds: u32, threads: usize) -> Result<Self, RunError> {
-        ScalingSettings::refuse_in_planning(&spec)?;
+        let has_end = end_of_runs(&mut spec);
+        Self::of(policies(spec)?, has_end, slos, (seeds, threads))
+    }
+
+    /// Whole deployments instead of policies: all combinations of the values of `variations` over `spec`; the others as of
+    /// [`Self::new`].
+    ///
+    /// # Errors
+    /// As of [`Self::new`]; and if the deployments would not serve the same requests.
+    pub fn of_settings(
+        mut spec: ExperimentSpec,
+        variations: &[Variation],
+        slos: &[Slo],
+        replications: (u32, usize),
+    ) -> Result<Self, RunError> {
+        let has_end = end_of_runs(&mut spec);
+        let experiment = |(settings, spec): (Vec<VariedSetting>, ExperimentSpec)| {
+            Ok((in_words(&settings), Experiment::new(spec, OutputFiles::default())?))
+        };
+        let points = combinations(&spec, variations)?.into_iter().map(experiment);
+        let points: Vec<(String, Experiment)> = points.collect::<Result<_, RunError>>()?;
+        let base = points[0].1.clone();
+        points.iter().try_for_each(|(name, other)| check_same_requests(&base, name, other))?;
+        let reading = |of: &Experiment| (of.engine.block_size, of.engine.semantics);
+        if let Some((name, _)) = points.iter().find(|(_, other)| reading(other) != reading(&base)) {
+            let what = format!("`{name}` changes how requests are read: the size of KV blocks, or the reference");
+            return Err(RunError::usage(what).hint("`blis sweep` measures points that differ in it"));
+        }
+        Ok(Self { own_deployments: true, ..Self::of((base, points), has_end, slos, replications)? })
+    }
+
+    fn of(
+        (base, policies): (Experiment, Vec<(String, Experiment)>),
+        has_end: bool,
+        slos: &[Slo],
+        (seeds, threads): (u32, usize),
+    ) -> Result<Self, RunError> {
         let is_repeated = |(i, slo): &(usize, &Slo)| slos[..*i].iter().any(|other| other.figure() == slo.figure());
         if let Some((_, twin)) = slos.iter().enumerate().find(is_repeated) {
             let figure = twin.figure();
             return Err(RunError::usage(format_args!("`{figure}` has two limits")).hint("leave out one of them"));
         }
-        let has_end = spec.num_requests.is_some() || spec.horizon.is_some();
-        // Users need an end, which the search replaces.
-        if spec.concurrency.is_some() && !has_end {
-            spec.num_requests = Some(1);
-        }
-        let (base, policies) = policies(spec)?;
         let seeds = if is_one_sample(&base) { 1 } else { seeds };
         Ok(Self {
             slos: slos.to_vec(),
             seeds: (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect(),
             has_fixed_length: load::has_fixed_length(&base, has_end),
             threads,
+            own_deployments: false,
             base,
             policies,
         })
+    }
+
+    /// Refuses replicas that come and go, or differ, in `what`, which searches with a fixed number of equal ones.
+    ///
+    /// # Errors
+    /// If there are any.
+    fn check_equal_replicas(&self, what: &str) -> Result<(), RunError> {
+        let mut clusters = self.policies.iter().map(|(_, service)| &service.cluster);
+        let has_scaling = clusters.clone().any(|cluster| cluster.scaling.is_some());
+        let flag = match (has_scaling, clusters.any(|cluster| !cluster.groups.is_empty())) {
+            (true, _) => "--autoscaler",
+            (false, true) => "--group",
+            (false, false) => return Ok(()),
+        };
+        Err(RunError::usage(format_args!("`{flag}` cannot be used with `blis {what}`")).hint(
+            "the search needs a service that is the same at every load, of equal replicas; `blis sweep` and `compare` take it",
+        ))
     }
 
     /// Resolves the deployment, and tries the scripts of all policies once.
@@ -86,6 +140,16 @@ impl PlanConfig {
         let deployment = open::resolve(&self.base)?;
         self.policies.iter().try_for_each(|(_, policy)| service::try_scripts(policy))?;
         Ok(deployment)
+    }
+
+    /// The deployment of each policy.
+    fn deployments(&self) -> Result<Vec<Deployment>, RunError> {
+        let first = self.deployment()?;
+        if self.own_deployments {
+            let others = self.policies[1..].iter().map(|(_, service)| open::resolve(service));
+            return std::iter::once(Ok(first)).chain(others).collect();
+        }
+        Ok(vec![first; self.policies.len()])
     }
 
     /// The workload of each of `seeds`, with `requests` requests unless their number is fixed.
@@ -116,6 +180,15 @@ impl PlanConfig {
         };
         vec![note.to_owned()]
     }
+}
+
+/// Whether `spec` says when runs end. Users need an end, which the search replaces.
+fn end_of_runs(spec: &mut ExperimentSpec) -> bool {
+    let has_end = spec.num_requests.is_some() || spec.horizon.is_some();
+    if spec.concurrency.is_some() && !has_end {
+        spec.num_requests = Some(1);
+    }
+    has_end
 }
 
 /// The experiment of each policy that `spec` names, behind that of the shared settings.

@@ -40,6 +40,9 @@ pub struct ServiceSize {
     pub gpus_per_replica: u32,
     /// GPUs of all replicas.
     pub gpus: u64,
+    /// Price of all GPUs, dollars per hour; absent without a price list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usd_per_hour: Option<f64>,
     /// Level of the intervals.
     pub confidence: f64,
     /// The seeds of the search.
@@ -96,11 +99,19 @@ pub fn size(config: &PlanConfig) -> Result<ServiceSize, RunError> {
     let [(policy, service)] = &config.policies[..] else {
         return Err(RunError::usage("`blis size` takes one policy").hint("`blis capacity` compares several"));
     };
+    check_replicas(config)?;
+    let deployment = config.deployment()?;
+    on_threads(config.threads, || search(config, (policy, service), &deployment))?
+}
+
+/// # Errors
+/// If the number of replicas is set, or they are no fixed number of equal ones.
+pub(super) fn check_replicas(config: &PlanConfig) -> Result<(), RunError> {
+    config.check_equal_replicas("size")?;
     if config.base.spec.num_instances.is_some() {
         return Err(RunError::usage("`--num-instances` is what `blis size` searches").hint("leave it out"));
     }
-    let deployment = config.deployment()?;
-    on_threads(config.threads, || search(config, (policy, service), &deployment))?
+    Ok(())
 }
 
 fn search(
@@ -132,6 +143,7 @@ fn search(
     let numbers = [Some(replicas), replicas.checked_sub(1).filter(|&fewer| fewer > 0)];
     let checks = numbers.into_iter().flatten().map(|count| Ok(sizes.tried(count)?.clone()));
     let checks: Vec<SizeCheck> = checks.collect::<Result<_, RunError>>()?;
+    let gpus = u64::from(replicas) * u64::from(deployment.gpus());
     Ok(ServiceSize {
         slo: config.slos.clone(),
         load: loads[0].usual,
@@ -139,7 +151,8 @@ fn search(
         policy: policy.to_owned(),
         replicas,
         gpus_per_replica: deployment.gpus(),
-        gpus: u64::from(replicas) * u64::from(deployment.gpus()),
+        gpus,
+        usd_per_hour: config.base.usd_per_gpu_hour(deployment)?.map(|usd| usd * gpus as f64),
         confidence: CONFIDENCE,
         seeds: config.seeds.clone(),
         unseen_seeds,
@@ -200,7 +213,8 @@ impl<'a> SizeSearch<'a> {
         }
     }
 
-    fn tried(&mut self, count: u32) -> Result<&SizeCheck, RunError> {
+    /// What `count` replicas do.
+    pub(super) fn tried(&mut self, count: u32) -> Result<&SizeCheck, RunError> {
         if !self.tried.contains_key(&count) {
             let runs = self.runs(count)?;
             self.tried.insert(count, (self.check(count, &runs), runs));
@@ -271,7 +285,7 @@ impl<'a> SizeSearch<'a> {
         Ok(wanted)
     }
 
-    fn check_length(&self, fewest: u32, length: RunLength) -> Result<(), RunError> {
+    pub(super) fn check_length(&self, fewest: u32, length: RunLength) -> Result<(), RunError> {
         self.tried[&fewest].1.iter().try_for_each(|run| length.check(run, self.slos))
     }
 }

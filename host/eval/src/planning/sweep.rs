@@ -1,113 +1,64 @@
 //! The same service under several settings: figures, cost, and which points no other one dominates.
 
-use std::collections::BTreeSet;
-
 use blis_config::Deployment;
-use blis_config::policy::SettingSource;
+use blis_sim::units::Micros;
 use serde::Serialize;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::paired::mean;
 use crate::runs::{on_threads, run_all};
-use crate::spec::{ExperimentSpec, SettingKey};
+use crate::spec::ExperimentSpec;
 
 use super::PlanConfig;
 use super::length::RunLength;
-use super::load::LoadUnit;
+use super::load::{LoadUnit, SeededLoad};
 use super::load_run::{EarlyStop, LoadRun};
 use super::slo::Slo;
-
-/// Points of a sweep at most.
-const MOST: usize = 10_000;
-
-/// A setting and the values that a sweep gives it.
-#[derive(Clone, Debug)]
-pub struct Variation {
-    key: &'static SettingKey,
-    values: Vec<String>,
-}
-
-impl Variation {
-    /// `NAME=VALUE,VALUE…`, a flag of `blis run` without its dashes.
-    ///
-    /// # Errors
-    /// If there is no such flag, or a value is invalid or repeated.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let Some((name, values)) = text.split_once('=') else {
-            return Err(format!("`{text}` must be a flag and its values, like tp=1,2,4"));
-        };
-        let key = SettingKey::find(name.trim().trim_start_matches("--"))
-            .map_err(|hint| format!("there is no flag `{}`: {hint}", name.trim()))?;
-        if key.name == "seed" {
-            return Err("`seed` cannot be varied: --seeds says how many seeds each point has".to_owned());
-        }
-        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
-        for (index, value) in values.iter().enumerate() {
-            if values[..index].contains(value) {
-                return Err(format!("`{}` has the value `{value}` twice", key.name));
-            }
-            let refused = |message| format!("`{}` is `{value}`: {message}", key.name);
-            ExperimentSpec::default().set(key, value, SettingSource::Flag("--vary".into())).map_err(refused)?;
-        }
-        Ok(Self { key, values })
-    }
-}
+use super::variation::{Variation, VariedSetting, combinations, in_words};
 
 /// The points of a sweep, with checked settings.
 pub struct SweepConfig {
     /// The varied settings of each point, with its experiment.
     points: Vec<(Vec<VariedSetting>, PlanConfig)>,
+    by: ComparedBy,
     slos: Vec<Slo>,
     threads: usize,
 }
 
-/// A setting of a point.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VariedSetting {
-    /// The flag, without dashes.
-    pub name: String,
-    pub value: String,
+/// What points are compared by, beside their cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComparedBy {
+    /// All figures, among the points within the limits.
+    Figures,
+    /// The share of the requests within all limits, among all points that are not saturated.
+    Attainment,
 }
 
 impl SweepConfig {
     /// All combinations of the values of `variations`, over `spec`. `slos`: the figures that are shown, with their limits;
-    /// TTFT p90 and TPOT p50 without limits if there are none.
+    /// TTFT p90 and TPOT p50 without limits if there are none. `by`: how points are compared.
     ///
     /// # Errors
     /// If a setting is varied twice, there are too many points, or the settings of a point contradict each other.
     pub fn new(
         spec: &ExperimentSpec,
         variations: &[Variation],
-        slos: &[Slo],
+        (slos, by): (&[Slo], ComparedBy),
         (seeds, threads): (u32, usize),
     ) -> Result<Self, RunError> {
-        let names: BTreeSet<&str> = variations.iter().map(|variation| variation.key.name).collect();
-        if names.len() < variations.len() {
-            return Err(RunError::usage("a setting is varied twice").hint("give all of its values in one `--vary`"));
-        }
-        let count = variations.iter().fold(1_usize, |count, of| count.saturating_mul(of.values.len()));
-        if count > MOST {
-            return Err(RunError::usage(format_args!("the sweep has {count} points, more than {MOST}"))
-                .hint("vary fewer settings at a time"));
-        }
         let slos = if slos.is_empty() { Slo::without_limits() } else { slos.to_vec() };
-        let point = |number: usize| {
-            let settings = settings_of(number, variations);
-            let mut spec = spec.clone();
-            for (key, value) in &settings {
-                spec.unset(key);
-                spec.set(key, value, SettingSource::Flag("--vary".into())).map_err(RunError::usage)?;
-            }
+        let point = |(settings, spec): (Vec<VariedSetting>, ExperimentSpec)| {
             let config = PlanConfig::new(spec, &slos, seeds, threads)?;
             if config.policies.len() > 1 {
                 return Err(RunError::usage("a point has one routing policy")
                     .hint("vary it: `--vary routing-policy=round-robin,weighted`"));
             }
-            let settings = settings.into_iter().map(|(key, value)| VariedSetting { name: key.name.to_owned(), value });
-            Ok((settings.collect(), config))
+            Ok((settings, config))
         };
-        let points = (0..count).map(point).collect::<Result<_, RunError>>()?;
-        Ok(Self { points, slos, threads })
+        let points = combinations(spec, variations)?.into_iter().map(point).collect::<Result<_, RunError>>()?;
+        Ok(Self { points, by, slos, threads })
     }
 
     /// The experiment of each point, behind its settings in words.
@@ -116,27 +67,12 @@ impl SweepConfig {
     }
 }
 
-/// `tp=2 max-num-seqs=64`.
-pub(super) fn in_words(settings: &[VariedSetting]) -> String {
-    let settings = settings.iter().map(|setting| format!("{}={}", setting.name, setting.value));
-    settings.collect::<Vec<_>>().join(" ")
-}
-
-/// The settings of the point `number`; the last variation changes fastest.
-fn settings_of(mut number: usize, variations: &[Variation]) -> Vec<(&'static SettingKey, String)> {
-    let mut settings: Vec<(&'static SettingKey, String)> = Vec::new();
-    for variation in variations.iter().rev() {
-        settings.push((variation.key, variation.values[number % variation.values.len()].clone()));
-        number /= variation.values.len();
-    }
-    settings.reverse();
-    settings
-}
-
 /// What `blis sweep` found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
-    /// The figures by which points are compared, each the lower the better; without limits unless SLOs are set.
+    /// What points are compared by, beside their cost.
+    pub compared_by: ComparedBy,
+    /// The figures, each the lower the better; without limits unless SLOs are set.
     pub figures: Vec<String>,
     /// In the order of the values; the last `--vary` changes fastest.
     pub points: Vec<SweepPoint>,
@@ -159,17 +95,22 @@ pub struct MeasuredPoint {
     /// The load that is offered, in `unit`.
     pub load: f64,
     pub unit: LoadUnit,
-    /// GPUs of all replicas.
-    pub gpus: u64,
+    /// GPUs of all replicas; with an autoscaler those held on average.
+    pub gpus: f64,
     /// GPUs per unit of load.
     pub cost: f64,
+    /// Dollars for a million output tokens, over whole runs; `None` without a price list or output.
+    pub usd_per_million_output_tokens: Option<f64>,
+    /// Share of the requests within all limits, mean over the seeds; `None` without limits.
+    pub attainment: Option<f64>,
     /// By figure: the median over the seeds, ms; `None` without a finite one.
     pub values_ms: Vec<Option<f64>>,
     /// Seeds under which the requests in flight became more and more.
     pub saturated_seeds: u64,
     /// Whether the medians meet all SLOs, and no seed is saturated.
     pub meets_slos: bool,
-    /// Whether no other point that meets the SLOs is at least as good in cost and all figures, and better in one.
+    /// Whether no other point is at least as good in cost and in what points are compared by, and better in one. The cost is
+    /// that in dollars if there are prices.
     pub non_dominated: bool,
     /// The command that serves a replica.
     pub launch: String,
@@ -206,13 +147,15 @@ fn search(config: &SweepConfig) -> Result<Sweep, RunError> {
         SweepPoint { settings: settings.clone(), refused, measured }
     });
     let mut points: Vec<SweepPoint> = points.collect();
-    mark_non_dominated(&mut points);
-    Ok(Sweep { figures: config.slos.iter().map(Slo::text).collect(), points })
+    mark_non_dominated(&mut points, config.by);
+    Ok(Sweep { compared_by: config.by, figures: config.slos.iter().map(Slo::text).collect(), points })
 }
 
 /// The runs of a point, by seed.
 struct PointRuns {
     deployment: Deployment,
+    /// Those of its groups.
+    further: Vec<Deployment>,
     load: f64,
     unit: LoadUnit,
     runs: Vec<LoadRun>,
@@ -220,18 +163,23 @@ struct PointRuns {
 
 /// The runs of `point`; `Err` in the result if it cannot be deployed.
 fn measure(point: &PlanConfig, length: RunLength) -> Result<Result<PointRuns, String>, RunError> {
-    let deployment = match point.deployment() {
-        Ok(deployment) => deployment,
+    let deployments = point.deployment().and_then(|first| Ok((first, point.base.further_deployments()?)));
+    let (deployment, further) = match deployments {
+        Ok(deployments) => deployments,
         Err(error) => return Ok(Err(error.diagnostic().headline().to_string())),
     };
-    let loads = point.loads(&point.seeds, length.requests())?;
+    let mut loads = point.loads(&point.seeds, length.requests())?;
+    if point.base.cluster.scaling.is_some() {
+        // What an autoscaler costs and misses at first is part of it.
+        loads = loads.into_iter().map(SeededLoad::whole).collect();
+    }
     let runs = loads.iter().map(|seeded| {
         // Runs to their ends: the figures of points that miss an SLO are shown, too.
         let stop = EarlyStop(f64::INFINITY);
         LoadRun::new((&point.policies[0].1, &deployment), seeded, seeded.usual, (&point.slos, stop))
     });
     let runs = runs.collect::<Result<_, _>>()?;
-    Ok(Ok(PointRuns { load: loads[0].usual, unit: loads[0].unit, runs, deployment }))
+    Ok(Ok(PointRuns { load: loads[0].usual, unit: loads[0].unit, runs, deployment, further }))
 }
 
 impl PointRuns {
@@ -239,12 +187,16 @@ impl PointRuns {
         let saturated = self.runs.iter().filter(|run| run.is_saturated()).count();
         let values_ms: Vec<Option<f64>> = (0..slos.len()).map(|slo| super::median_ms(self.runs.iter(), slo)).collect();
         let meets = |(slo, value): (&Slo, &Option<f64>)| value.is_some_and(|ms| ms <= slo.limit.as_millis_f64());
-        let gpus = u64::from(point.base.cluster.num_instances) * u64::from(self.deployment.gpus());
+        let has_limits = slos.iter().any(|slo| slo.limit != Micros::MAX);
+        let attainment: Option<Vec<f64>> = self.runs.iter().map(|run| run.attainment).collect();
+        let gpus = self.gpus(point);
         MeasuredPoint {
             load: self.load,
             unit: self.unit,
             gpus,
-            cost: gpus as f64 / self.load,
+            cost: gpus / self.load,
+            usd_per_million_output_tokens: self.usd_per_million_output_tokens(),
+            attainment: attainment.filter(|_| has_limits).and_then(|shares| mean(shares.into_iter())),
             meets_slos: saturated == 0 && slos.iter().zip(&values_ms).all(meets),
             values_ms,
             saturated_seeds: saturated as u64,
@@ -252,13 +204,41 @@ impl PointRuns {
             launch: launch(&point.base, &self.deployment),
         }
     }
+
+    /// GPUs of all replicas, those of groups included; with an autoscaler those held on average.
+    fn gpus(&self, point: &PlanConfig) -> f64 {
+        let cluster = &point.base.cluster;
+        if cluster.scaling.is_some() {
+            return mean(self.runs.iter().map(|run| run.held.mean)).unwrap_or(0.0);
+        }
+        let of_groups = cluster.groups.iter().zip(&self.further);
+        let of_groups: u64 = of_groups.map(|(group, of)| u64::from(group.instances) * u64::from(of.gpus())).sum();
+        (u64::from(cluster.num_instances) * u64::from(self.deployment.gpus()) + of_groups) as f64
+    }
+
+    fn usd_per_million_output_tokens(&self) -> Option<f64> {
+        let usd: f64 = self.runs.iter().map(|run| run.held.usd).sum::<Option<f64>>()?;
+        let tokens: u64 = self.runs.iter().map(|run| run.held.output_tokens).sum();
+        (tokens > 0).then(|| 1e6 * usd / tokens as f64)
+    }
 }
 
-fn mark_non_dominated(points: &mut [SweepPoint]) {
-    let figures = |point: &SweepPoint| -> Option<Vec<f64>> {
-        let measured = point.measured.as_ref().filter(|measured| measured.meets_slos)?;
-        Some([Some(measured.cost)].into_iter().chain(measured.values_ms.iter().copied()).flatten().collect())
-    };
+impl MeasuredPoint {
+    /// What the point is compared by, each the lower the better; `None` if it is not compared.
+    fn compared(&self, by: ComparedBy) -> Option<Vec<f64>> {
+        let cost = self.usd_per_million_output_tokens.unwrap_or(self.cost);
+        match by {
+            ComparedBy::Figures if self.meets_slos => {
+                Some([Some(cost)].into_iter().chain(self.values_ms.iter().copied()).flatten().collect())
+            }
+            ComparedBy::Attainment if self.saturated_seeds == 0 => Some(vec![cost, 1.0 - self.attainment?]),
+            ComparedBy::Figures | ComparedBy::Attainment => None,
+        }
+    }
+}
+
+fn mark_non_dominated(points: &mut [SweepPoint], by: ComparedBy) {
+    let figures = |point: &SweepPoint| point.measured.as_ref()?.compared(by);
     let all: Vec<Option<Vec<f64>>> = points.iter().map(figures).collect();
     let dominates = |one: &[f64], other: &[f64]| {
         one.iter().zip(other).all(|(one, other)| one <= other) && one.iter().zip(other).any(|(one, other)| one < other)

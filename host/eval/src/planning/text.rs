@@ -5,10 +5,12 @@ use std::fmt::{self, Display};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::capacity::{Capacity, PolicyCapacity};
+use super::elastic::{ElasticCurve, HeldReplicas};
 use super::load::LoadUnit;
 use super::size::ServiceSize;
 use super::slo::Slo;
-use super::sweep::{Sweep, SweepPoint, in_words};
+use super::sweep::{ComparedBy, Sweep, SweepPoint};
+use super::variation::in_words;
 use crate::workload_config::plural;
 
 impl Display for Capacity {
@@ -18,9 +20,9 @@ impl Display for Capacity {
         writeln!(f, "{service}; {}\n", runs(&self.seeds, self.requests_per_run))?;
         let interval = format!("{:.0}% interval", 100.0 * self.confidence);
         let capacity = format!("capacity, {}", self.unit.name());
-        let mut lines = vec![[capacity, interval, "GPUs saved".into(), "limited by".into(), "policy".into()]];
+        let mut lines = vec![[capacity, interval, "GPUs".into(), "saved".into(), "limited by".into(), "policy".into()]];
         lines.extend(self.policies.iter().map(|of| of.cells(self.unit)));
-        table(f, &lines)?;
+        table(f, &lines, 2)?;
         for of in &self.policies {
             let values = self.slo.iter().zip(&of.values_ms).map(|(slo, value)| value_of(slo, *value));
             write!(
@@ -34,7 +36,7 @@ impl Display for Capacity {
         if let [first, _, ..] = &self.policies[..] {
             let planned = load(self.unit, first.planned());
             let (unit, replicas) = (self.unit.name(), plural(self.replicas.into(), "replica"));
-            writeln!(f, "GPUs saved: for {planned} {unit}, which {replicas} serve under {}", first.policy)?;
+            writeln!(f, "saved: GPUs for {planned} {unit}, which {replicas} serve under {}", first.policy)?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
@@ -42,7 +44,8 @@ impl Display for Capacity {
 
 impl Display for ServiceSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gpus = plural(self.gpus, "GPU");
+        let usd = self.usd_per_hour.map_or(String::new(), |usd| format!(", ${usd:.2} per hour"));
+        let gpus = format!("{}{usd}", plural(self.gpus, "GPU"));
         writeln!(f, "{} ({gpus}) under {}", plural(self.replicas.into(), "replica"), self.policy)?;
         writeln!(f, "serve {} {} within {}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
         let checked = if self.unseen_seeds.is_empty() { "" } else { "; checked with others" };
@@ -54,31 +57,110 @@ impl Display for ServiceSize {
             let values = values.collect::<Vec<_>>().join(", ");
             [check.count.to_string(), saturated, check.result.name().to_owned(), values]
         }));
-        table(f, &lines)?;
+        table(f, &lines, 2)?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }
 
+impl Display for ElasticCurve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.rate_per_replica;
+        let unit = LoadUnit::RequestsPerS;
+        let interval = rate.low.zip(rate.high);
+        let interval = interval.map_or(String::new(), |(low, high)| {
+            format!(", {:.0}% interval {} – {}", 100.0 * self.confidence, load(unit, low), load(unit, high))
+        });
+        let replica = service(1, self.gpus_per_replica);
+        writeln!(f, "Perfect elastic curve under {} within {}", self.policy, joined(&self.slo))?;
+        writeln!(f, "{replica} serves {} {}{interval}", load(unit, rate.mean), unit.name())?;
+        let planned = load(unit, rate.planned);
+        writeln!(
+            f,
+            "⌈arrivals per second / {planned}⌉ replicas in each {} s, there at once; {}\n",
+            self.interval_s,
+            runs(&self.seeds, None)
+        )?;
+        let mut lines = vec![HeldReplicas::heading("")];
+        lines.extend([self.elastic.cells("elastic"), self.fixed.cells("fixed")]);
+        table(f, &lines, 1)?;
+        writeln!(f, "\n{:.1} % of the GPU-hours saved. The curve simulated:\n", 100.0 * self.saved)?;
+        self.write_runs(f)?;
+        writeln!(f, "\nThe curve under seed {}:\n", self.seeds.first().unwrap_or(&0))?;
+        let heading = ["from".to_owned(), unit.name().to_owned()].into_iter().chain(HeldReplicas::heading(""));
+        let mut lines = vec![heading.collect::<Vec<_>>()];
+        lines.extend(self.periods.iter().map(|period| {
+            let start = [clock(period.from_s), format!("{:.2}", period.rate)];
+            start.into_iter().chain(period.replicas.cells("")).collect()
+        }));
+        table(f, &lines, 1)?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl ElasticCurve {
+    fn write_runs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = vec![["seed", "replicas", "GPU-hours", "within, %", "figures"].map(str::to_owned)];
+        lines.extend(self.runs.iter().map(|run| {
+            let values = self.slo.iter().zip(&run.values_ms).map(|(slo, value)| value_of(slo, *value));
+            let within = run.attainment.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
+            let [replicas, hours] = [format!("{:.2}", run.mean_replicas), format!("{:.3}", run.gpu_hours)];
+            [run.seed.to_string(), replicas, hours, within, values.collect::<Vec<_>>().join(", ")]
+        }));
+        table(f, &lines, 1)
+    }
+}
+
+impl HeldReplicas {
+    fn heading(name: &str) -> [String; 5] {
+        ["replicas", "peak", "GPU-hours", "cost", name].map(str::to_owned)
+    }
+
+    fn cells(&self, name: &str) -> [String; 5] {
+        let cost = self.usd.map_or("-".to_owned(), |usd| format!("${usd:.2}"));
+        [format!("{:.2}", self.mean), self.peak.to_string(), format!("{:.3}", self.gpu_hours), cost, name.to_owned()]
+    }
+}
+
+/// `1:02:03`.
+fn clock(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 impl PolicyCapacity {
-    fn cells(&self, unit: LoadUnit) -> [String; 5] {
+    fn cells(&self, unit: LoadUnit) -> [String; 6] {
         let interval = self.low.zip(self.high).map(|(low, high)| format!("{} – {}", load(unit, low), load(unit, high)));
         let interval = interval.unwrap_or_else(|| "-".to_owned());
         let saved = self.gpus_saved.map_or("-".to_owned(), |saved| saved.to_string());
-        [load(unit, self.capacity), interval, saved, self.binding.clone(), self.policy.clone()]
+        [load(unit, self.capacity), interval, self.gpus.to_string(), saved, self.binding.clone(), self.policy.clone()]
     }
 }
 
 impl Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut heading = vec![String::new(), "GPUs".to_owned(), "per load".to_owned()];
-        heading.extend(self.figures.iter().map(|figure| figure.split('=').next().unwrap_or(figure).to_owned()));
-        heading.extend(["result".to_owned(), "settings".to_owned()]);
-        let mut lines = vec![heading];
-        lines.extend(self.points.iter().map(|point| point.cells(self.figures.len())));
-        table(f, &lines)?;
+        let measured = || self.points.iter().filter_map(|point| point.measured.as_ref());
+        let has_prices = measured().any(|of| of.usd_per_million_output_tokens.is_some());
+        let has_limits = measured().any(|of| of.attainment.is_some());
+        let mut heading = vec!["", "GPUs", if has_prices { "$/1M tok" } else { "per load" }];
+        heading.extend(has_limits.then_some("within, %"));
+        heading.extend(self.figures.iter().map(|figure| figure.split('=').next().unwrap_or(figure)));
+        heading.extend(["result", "settings"]);
+        let heading: Vec<String> = heading.into_iter().map(str::to_owned).collect();
+        let cells = self.points.iter().map(|point| point.cells(&heading));
+        let lines: Vec<Vec<String>> = std::iter::once(heading.clone()).chain(cells).collect();
+        table(f, &lines, 2)?;
         writeln!(f, "\nFigures: {}; latencies in ms, medians over the seeds", self.figures.join(", "))?;
-        writeln!(f, "*: of the points within the limits, none is at least as good in GPUs per load")?;
-        writeln!(f, "and all figures, and better in one")?;
+        let cost = if has_prices { "dollars per 1M output tokens" } else { "GPUs per load" };
+        match self.compared_by {
+            ComparedBy::Figures => {
+                writeln!(f, "*: of the points within the limits, none is at least as good in {cost}")?;
+                writeln!(f, "and all figures, and better in one")?;
+            }
+            ComparedBy::Attainment => {
+                writeln!(f, "*: no point is at least as good in {cost}")?;
+                writeln!(f, "and in the share of requests within all limits, and better in one")?;
+            }
+        }
         for point in &self.points {
             if let Some(measured) = point.measured.as_ref().filter(|measured| measured.non_dominated) {
                 write!(f, "\n{}:\n  {}\n", in_words(&point.settings), measured.launch)?;
@@ -89,38 +171,42 @@ impl Display for Sweep {
 }
 
 impl SweepPoint {
-    fn cells(&self, figures: usize) -> Vec<String> {
-        let mut cells = vec!["-".to_owned(); figures + 5];
-        cells[0] = String::new();
-        cells[figures + 4] = in_words(&self.settings);
+    /// The cells of the table with this heading.
+    fn cells(&self, heading: &[String]) -> Vec<String> {
+        let settings = in_words(&self.settings);
         let Some(measured) = &self.measured else {
-            cells[figures + 3] = "refused".to_owned();
+            let mut cells = vec!["-".to_owned(); heading.len()];
+            let columns = heading.len();
+            (cells[0], cells[columns - 2], cells[columns - 1]) = (String::new(), "refused".to_owned(), settings);
             return cells;
         };
-        cells[0] = if measured.non_dominated { "*".to_owned() } else { String::new() };
-        [cells[1], cells[2]] = [measured.gpus.to_string(), format!("{:.4}", measured.cost)];
-        for (cell, value) in cells[3..].iter_mut().zip(&measured.values_ms) {
-            *cell = value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
-        }
+        let mark = if measured.non_dominated { "*" } else { "" };
+        // A mean number of replicas is no whole one.
+        let decimals = if measured.gpus.fract() == 0.0 { 0 } else { 2 };
+        let cost = if heading[2] == "per load" { Some(measured.cost) } else { measured.usd_per_million_output_tokens };
+        let mut cells = vec![mark.to_owned(), format!("{:.*}", decimals, measured.gpus)];
+        cells.push(cost.map_or("-".to_owned(), |cost| format!("{cost:.4}")));
+        cells.extend(measured.attainment.map(|share| format!("{:.2}", 100.0 * share)));
+        cells.extend(measured.values_ms.iter().map(|value| value.map_or("-".to_owned(), |ms| format!("{ms:.1}"))));
         let result = match (measured.saturated_seeds, measured.meets_slos) {
             (1.., _) => "saturated",
             (0, false) => "misses",
             (0, true) => "meets",
         };
-        cells[figures + 3] = result.to_owned();
+        cells.extend([result.to_owned(), settings]);
         cells
     }
 }
 
-/// The last two columns to the left, numbers to the right.
-fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>]) -> fmt::Result {
+/// The last `texts` columns to the left, numbers to the right.
+fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>], texts: usize) -> fmt::Result {
     let columns = lines.first().map_or(0, |line| line.as_ref().len());
     let width = |column: usize| lines.iter().map(|line| line.as_ref()[column].width()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for line in lines {
         let cells = line.as_ref().iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
             let pad = " ".repeat(width - cell.width());
-            if column + 2 < columns { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+            if column + texts < columns { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
         });
         writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }

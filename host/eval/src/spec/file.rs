@@ -78,6 +78,17 @@ impl ExperimentSpec {
         Ok(spec)
     }
 
+    /// Whether `path` is a configuration file that names a model or a deployment, and not a bundle of policies.
+    #[must_use]
+    pub fn is_deployment(path: &Path) -> bool {
+        const KEYS: [&str; 3] = ["model:", "model-and-hardware:", "deployment:"];
+        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        let mut text = String::new();
+        let opened = File::open(path).ok().filter(|_| is_yaml);
+        let read = opened.and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text).ok());
+        read.is_some() && text.lines().any(|line| KEYS.iter().any(|key| line.starts_with(key)))
+    }
+
     /// Parses `text`, the content of a configuration file called `file`.
     ///
     /// # Errors

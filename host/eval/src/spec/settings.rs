@@ -243,6 +243,7 @@ settings! {
     fitness_scale: FitnessScaleName = "fitness-scale", Text, one(parse::choice), text::text;
     baseline: String = "baseline", Text, one(parse::name), text::text;
     prices: PathBuf = "prices", Text, one(parse::path), text::path;
+    energy: bool = "energy", Switch, one(parse::switch), text::text;
     trace_level: TraceLevelName = "trace-level", Text, one(parse::choice), text::text;
     trace_path: PathBuf = "trace-path", Text, one(parse::path), text::path;
     counterfactual_k: u32 = "counterfactual-k", Number, one(parse::count_or_zero), text::text;

@@ -186,7 +186,7 @@ impl WeightReads {
 }
 
 /// `base^exponent` by repeated squaring: the same bits on every machine, unlike `powf`.
-fn power(mut base: f64, mut exponent: u64) -> f64 {
+pub(crate) fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent != 0 {
         if exponent & 1 == 1 {

@@ -27,6 +27,7 @@ pub use distribution::Distribution;
 pub use sessions::SessionReport;
 pub use tenants::TenantReport;
 
+use crate::energy::EnergyUse;
 use crate::ids::InstanceIndex;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
@@ -134,6 +135,8 @@ pub struct Report {
     pub replicas: Option<ReplicaReport>,
     /// What an instance costs, as far as that was set; not read if there are [`Self::replicas`].
     pub cost: InstanceCost,
+    /// What the steps of instances used, if that was computed.
+    pub energy: Option<EnergyUse>,
 }
 
 /// What an instance, or a replica, costs.
@@ -164,6 +167,21 @@ impl Report {
             Some(replicas) => replicas.dollars(),
             None => Some(self.gpu_hours()? * self.cost.gpu_price?),
         }
+    }
+
+    /// Energy of the GPUs that were held, J: in steps as these need, without work otherwise. `None` if it was not computed.
+    #[must_use]
+    pub fn joules(&self) -> Option<f64> {
+        let EnergyUse { busy_s, busy_joules, idle_w } = self.energy?;
+        let held_s = self.gpu_hours()? * 3600.0 / f64::from(self.cost.gpus.max(1));
+        Some(busy_joules + idle_w * (held_s - busy_s).max(0.0))
+    }
+
+    /// The same per output token of completed requests; `None` also without any.
+    #[must_use]
+    pub fn joules_per_output_token(&self) -> Option<f64> {
+        let tokens = self.cluster.counts.output_tokens;
+        self.joules().filter(|_| tokens > 0).map(|joules| joules / tokens as f64)
     }
 
     /// Conservation: every request that arrived is completed, queued, running, arriving, dropped, timed out or
@@ -249,6 +267,7 @@ impl Metrics {
             gateway_wait: Distribution::of(&mut self.gateway_waits),
             replicas: self.replicas.clone(),
             cost: InstanceCost::default(),
+            energy: None,
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },

@@ -68,7 +68,8 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
         let pools = pools.map_or(Vec::new(), pool);
         let (drain, placement) = choices(choice);
         let starts = Stream::new(3, "starts");
-        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, starts, drain, placement });
+        setup.replicas =
+            Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, starts, drain, placement });
         setup
     })
 }
