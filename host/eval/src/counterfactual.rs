@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use blis_sim::cluster::{AnyTimeline, ArrivalList, Engine, Halt};
+use blis_sim::cluster::{AnyTimeline, ArrivalList, Engine, Halt, StartMode};
 use blis_sim::instance::{Fast, InstanceConfig, Plain};
 use blis_sim::metrics::{Metrics, Report};
 use blis_sim::outcome::Outcome;
@@ -118,7 +118,7 @@ pub(crate) fn regret(
     let longest = if brief { LONGEST_BRIEF_BRANCH } else { Micros::MAX };
     let window = survey.window(&options).min(longest);
     let scaling =
-        ScalingBranchOptions { window: scaling_window(config, window), requests_per_gpu: survey.requests_per_gpu() };
+        ScalingBranchOptions { window: scaling_window(config, deployment, window)?, requests_per_gpu: survey.requests_per_gpu() };
     let branches = BranchOptions { window, longest, alternatives, rollouts: !brief, scaling };
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
@@ -133,11 +133,10 @@ pub(crate) fn regret(
 
 /// Time in which the effects of a number of replicas count: that of other decisions, at least the time to start one and a minute
 /// in which it serves.
-fn scaling_window(config: &Experiment, window: Micros) -> Micros {
+fn scaling_window(config: &Experiment, deployment: &Deployment, window: Micros) -> Result<Micros, RunError> {
     const SERVES: Micros = Micros(60_000_000);
-    let start = config.cluster.scaling.as_ref().map(|scaling| scaling.start).unwrap_or_default();
-    let phases = [start.process, start.weights, start.compile, start.warm_up, SERVES];
-    window.max(phases.into_iter().fold(Micros::ZERO, Micros::saturating_add))
+    let start = config.cluster.scaling.as_ref().map(|scaling| scaling.start).unwrap_or_default().of(deployment)?;
+    Ok(window.max(start.mean(StartMode::Cold, false).saturating_add(SERVES)))
 }
 
 fn write(path: &Path, decisions: &[DecisionRegret]) -> Result<(), FileError> {

@@ -365,7 +365,7 @@ impl Experiment {
 fn energy(spec: &ExperimentSpec) -> Result<bool, RunError> {
     if spec.energy == Some(true) && spec.group.as_ref().is_some_and(|groups| !groups.is_empty()) {
         let hint = "the energy of groups is not computed: leave out one of them";
-        return Err(misplaced(spec, "energy", "cannot be used with `--group`", hint));
+        return Err(spec.misplaced("energy", "cannot be used with `--group`", hint));
     }
     Ok(spec.energy == Some(true))
 }

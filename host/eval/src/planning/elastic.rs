@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use blis_config::Deployment;
 use blis_config::policy::{ParameterInput, ScalingUse, SettingSource, Sourced};
-use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::cluster::StartMode;
 use blis_sim::scaling::Schedule;
 use blis_sim::units::Micros;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::experiment::Experiment;
 use crate::paired::{CONFIDENCE, mean};
 use crate::runs::{on_threads, run_all};
 use crate::scaling::ScalingSettings;
-use crate::spec::DrainName;
+use crate::startup::StartupSettings;
 
 use super::PlanConfig;
 use super::capacity::{PolicyCapacity, of_loads};
@@ -258,7 +258,6 @@ impl ElasticSearch<'_> {
         let parameters = [parameter("rate", rate), parameter("interval-s", self.interval.as_secs_f64())];
         let perfect = ScalingUse::choose(&Sourced { value: "perfect".to_owned(), source: source() }, &parameters);
         let perfect = perfect.map_err(RunError::refused)?;
-        let none = Micros::ZERO;
         let mut service = self.service.clone();
         service.cluster.num_instances = curve.replicas.first().map_or(1, |&first| first.max(1));
         service.cluster.scaling = Some(ScalingSettings {
@@ -268,9 +267,8 @@ impl ElasticSearch<'_> {
             max: peak.max(1),
             scrape: self.interval,
             sync: self.interval,
-            start: StartTimes { process: none, weights: none, compile: none, warm_up: none, wake: none },
+            start: StartupSettings::NONE,
             mode: StartMode::Cold,
-            drain: DrainName::Newest,
         });
         Ok(service)
     }

@@ -404,15 +404,16 @@ impl Replicas {
             NumberChange::To(replicas) => replicas.clamp(limits.min, limits.max),
             NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
         };
+        self.groups[group].replicas = to; // as the policies see it
         (from..to).for_each(|_| self.begin(now, group));
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
         if let NumberChange::By(_) = change {
             self.remove_waiting(now, group);
-            let stays = |replica: &&Replica| replica.group == group && replica.state != ReplicaState::Draining;
+            let stays = |replica: &&LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
             to = self.live.iter().filter(stays).count() as u32;
         }
+        self.groups[group].replicas = to;
         if to != from {
-            self.groups[group].replicas = to;
             self.report.changes.push(ReplicaChange { at: now, group, from, to });
             self.allocate_waiting(now);
         }
@@ -427,7 +428,7 @@ impl Replicas {
 
     /// Replicas of `group` that found no room are not started.
     fn remove_waiting(&mut self, now: Micros, group: usize) {
-        let waits = |replica: &Replica| replica.group == group && replica.state == ReplicaState::Scheduling;
+        let waits = |replica: &LiveReplica| replica.group == group && replica.state == ReplicaState::Scheduling;
         while let Some(position) = self.live.iter().rposition(waits) {
             self.report.groups[group].started -= 1;
             self.remove(now, position);
@@ -479,6 +480,7 @@ impl Replicas {
             self.live[position].placement = placement;
         }
         let replica = &mut self.live[position];
+        let LiveGroup { settings, .. } = &self.groups[replica.group];
         replica.next = now.saturating_add(replica.loading);
         replica.expected = now.saturating_add(settings.start.mean(settings.mode, replica.wakes));
         self.enter(now, position, ReplicaState::Loading);

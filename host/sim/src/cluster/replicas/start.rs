@@ -79,8 +79,9 @@ impl StartTimes {
         self.phases(mode, sleeps, |phase| phase.draw(generator))
     }
 
-    /// The mean of both together.
-    pub(super) fn mean(&self, mode: StartMode, sleeps: bool) -> Micros {
+    /// The mean of both together, in the states loading and warming.
+    #[must_use]
+    pub fn mean(&self, mode: StartMode, sleeps: bool) -> Micros {
         let (loading, warm_up) = self.phases(mode, sleeps, |phase| phase.mean);
         loading.saturating_add(warm_up)
     }
