@@ -254,10 +254,9 @@ impl Compiler<'_> {
                 otherwise: self.block(&parts.branch)?,
             })),
             Stmt::Block(block) => Statement::Block(self.block(block)?),
-            Stmt::Return(value, flags, _) if !flags.intersects(ASTFlags::BREAK) => match value {
-                Some(value) => Statement::Return(self.expression(value)?),
-                None => return None,
-            },
+            Stmt::Return(Some(value), flags, _) if !flags.intersects(ASTFlags::BREAK) => {
+                Statement::Return(self.expression(value)?)
+            }
             _ => return None,
         })
     }
