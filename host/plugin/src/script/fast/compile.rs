@@ -201,7 +201,8 @@ pub(super) fn function(
     for (number, parameter) in definition.params.iter().enumerate() {
         compiler.bindings.push((parameter.to_string(), Binding::Argument(number)));
     }
-    let only = ast.clone_functions_only_filtered(|_, _, _, known, takes| known == name && takes == views.len());
+    let mut only = ast.clone_functions_only();
+    only.retain_functions(|_, _, known, takes| known == name && takes == views.len());
     let mut body = Vec::new();
     let known = only.walk(&mut |path| match path {
         [ASTNode::Stmt(statement)] => compiler.statement(statement).map(|statement| body.push(statement)).is_some(),

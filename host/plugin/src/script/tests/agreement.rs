@@ -329,6 +329,24 @@ fn many_random_scripts_need_no_engine() {
     assert!(fast > 60, "{fast} of 200");
 }
 
+/// A script of several functions; the syntax tree has all of them in no order.
+#[test]
+fn functions_of_one_script_are_kept_apart() {
+    let source = "const TWO = 2.0;
+        fn helper(x) { x + 1 }
+        fn admit(r, s) { r.input_tokens > 100 }
+        fn filter(r, s) { s.queue_depth < 5 }
+        fn route(r, s) { let x = s.in_flight * TWO; x + r.input_tokens }
+        fn priority(r) { helper(r.input_tokens) }";
+    let mut twins = Twins::start(source, Kind::Routing, 5);
+    for point in points(5) {
+        for function in ["admit", "filter", "route"] {
+            assert!(twins.agree_about(function, &point), "{function}");
+        }
+    }
+    assert!(twins.fast.needs_engine("priority"), "functions of the script are not known");
+}
+
 /// What a call has changed before it turns out to need the engine is undone, or the engine would do it twice.
 #[test]
 fn a_call_that_needs_the_engine_has_changed_nothing() {
