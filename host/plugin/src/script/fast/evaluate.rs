@@ -274,7 +274,6 @@ impl<'a> Evaluation<'a, '_> {
             (Single::Not, Value::Bool(value)) => Some(Value::Bool(!value)),
             (Single::Negative, Value::Int(value)) => value.checked_neg().map(Value::Int),
             (Single::ToFloat, Value::Int(value)) => Some(Value::Float(value as FLOAT)),
-            (Single::ToFloat, Value::Float(value)) => Some(Value::Float(value)),
             (Single::Absolute, Value::Int(_)) => None,
             (_, Value::Float(value)) => of_number(single).map(|f| Value::Float(f(value))),
             (_, Value::Int(value)) if single != Single::Negative => {

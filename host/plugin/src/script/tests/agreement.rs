@@ -8,13 +8,18 @@ use crate::check;
 use crate::inputs::{DecisionPoint, GatewayState};
 use crate::script::column::Column;
 
+/// The bits of a number. Those of not-a-number depend on the order in which the processor gets the operands.
+fn bits(x: f64) -> u64 {
+    if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
+}
+
 /// The result of a call as text, to the last bit; of an error its message.
 fn text_of(output: &Result<Dynamic, Fault>) -> String {
     match output {
         Err(fault) => fault.message(),
         Ok(output) => match (output.read_lock::<Column>(), output.as_float()) {
-            (Some(column), _) => format!("{:x?}", column.values().iter().map(|x| x.to_bits()).collect::<Vec<_>>()),
-            (None, Ok(number)) => format!("{:x}", number.to_bits()),
+            (Some(column), _) => format!("{:x?}", column.values().iter().map(|&x| bits(x)).collect::<Vec<_>>()),
+            (None, Ok(number)) => format!("{:x}", bits(number)),
             (None, Err(_)) => format!("{output:?}"),
         },
     }
