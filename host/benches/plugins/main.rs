@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench plugins [-- FILTER]`
 
+mod flow;
 mod pipeline;
 mod view;
 mod wasm;

@@ -318,10 +318,10 @@ impl ScriptGuest {
         self.fast = None;
     }
 
-    /// Whether a call has needed the script engine.
+    /// Whether `function` needs the script engine, or a call has needed it.
     #[cfg(test)]
-    pub fn needs_engine(&self) -> bool {
-        self.fast.is_none()
+    pub fn needs_engine(&self, function: &str) -> bool {
+        self.fast.is_none() || self.code.fast(function).is_none()
     }
 
     /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.

@@ -14,9 +14,12 @@ use super::values::column_of;
 /// An error that a host function returns to the script engine.
 pub(super) type ScriptError = Box<EvalAltResult>;
 
+type GetNumber = dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync;
+type GetColumn = dyn Fn(&dyn Any) -> Option<&Column> + Send + Sync;
+
 /// Reads a field that is no column from a view.
 #[derive(Clone)]
-pub(super) struct NumberGetter(Arc<dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync>);
+pub(super) struct NumberGetter(Arc<GetNumber>);
 
 impl NumberGetter {
     /// The value of the field; `None` if `view` is another one or the field cannot be read.
@@ -27,7 +30,7 @@ impl NumberGetter {
 
 /// Reads a field that is a column from a view.
 #[derive(Clone)]
-pub(super) struct ColumnGetter(Arc<dyn Fn(&dyn Any) -> Option<&Column> + Send + Sync>);
+pub(super) struct ColumnGetter(Arc<GetColumn>);
 
 impl ColumnGetter {
     fn new(get: impl Fn(&dyn Any) -> Option<&Column> + Send + Sync + 'static) -> Self {

@@ -188,6 +188,8 @@ struct Compiler<'a> {
     /// Blocks inside of expressions: variables must not be assigned there, since another operand may be read later.
     inside: usize,
     tables: Vec<String>,
+    /// Operations on tables so far.
+    table_operations: usize,
 }
 
 pub(super) fn function(
@@ -197,11 +199,12 @@ pub(super) fn function(
     known: &KnownNames,
 ) -> Option<FastFunction> {
     let definition = ast.shared_lib().get_script_fn(name, views.len())?;
-    let mut compiler = Compiler { known, views, bindings: Vec::new(), variables: 0, inside: 0, tables: Vec::new() };
+    let mut compiler = Compiler { known, views, bindings: Vec::new(), variables: 0, inside: 0, tables: Vec::new(), table_operations: 0 };
     for (number, parameter) in definition.params.iter().enumerate() {
         compiler.bindings.push((parameter.to_string(), Binding::Argument(number)));
     }
-    let only = ast.clone_functions_only_filtered(|_, _, _, known, takes| known == name && takes == views.len());
+    let mut only = ast.clone_functions_only();
+    only.retain_functions(|_, _, known, takes| known == name && takes == views.len());
     let mut body = Vec::new();
     let known = only.walk(&mut |path| match path {
         [ASTNode::Stmt(statement)] => compiler.statement(statement).map(|statement| body.push(statement)).is_some(),
@@ -254,10 +257,9 @@ impl Compiler<'_> {
                 otherwise: self.block(&parts.branch)?,
             })),
             Stmt::Block(block) => Statement::Block(self.block(block)?),
-            Stmt::Return(value, flags, _) if !flags.intersects(ASTFlags::BREAK) => match value {
-                Some(value) => Statement::Return(self.expression(value)?),
-                None => return None,
-            },
+            Stmt::Return(Some(value), flags, _) if !flags.intersects(ASTFlags::BREAK) => {
+                Statement::Return(self.expression(value)?)
+            }
             _ => return None,
         })
     }
@@ -324,8 +326,13 @@ impl Compiler<'_> {
             }
             // The chain counts as one more if the method has arguments.
             (_, Expr::MethodCall(call, _)) if !matches!(left, Expr::ThisPtr(_)) => {
+                let tables = self.table_operations;
                 let arguments = std::iter::once(left).chain(call.args.iter());
                 let arguments = self.expressions(arguments)?;
+                // The engine evaluates the arguments first, which makes a difference if tables change meanwhile.
+                if arguments.len() > 1 && self.table_operations > tables {
+                    return None;
+                }
                 let more = u64::from(arguments.len() > 1);
                 Some(Expression::Method(more, Box::new(function_of(&call.name, arguments.into_vec())?)))
             }
@@ -361,6 +368,7 @@ impl Compiler<'_> {
         if arguments.len() != takes {
             return None;
         }
+        self.table_operations += 1;
         let number = self.tables.iter().position(|known| known == table).unwrap_or_else(|| {
             self.tables.push(table.to_owned());
             self.tables.len() - 1

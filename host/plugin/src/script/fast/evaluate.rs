@@ -137,7 +137,7 @@ impl<'a> Evaluation<'a, '_> {
             Expression::Argument(number) => self.argument(*number),
             Expression::Number(argument, get) => {
                 self.operations += 2;
-                expected(get.of(self.arguments[*argument]).and_then(|value| scalar(&value)))
+                expected(get.of(self.arguments[*argument]).and_then(|value| self.field(&value)))
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
@@ -172,6 +172,16 @@ impl<'a> Evaluation<'a, '_> {
                 self.evaluate(expression)
             }
         }
+    }
+
+    /// The value of a field that is no column of the view. It may be a column that is made at each access, as the indices.
+    fn field(&mut self, value: &Dynamic) -> Option<Value<'a>> {
+        let Some(column) = value.read_lock::<Column>() else { return scalar(value) };
+        let most = self.limits.memory_bytes / size_of::<f64>();
+        self.memory.columns.make(most, |_, made| {
+            made.extend_from_slice(column.values());
+            Some(())
+        })
     }
 
     fn argument(&self, number: usize) -> Evaluated<'a> {
@@ -264,7 +274,6 @@ impl<'a> Evaluation<'a, '_> {
             (Single::Not, Value::Bool(value)) => Some(Value::Bool(!value)),
             (Single::Negative, Value::Int(value)) => value.checked_neg().map(Value::Int),
             (Single::ToFloat, Value::Int(value)) => Some(Value::Float(value as FLOAT)),
-            (Single::ToFloat, Value::Float(value)) => Some(Value::Float(value)),
             (Single::Absolute, Value::Int(_)) => None,
             (_, Value::Float(value)) => of_number(single).map(|f| Value::Float(f(value))),
             (_, Value::Int(value)) if single != Single::Negative => {
@@ -425,7 +434,10 @@ impl<'a> Evaluation<'a, '_> {
         let Self { state, memory: FastMemory { overwritten, .. }, function, .. } = self;
         while let Some((table, key, before)) = overwritten.pop() {
             let name = function.tables.get(table).map_or("", String::as_str);
-            with_table(state, name, |table| Some(table.replace(key, before)));
+            with_table(state, name, |table| {
+                table.replace(key, before);
+                Some(())
+            });
         }
     }
 }

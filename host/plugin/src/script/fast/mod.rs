@@ -1,5 +1,5 @@
 //! Functions of scripts without loops, as an expression tree of their own: the script engine takes some 150 ns for each
-//! operation on a column of any length, this a tenth.
+//! operation, however short the column.
 //!
 //! The script engine defines what a script does. A function is [compiled](FastFunction::compile) if all in it is known
 //! here: arithmetic, conditions, what the host offers for columns, tables of the state. Whatever then differs from the

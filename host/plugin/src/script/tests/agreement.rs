@@ -8,13 +8,18 @@ use crate::check;
 use crate::inputs::{DecisionPoint, GatewayState};
 use crate::script::column::Column;
 
+/// The bits of a number. Those of not-a-number depend on the order in which the processor gets the operands.
+fn bits(x: f64) -> u64 {
+    if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
+}
+
 /// The result of a call as text, to the last bit; of an error its message.
 fn text_of(output: &Result<Dynamic, Fault>) -> String {
     match output {
         Err(fault) => fault.message(),
         Ok(output) => match (output.read_lock::<Column>(), output.as_float()) {
-            (Some(column), _) => format!("{:x?}", column.values().iter().map(|x| x.to_bits()).collect::<Vec<_>>()),
-            (None, Ok(number)) => format!("{:x}", number.to_bits()),
+            (Some(column), _) => format!("{:x?}", column.values().iter().map(|&x| bits(x)).collect::<Vec<_>>()),
+            (None, Ok(number)) => format!("{:x}", bits(number)),
             (None, Err(_)) => format!("{output:?}"),
         },
     }
@@ -38,18 +43,18 @@ impl Twins {
         Self { fast: start(), plain }
     }
 
-    /// Makes `call` with both, and compares. Returns whether it needed no script engine.
-    fn agree(&mut self, call: impl Fn(&mut ScriptGuest) -> Result<Dynamic, Fault>) -> bool {
+    /// Makes `call`, of `function`, with both, and compares. Returns whether it needed no script engine.
+    fn agree(&mut self, function: &str, call: impl Fn(&mut ScriptGuest) -> Result<Dynamic, Fault>) -> bool {
         let (fast, plain) = (call(&mut self.fast), call(&mut self.plain));
         assert_eq!(text_of(&fast), text_of(&plain));
         assert_eq!(self.fast.used(), self.plain.used(), "operations");
         assert_eq!(self.fast.save().expect("can be saved"), self.plain.save().expect("can be saved"), "the state");
-        !self.fast.needs_engine()
+        !self.fast.needs_engine(function)
     }
 
     /// As [`Self::agree`], for `function(r, s)`.
     fn agree_about(&mut self, function: &str, point: &DecisionPoint) -> bool {
-        self.agree(|guest| {
+        self.agree(function, |guest| {
             let views = guest.views(&point.request(), &point.cluster());
             guest.call(function, views, point.request().id, Some(&Ties::LowestIndex))
         })
@@ -103,21 +108,21 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
             let state = GatewayState::plausible(n, item);
             let point = DecisionPoint::plausible(n, item);
             for twins in [&mut counter, &mut strict] {
-                assert!(twins.agree(|guest| guest.call_fair_pick(state.now, 0.5, state.bands[0], &state.flows)));
+                assert!(twins.agree("fair_pick", |guest| guest.call_fair_pick(state.now, 0.5, state.bands[0], &state.flows)));
             }
-            assert!(utilization.agree(|guest| {
+            assert!(utilization.agree("saturation", |guest| {
                 let view = guest.view(None, &point.cluster());
                 guest.call("saturation", (view,), RequestId(0), None)
             }));
-            assert!(holdback.agree(|guest| {
+            assert!(holdback.agree("ceilings", |guest| {
                 let bands = flow::BandsObject::new(state.now, &state.bands);
                 guest.call("ceilings", (state.saturation, bands), RequestId(0), None)
             }));
-            assert!(edf.agree(|guest| {
+            assert!(edf.agree("order", |guest| {
                 let view = guest.request(&point.request(), state.now, None);
                 guest.call("order", (view, Dynamic::from_int(7)), RequestId(0), None)
             }));
-            assert!(newest.agree(|guest| guest.call_evict(state.now, state.bands[0], &state.in_flight)));
+            assert!(newest.agree("evict", |guest| guest.call_evict(state.now, state.bands[0], &state.in_flight)));
         }
     }
 }
@@ -329,12 +334,30 @@ fn many_random_scripts_need_no_engine() {
     assert!(fast > 60, "{fast} of 200");
 }
 
+/// A script of several functions; the syntax tree has all of them in no order.
+#[test]
+fn functions_of_one_script_are_kept_apart() {
+    let source = "const TWO = 2.0;
+        fn helper(x) { x + 1 }
+        fn admit(r, s) { r.input_tokens > 100 }
+        fn filter(r, s) { s.queue_depth < 5 }
+        fn route(r, s) { let x = s.in_flight * TWO; x + r.input_tokens }
+        fn priority(r) { helper(r.input_tokens) }";
+    let mut twins = Twins::start(source, Kind::Routing, 5);
+    for point in points(5) {
+        for function in ["admit", "filter", "route"] {
+            assert!(twins.agree_about(function, &point), "{function}");
+        }
+    }
+    assert!(twins.fast.needs_engine("priority"), "functions of the script are not known");
+}
+
 /// What a call has changed before it turns out to need the engine is undone, or the engine would do it twice.
 #[test]
 fn a_call_that_needs_the_engine_has_changed_nothing() {
     let source = "fn init() { #{ t: table() } }
         fn route(r, s) {
-            let old = this.t.add(3, 1);
+            let old = this.t.add(30, 1);
             this.t.set(s.indices, s.queue_depth);
             if old > 2.0 { return r.tenant; }
             0
