@@ -368,10 +368,13 @@ impl Replicas {
             NumberChange::To(replicas) => replicas.clamp(limits.min, limits.max),
             NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
         };
-        (from..to).for_each(|_| self.begin(now, group));
+        for _ in from..to {
+            if matches!(change, NumberChange::To(_)) || self.has_room(now, group) {
+                self.begin(now, group);
+            }
+        }
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
         if let NumberChange::By(_) = change {
-            self.remove_waiting(now, group);
             let stays = |replica: &&Replica| replica.group == group && replica.state != ReplicaState::Draining;
             to = self.live.iter().filter(stays).count() as u32;
         }
@@ -389,13 +392,10 @@ impl Replicas {
         Some((group, NumberChange::By(difference)))
     }
 
-    /// Replicas of `group` that found no room are not started.
-    fn remove_waiting(&mut self, now: Micros, group: usize) {
-        let waits = |replica: &Replica| replica.group == group && replica.state == ReplicaState::Scheduling;
-        while let Some(position) = self.live.iter().rposition(waits) {
-            self.report.groups[group].started -= 1;
-            self.remove(now, position);
-        }
+    /// Whether a replica of `group` would get its GPUs at once.
+    fn has_room(&self, now: Micros, group: usize) -> bool {
+        let ReplicaGroup { gpus, pools, .. } = &self.groups[group].settings;
+        !self.nodes.are_limited() || self.nodes.clone().allocate(now, *gpus, pools).is_some()
     }
 
     /// Position of the replica with that instance.
