@@ -158,7 +158,7 @@ pub(super) fn group(t: &Trial) {
     let (hours, end) = (number(&figures["replicas"], "gpu_hours"), number(&figures["replicas"], "end_s"));
     assert!((hours - 5.0 * end / 3600.0).abs() < 1e-9, "{hours} {end}");
     assert!(t.error(&rows(1, 1, ROW), "{} hardwear=H100").contains("did you mean `hardware`"));
-    assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("need `--autoscaler`"));
+    assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("needs `--autoscaler`"));
     assert!(t.error(&rows(1, 1, ROW), "{} tp=1 --trace-level decisions --summarize-trace").contains("--trace-level"));
 }
 

@@ -453,20 +453,28 @@ impl Replicas {
     /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
     /// others.
     fn allocate_waiting(&mut self, now: Micros) {
+        let waiting = self.allocate_each(now);
+        let needs = |&group: &usize| {
+            let settings = &self.groups[group].settings;
+            (settings.gpus, &*settings.pools)
+        };
+        self.nodes.remove_empty(now);
+        if self.nodes.request(now, &waiting.iter().map(needs).collect::<Vec<_>>()) {
+            self.allocate_each(now);
+        }
+        self.next_node = self.nodes.next_event(now);
+        self.update_next();
+    }
+
+    /// Allocates GPUs to the replicas that wait, as far as there are. Returns the groups of those that still wait.
+    fn allocate_each(&mut self, now: Micros) -> Vec<usize> {
         let mut waiting = Vec::new();
         for position in 0..self.live.len() {
             if self.live[position].state == ReplicaState::Scheduling && !self.allocate(now, position) {
                 waiting.push(self.live[position].group);
             }
         }
-        let needs = |&group: &usize| {
-            let settings = &self.groups[group].settings;
-            (settings.gpus, &*settings.pools)
-        };
-        self.nodes.remove_empty(now);
-        self.nodes.request(now, &waiting.iter().map(needs).collect::<Vec<_>>());
-        self.next_node = self.nodes.next_event(now);
-        self.update_next();
+        waiting
     }
 
     /// Removes a replica of `group` at `now`: one that waits for GPUs, else one that starts, the newest of them; else an

@@ -113,20 +113,24 @@ impl Nodes {
         }
     }
 
-    /// Requests nodes for the replicas that wait, given by their GPUs and pools, unless they fit those that come.
-    pub fn request(&mut self, now: Micros, waiting: &[(u32, &[usize])]) {
+    /// Requests nodes for the replicas that wait, given by their GPUs and pools, unless they fit those that come. Returns
+    /// whether a node can be used at once.
+    pub fn request(&mut self, now: Micros, waiting: &[(u32, &[usize])]) -> bool {
         let mut coming = self.clone();
+        let mut at_once = false;
         for &(gpus, allowed) in waiting {
             if coming.allocate(Micros::MAX, gpus, allowed).is_some() {
                 continue;
             }
             let Some((pool, missing)) = coming.missing(gpus, allowed) else { continue };
             let ready = now.saturating_add(self.pools[pool].settings.provisioning);
+            at_once |= ready == now;
             self.pools[pool].add(missing, ready);
             coming.pools[pool].add(missing, ready);
             coming.allocate(Micros::MAX, gpus, allowed);
         }
         self.count(now);
+        at_once
     }
 
     /// The first pool that may have enough nodes for a replica with so many `gpus`, and how many are missing.
@@ -255,7 +259,7 @@ mod tests {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
         let small = nodes.allocate(Micros(0), 1, &[0]).expect("there is room");
         assert_eq!(nodes.allocate(Micros(0), 16, &[0]), None, "one node is not empty");
-        nodes.request(Micros(10), &[(16, &[0])]);
+        assert!(!nodes.request(Micros(10), &[(16, &[0])]));
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
         assert_eq!(nodes.allocate(Micros(109), 16, &[0]), None);
         assert_eq!(
@@ -265,17 +269,27 @@ mod tests {
         );
         nodes.release(Micros(200), &small);
         assert_eq!(nodes.allocate(Micros(200), 16, &[0]), None);
-        nodes.request(Micros(200), &[(16, &[0]), (16, &[0])]);
+        assert!(!nodes.request(Micros(200), &[(16, &[0]), (16, &[0])]));
         assert_eq!(nodes.allocate(Micros(300), 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
+    }
+
+    /// Regression: a replica waited for ever for a node that came at once.
+    #[test]
+    fn a_node_without_provisioning_can_be_used_at_once() {
+        let mut nodes = Nodes::new(vec![NodePool { provisioning: Micros::ZERO, ..pool(2, 0, 1) }]);
+        assert_eq!(nodes.allocate(Micros(7), 2, &[0]), None);
+        assert!(nodes.request(Micros(7), &[(2, &[0])]));
+        assert_eq!(nodes.allocate(Micros(7), 2, &[0]), Some(vec![(0, 0, 2)]));
     }
 
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
         let first = nodes.allocate(Micros(0), 2, &[0]).expect("there is room");
-        nodes.request(Micros(0), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
-        nodes.request(Micros(50), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
+        for at in [0, 50] {
+            assert!(!nodes.request(Micros(at), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]));
+        }
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
         let second = nodes.allocate(Micros(100), 2, &[0]).expect("it is ready");
         nodes.release(Micros(300), &second);
