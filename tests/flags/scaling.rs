@@ -174,7 +174,7 @@ pub(super) fn group(t: &Trial) {
     let (hours, end) = (number(&figures["replicas"], "gpu_hours"), number(&figures["replicas"], "end_s"));
     assert!((hours - 5.0 * end / 3600.0).abs() < 1e-9, "{hours} {end}");
     assert!(t.error(&rows(1, 1, ROW), "{} hardwear=H100").contains("did you mean `hardware`"));
-    assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("need `--autoscaler`"));
+    assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("needs `--autoscaler`"));
     assert!(t.error(&rows(1, 1, ROW), "{} tp=1 --trace-level decisions --summarize-trace").contains("--trace-level"));
 }
 
@@ -207,7 +207,7 @@ pub(super) fn node_pool(t: &Trial) {
     assert!(error("{} name=a,max=1 --node-pool name=a,max=1").contains("`a` is defined twice"));
     assert!(error("{} name=a,min=2,max=1").contains("2 nodes at least"));
     assert!(error("{} name=a,max=1,price=1 --node-pool name=b,max=1").contains("the other has none"));
-    assert!(error("{} name=a,max=1,gpu=1").contains("did you mean"));
+    assert!(error("{} name=a,max=1,hardwear=H100").contains("did you mean `hardware`"));
     assert!(error("{} name=a,max=1 --regret outcome").contains("counterfactual regret"));
 }
 

@@ -117,8 +117,10 @@ pub(crate) fn regret(
     let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);
     let longest = if brief { LONGEST_BRIEF_BRANCH } else { Micros::MAX };
     let window = survey.window(&options).min(longest);
-    let scaling =
-        ScalingBranchOptions { window: scaling_window(config, deployment, window)?, requests_per_gpu: survey.requests_per_gpu() };
+    let scaling = ScalingBranchOptions {
+        window: scaling_window(config, deployment, window)?,
+        requests_per_gpu: survey.requests_per_gpu(),
+    };
     let branches = BranchOptions { window, longest, alternatives, rollouts: !brief, scaling };
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();

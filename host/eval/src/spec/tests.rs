@@ -112,6 +112,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "fixed".to_owned(),
         "poisson".to_owned(),
         "hardware=A100-SXM,tp=2,instances=3".to_owned(),
+        "name=a,hardware=H100,max=4,provisioning=90s,price=12.5".to_owned(),
         "window=30s,100%/60s".to_owned(),
         "weights=2s".to_owned(),
         "hot:2".to_owned(),

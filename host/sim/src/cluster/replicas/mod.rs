@@ -405,10 +405,13 @@ impl Replicas {
             NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
         };
         self.groups[group].replicas = to; // as the policies see it
-        (from..to).for_each(|_| self.begin(now, group));
+        for _ in from..to {
+            if matches!(change, NumberChange::To(_)) || self.has_room(now, group) {
+                self.begin(now, group);
+            }
+        }
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
         if let NumberChange::By(_) = change {
-            self.remove_waiting(now, group);
             let stays = |replica: &&LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
             to = self.live.iter().filter(stays).count() as u32;
         }
@@ -426,13 +429,10 @@ impl Replicas {
         Some((group, NumberChange::By(difference)))
     }
 
-    /// Replicas of `group` that found no room are not started.
-    fn remove_waiting(&mut self, now: Micros, group: usize) {
-        let waits = |replica: &LiveReplica| replica.group == group && replica.state == ReplicaState::Scheduling;
-        while let Some(position) = self.live.iter().rposition(waits) {
-            self.report.groups[group].started -= 1;
-            self.remove(now, position);
-        }
+    /// Whether a replica of `group` would get its GPUs at once.
+    fn has_room(&self, now: Micros, group: usize) -> bool {
+        let demand = self.groups[group].settings.demand(group);
+        !self.nodes.are_limited() || self.nodes.with_room(&demand).iter().any(|node| node.ready_at <= now)
     }
 
     /// Position of the replica with that instance.
@@ -504,17 +504,25 @@ impl Replicas {
     /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
     /// others.
     fn allocate_waiting(&mut self, now: Micros) {
+        let waiting = self.allocate_each(now);
+        let demand = |&group: &usize| self.groups[group].settings.demand(group);
+        self.nodes.remove_empty(now);
+        if self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<GpuDemand<'_>>>()) {
+            self.allocate_each(now);
+        }
+        self.next_node = self.nodes.next_event(now);
+        self.update_next();
+    }
+
+    /// Allocates GPUs to the replicas that wait, as far as there are. Returns the groups of those that still wait.
+    fn allocate_each(&mut self, now: Micros) -> Vec<usize> {
         let mut waiting = Vec::new();
         for position in 0..self.live.len() {
             if self.live[position].state == ReplicaState::Scheduling && !self.allocate(now, position) {
                 waiting.push(self.live[position].group);
             }
         }
-        let demand = |&group: &usize| self.groups[group].settings.demand(group);
-        self.nodes.remove_empty(now);
-        self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<GpuDemand<'_>>>());
-        self.next_node = self.nodes.next_event(now);
-        self.update_next();
+        waiting
     }
 
     /// Removes the replica of `group` that the policy chooses at `now`. The instance of an active one is returned, and has to

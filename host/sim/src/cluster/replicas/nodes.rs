@@ -144,20 +144,24 @@ impl Nodes {
         }
     }
 
-    /// Requests nodes for the replicas that wait, unless they fit those that are there or come.
-    pub fn request(&mut self, now: Micros, waiting: &[GpuDemand<'_>]) {
+    /// Requests nodes for the replicas that wait, unless they fit those that are there or come. Returns whether a node can be
+    /// used at once.
+    pub fn request(&mut self, now: Micros, waiting: &[GpuDemand<'_>]) -> bool {
         let mut coming = self.clone();
+        let mut at_once = false;
         for demand in waiting {
             if coming.take_first(Micros::MAX, demand) {
                 continue;
             }
             let Some((pool, missing)) = coming.missing(demand) else { continue };
             let ready = now.saturating_add(self.pools[pool].settings.provisioning);
+            at_once |= ready == now;
             self.pools[pool].add(missing, ready);
             coming.pools[pool].add(missing, ready);
             coming.take_first(Micros::MAX, demand);
         }
         self.count(now);
+        at_once
     }
 
     /// The first pool that may have enough nodes for a replica, and how many are missing.
@@ -341,7 +345,7 @@ mod tests {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
         let small = take_ready(&mut nodes, 0, 1, &[0]).expect("there is room");
         assert_eq!(take_ready(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
-        nodes.request(Micros(10), &[of(16, &[0])]);
+        assert!(!nodes.request(Micros(10), &[of(16, &[0])]));
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
         let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| node.ready_at).collect();
         assert_eq!(times, [Micros(110); 2], "with the other one, which is ready");
@@ -356,18 +360,27 @@ mod tests {
         );
         nodes.release(Micros(200), 0, &small);
         assert_eq!(take_ready(&mut nodes, 200, 16, &[0]), None);
-        nodes.request(Micros(200), &[of(16, &[0]), of(16, &[0])]);
+        assert!(!nodes.request(Micros(200), &[of(16, &[0]), of(16, &[0])]));
         assert_eq!(take_ready(&mut nodes, 300, 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
+    }
+
+    /// Regression: a replica waited for ever for a node that came at once.
+    #[test]
+    fn a_node_without_provisioning_can_be_used_at_once() {
+        let mut nodes = Nodes::new(vec![NodePool { provisioning: Micros::ZERO, ..pool(2, 0, 1) }]);
+        assert_eq!(take_ready(&mut nodes, 7, 2, &[0]), None);
+        assert!(nodes.request(Micros(7), &[of(2, &[0])]));
+        assert_eq!(take_ready(&mut nodes, 7, 2, &[0]), Some(vec![(0, 0, 2)]));
     }
 
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
         let first = take_ready(&mut nodes, 0, 2, &[0]).expect("there is room");
-        let waiting = [of(1, &[0]), of(1, &[0]), of(2, &[0]), of(1, &[0])];
-        nodes.request(Micros(0), &waiting);
-        nodes.request(Micros(50), &waiting);
+        for at in [0, 50] {
+            assert!(!nodes.request(Micros(at), &[of(1, &[0]), of(1, &[0]), of(2, &[0]), of(1, &[0])]));
+        }
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
         let second = take_ready(&mut nodes, 100, 2, &[0]).expect("it is ready");
         nodes.release(Micros(300), 0, &second);
