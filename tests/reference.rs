@@ -217,7 +217,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
         ("planning.schema.json", "size", format!("size {planned} --rate 20 --prices examples/autoscaling/prices.yaml")),
-        ("planning.schema.json", "elastic", format!("size {planned} --rate 20 --num-requests 2000 --elastic")),
+        ("planning.schema.json", "elastic", format!("size {planned} --rate 20 --num-requests 6000 --elastic")),
         (
             "planning.schema.json",
             "sweep",

@@ -431,9 +431,9 @@ mod tests {
         let help = Figure::help();
         assert_eq!(help.lines().count(), Figure::COUNT);
         insta::assert_snapshot!(help.lines().take(3).collect::<Vec<_>>().join("\n"), @r"
-        throughput            completed requests per simulated second [requests/s, higher is better]
-        tokens_per_sec        output tokens of completed requests per simulated second [tokens/s, higher is better]
-        goodput               completed requests that met every SLO target, per simulated second [requests/s, higher is better; needs SLO targets]
+        throughput               completed requests per simulated second [requests/s, higher is better]
+        tokens_per_sec           output tokens of completed requests per simulated second [tokens/s, higher is better]
+        goodput                  completed requests that met every SLO target, per simulated second [requests/s, higher is better; needs SLO targets]
         ");
         assert!(help.lines().all(|line| line.is_ascii() && line.len() <= 170), "{help}");
     }
