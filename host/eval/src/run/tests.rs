@@ -46,7 +46,6 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         tensor_parallel_size: 2,
         latency: Arc::new(TenMillis),
         energy: None,
-        weight_bytes: None,
         pipeline_parallel_size: 1,
         data_parallel_size: 1,
         latency_kind: LatencyKind::Roofline,

@@ -7,11 +7,11 @@ use blis_sim::cluster::Abort;
 use blis_sim::rng::Stream;
 use rhai::{AST, Scope};
 
+use super::arguments::ARGUMENTS;
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
 use super::fast::FastFunction;
-use super::names::ARGUMENTS;
 use super::scan::words;
 use super::views::UsedFields;
 use super::{folding, state};

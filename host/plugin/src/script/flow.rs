@@ -10,7 +10,7 @@ use rhai::{Array, Dynamic, INT};
 use super::column::Column;
 use super::registry::Registry;
 use super::scan::Scan;
-use super::values::{NameTexts, int, text};
+use super::values::{NameTexts, int, register_column, text};
 
 /// What scripts call the views.
 pub(super) const BANDS: &str = "list of bands";
@@ -183,7 +183,7 @@ fn indices(len: usize) -> Dynamic {
 fn bands(to: &mut Registry) {
     to.engine.register_type_with_name::<BandsObject>(BANDS);
     for (number, name) in BAND_COLUMNS.into_iter().enumerate() {
-        to.column(BANDS, name, move |b: &BandsObject| Some(&b.columns[number]));
+        register_column(to, BANDS, name, move |b: &BandsObject| Some(&b.columns[number]));
     }
     to.field(BANDS, &["now", "now_us"], |b: &BandsObject| Ok(int(b.now.0)));
     to.field(BANDS, &["len", "n", "count"], |b: &BandsObject| Ok(int(b.len as u64)));
@@ -203,7 +203,7 @@ fn band(to: &mut Registry) {
 fn flows(to: &mut Registry) {
     to.engine.register_type_with_name::<FlowsObject>(FLOWS);
     for (number, (name, _)) in FLOW_COLUMNS.into_iter().enumerate() {
-        to.column(FLOWS, name, move |f: &FlowsObject| f.0.columns[number].as_ref());
+        register_column(to, FLOWS, name, move |f: &FlowsObject| f.0.columns[number].as_ref());
     }
     to.field(FLOWS, &["tenant"], |f: &FlowsObject| Ok(f.0.texts(f.0.tenants.as_ref())));
     to.field(FLOWS, &["head_slo_class"], |f: &FlowsObject| Ok(f.0.texts(f.0.classes.as_ref())));
@@ -216,7 +216,7 @@ fn flows(to: &mut Registry) {
 fn in_flight(to: &mut Registry) {
     to.engine.register_type_with_name::<InFlightObject>(IN_FLIGHT);
     for (number, (name, _)) in IN_FLIGHT_COLUMNS.into_iter().enumerate() {
-        to.column(IN_FLIGHT, name, move |f: &InFlightObject| f.0.columns[number].as_ref());
+        register_column(to, IN_FLIGHT, name, move |f: &InFlightObject| f.0.columns[number].as_ref());
     }
     to.field(IN_FLIGHT, &["tenant"], |f: &InFlightObject| Ok(f.0.texts(f.0.tenants.as_ref())));
     to.field(IN_FLIGHT, &["now", "now_us"], |f: &InFlightObject| Ok(int(f.0.now.0)));

@@ -9,6 +9,7 @@
 //! with the highest score. `sdk/rhai/README.md` documents all that scripts may use, and a test compares that page with
 //! this code.
 
+mod arguments;
 mod call;
 mod code;
 mod column;

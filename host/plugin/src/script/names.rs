@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use rhai::AST;
 
 use super::FUNCTIONS;
+use super::arguments::ARGUMENTS;
 use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
-use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
-use super::replicas::{DRAIN_GROUP, NODES, REPLICAS, STARTING};
-use super::scaling::GROUPS;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
 use crate::{Fault, FaultKind};
@@ -41,28 +39,6 @@ const OTHER_METHODS: [&str; 20] = [
     "to_hex",
     "to_octal",
     "to_radians",
-];
-
-/// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 18] = [
-    ("admit", &[Some("request"), Some("cluster")]),
-    ("route", &[Some("request"), Some("cluster")]),
-    ("filter", &[Some("request"), Some("cluster")]),
-    ("priority", &[Some("request")]),
-    ("rank", &[Some("request"), Some("queued request")]),
-    ("victim", &[Some("running batch")]),
-    ("step_time", &[Some("step")]),
-    ("saturation", &[Some("cluster")]),
-    ("ceilings", &[None, Some(BANDS)]),
-    ("fair_pick", &[Some(BAND), Some(FLOWS)]),
-    ("order", &[Some("request"), None]),
-    ("evict", &[Some(BAND), Some(IN_FLIGHT)]),
-    ("scale", &[Some(GROUPS)]),
-    ("drain", &[Some(DRAIN_GROUP), Some(REPLICAS)]),
-    ("placement", &[Some(STARTING), Some(NODES)]),
-    ("queueing_time", &[None]),
-    ("observe", &[Some("event")]),
-    ("init", &[None]),
 ];
 
 /// Refuses functions and methods that do not exist or take another number of arguments, and fields that the arguments of the

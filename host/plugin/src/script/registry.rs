@@ -8,14 +8,11 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
-use super::column::Column;
-use super::values::column_of;
-
 /// An error that a host function returns to the script engine.
 pub(super) type ScriptError = Box<EvalAltResult>;
 
 type GetNumber = dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync;
-type GetColumn = dyn Fn(&dyn Any) -> Option<&Column> + Send + Sync;
+type GetColumn = dyn Fn(&dyn Any) -> Option<&dyn Any> + Send + Sync;
 
 /// Reads a field that is no column from a view.
 #[derive(Clone)]
@@ -33,13 +30,14 @@ impl NumberGetter {
 pub(super) struct ColumnGetter(Arc<GetColumn>);
 
 impl ColumnGetter {
-    fn new(get: impl Fn(&dyn Any) -> Option<&Column> + Send + Sync + 'static) -> Self {
+    /// Reads the column by `get`; `None` if the view is another one or has not built it.
+    pub fn new(get: impl Fn(&dyn Any) -> Option<&dyn Any> + Send + Sync + 'static) -> Self {
         Self(Arc::new(get))
     }
 
-    /// The column; `None` if `view` is another one or has not built it.
-    pub fn of<'a>(&self, view: &'a dyn Any) -> Option<&'a Column> {
-        (self.0)(view)
+    /// The column of `view`, of the type `C`.
+    pub fn of<'a, C: 'static>(&self, view: &'a dyn Any) -> Option<&'a C> {
+        (self.0)(view)?.downcast_ref()
     }
 }
 
@@ -98,18 +96,5 @@ impl Registry {
             let number = move |view: &dyn Any| get(view.downcast_ref::<T>()?).ok();
             self.names.numbers.insert((what, name), NumberGetter(Arc::new(number)));
         }
-    }
-
-    /// Registers a column of `T`, which scripts call a `what`, under `name`. Views have it if the script uses the name.
-    pub fn column<T: Clone + Send + Sync + 'static>(
-        &mut self,
-        what: &'static str,
-        name: &'static str,
-        get: impl Fn(&T) -> Option<&Column> + Copy + Send + Sync + 'static,
-    ) {
-        self.engine.register_get(name, move |view: &mut T| column_of(get(view), name));
-        self.names.fields.entry(what).or_default().insert(name);
-        let column = ColumnGetter::new(move |view| get(view.downcast_ref::<T>()?));
-        self.names.columns.insert((what, name), column);
     }
 }

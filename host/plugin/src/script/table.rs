@@ -124,7 +124,7 @@ impl Table {
     /// script is not charged. The table has no more than `longest` entries.
     ///
     /// # Errors
-    /// If a key is not a whole number, or there is no room. Then nothing has changed, whatever `before` was told.
+    /// If a key is not a whole number, or there is no room. Then nothing has changed, whatever `before` has received.
     pub fn set_all(
         &mut self,
         keys: &[f64],

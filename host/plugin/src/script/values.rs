@@ -1,5 +1,6 @@
 //! The values of fields of the views that scripts get.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use blis_sim::request::Name;
@@ -7,7 +8,7 @@ use rhai::{Dynamic, INT};
 
 use super::call::failure;
 use super::column::Column;
-use super::registry::ScriptError;
+use super::registry::{ColumnGetter, Registry, ScriptError};
 
 /// The text of each name of the workload, by number.
 pub(super) type NameTexts = Arc<[Box<str>]>;
@@ -27,7 +28,20 @@ pub(super) fn text(names: &NameTexts, name: Name) -> Dynamic {
 
 /// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
 /// is never replaced by a wrong one.
-pub(super) fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
+fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
     let column = column.ok_or_else(|| failure(format!("the column `{name}` was not built for this script")))?;
     Ok(Dynamic::from(column.clone()))
+}
+
+/// Registers a column of `T`, which scripts call a `what`, under `name`. Views have it if the script uses the name.
+pub(super) fn register_column<T: Clone + Send + Sync + 'static>(
+    to: &mut Registry,
+    what: &'static str,
+    name: &'static str,
+    get: impl Fn(&T) -> Option<&Column> + Copy + Send + Sync + 'static,
+) {
+    to.engine.register_get(name, move |view: &mut T| column_of(get(view), name));
+    to.names.fields.entry(what).or_default().insert(name);
+    let column = ColumnGetter::new(move |view| get(view.downcast_ref::<T>()?).map(|column| column as &dyn Any));
+    to.names.columns.insert((what, name), column);
 }

@@ -15,7 +15,7 @@ use super::column::Column;
 use super::flow::UsedFlowFields;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
-use super::values::{NameTexts, int, optional, text};
+use super::values::{NameTexts, int, optional, register_column, text};
 use crate::limits::ROW_NUMBERS;
 use crate::rows::{LatestView, OutdatedEntries, each_value, reads_of, update};
 use blis_sim::request::session_text;
@@ -319,7 +319,7 @@ fn request(to: &mut Registry) {
     int_field(&["client"], |r| text(&r.names, r.tags.client));
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
     int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
-    to.column(WHAT, "blocks", |r: &RequestObject| r.0.blocks.as_ref());
+    register_column(to, WHAT, "blocks", |r: &RequestObject| r.0.blocks.as_ref());
 }
 
 fn cluster(to: &mut Registry) {
@@ -327,7 +327,7 @@ fn cluster(to: &mut Registry) {
     to.engine.register_type_with_name::<ClusterObject>(WHAT);
     to.engine.register_type_with_name::<InstanceObject>("instance");
     for (number, name) in (0..COLUMNS).map(|number| (number, column_name(number))) {
-        to.column(WHAT, name, move |s: &ClusterObject| s.0.columns[number].as_ref());
+        register_column(to, WHAT, name, move |s: &ClusterObject| s.0.columns[number].as_ref());
         to.field("instance", &[name], move |x: &InstanceObject| {
             let column = x.cluster.columns[number].as_ref();
             let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared")))?;
@@ -376,7 +376,7 @@ fn running(to: &mut Registry) {
     const WHAT: &str = "running batch";
     to.engine.register_type_with_name::<BatchObject>(WHAT);
     for (number, name) in RUNNING.into_iter().enumerate() {
-        to.column(WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
+        register_column(to, WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
     }
     let texts: [(&'static str, NameOf); 3] =
         [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];

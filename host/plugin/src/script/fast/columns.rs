@@ -26,6 +26,9 @@ pub(super) struct Columns {
     held: usize,
 }
 
+/// Variables of a function that exist at the same time, at most.
+pub(super) const MOST_VARIABLES: usize = 24;
+
 /// Columns in use at the same time, at most: more than any function that is written by hand needs.
 const MOST_COLUMNS: usize = 256;
 

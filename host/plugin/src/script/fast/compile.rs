@@ -3,7 +3,7 @@
 use rhai::{AST, ASTFlags, ASTNode, Expr, FLOAT, INT, Stmt, StmtBlock};
 
 use super::FastFunction;
-use super::evaluate::MOST_VARIABLES;
+use super::columns::MOST_VARIABLES;
 use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
 
 /// Statements in their order. The value is that of the last.

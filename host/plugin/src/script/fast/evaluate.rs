@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use rhai::{Dynamic, FLOAT, INT, Map};
 
-use super::columns::{Columns, Value};
+use super::columns::{Columns, MOST_VARIABLES, Value};
 use super::compile::{Block, Expression, Pair, Single, Statement, TableOperation};
 use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput};
 use crate::Limits;
@@ -34,9 +34,6 @@ struct Evaluation<'a, 'm> {
     numbers: u64,
     numbers_allowed: u64,
 }
-
-/// Variables of a function that exist at the same time, at most.
-pub(super) const MOST_VARIABLES: usize = 24;
 
 pub(super) fn call(
     function: &FastFunction,
@@ -141,7 +138,7 @@ impl<'a> Evaluation<'a, '_> {
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
-                expected(get.of(self.arguments[*argument]).map(|column| Value::View(column.values())))
+                expected(get.of::<Column>(self.arguments[*argument]).map(|column| Value::View(column.values())))
             }
             Expression::Pair(pair, operands) => {
                 let [left, right] = &**operands;
