@@ -199,7 +199,15 @@ pub(super) fn function(
     known: &KnownNames,
 ) -> Option<FastFunction> {
     let definition = ast.shared_lib().get_script_fn(name, views.len())?;
-    let mut compiler = Compiler { known, views, bindings: Vec::new(), variables: 0, inside: 0, tables: Vec::new(), table_operations: 0 };
+    let mut compiler = Compiler {
+        known,
+        views,
+        bindings: Vec::new(),
+        variables: 0,
+        inside: 0,
+        tables: Vec::new(),
+        table_operations: 0,
+    };
     for (number, parameter) in definition.params.iter().enumerate() {
         compiler.bindings.push((parameter.to_string(), Binding::Argument(number)));
     }

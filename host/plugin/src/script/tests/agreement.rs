@@ -108,7 +108,12 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
             let state = GatewayState::plausible(n, item);
             let point = DecisionPoint::plausible(n, item);
             for twins in [&mut counter, &mut strict] {
-                assert!(twins.agree("fair_pick", |guest| guest.call_fair_pick(state.now, 0.5, state.bands[0], &state.flows)));
+                assert!(twins.agree("fair_pick", |guest| guest.call_fair_pick(
+                    state.now,
+                    0.5,
+                    state.bands[0],
+                    &state.flows
+                )));
             }
             assert!(utilization.agree("saturation", |guest| {
                 let view = guest.view(None, &point.cluster());
