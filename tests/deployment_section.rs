@@ -78,7 +78,7 @@ fn the_section_works_without_an_autoscaler_and_under_flags() {
 fn a_bundle_has_the_section() {
     let folder = Scratch::new();
     let section = &SECTION[SECTION.find("deployment:").expect("the section")..];
-    let bundle = folder.write("b.yaml", &format!("routing: {{policy: least-loaded}}\n{section}"));
+    let bundle = folder.write("b.yaml", format!("routing: {{policy: least-loaded}}\n{section}"));
     let file = folder.write("d.yaml", SECTION);
     let flags = "run --model qwen/qwen3-14b --rate 20 --num-requests 400 --timeout -1 --output json --policy-config";
     let read = blis!(flags, bundle);
@@ -120,7 +120,7 @@ fn a_bundle_names_the_autoscaler() {
 fn mistakes_show_their_location() {
     let folder = Scratch::new();
     let message = |section: &str| {
-        let file = folder.write("d.yaml", &format!("model: qwen/qwen3-14b\ndeployment:\n{section}"));
+        let file = folder.write("d.yaml", format!("model: qwen/qwen3-14b\ndeployment:\n{section}"));
         let ended = blis!("run --config", file);
         assert_eq!(ended.code, Some(2), "{section}");
         ended.stderr.replace(&folder.display().to_string(), "DIR")
