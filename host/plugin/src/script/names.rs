@@ -9,7 +9,7 @@ use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
-use super::replicas::{NODES, DRAIN_GROUP, REPLICAS, STARTING};
+use super::replicas::{DRAIN_GROUP, NODES, REPLICAS, STARTING};
 use super::scaling::GROUPS;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
