@@ -358,6 +358,7 @@ impl Explanation<'_> {
         }
         if let Some(pools) = &self.config.spec.node_pool {
             self.flag(settings, "node-pool", ExplainedValue::Several(pools.iter().map(ToString::to_string).collect()));
+            self.flow_policy(settings, Kind::Placement, "placement-policy", BuiltIn::default_of(Kind::Placement).name);
             let idle = self.config.spec.node_idle.unwrap_or(EMPTY_NODE_DELAY);
             self.flag(settings, "node-idle", idle.as_secs_f64());
         }

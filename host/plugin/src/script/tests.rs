@@ -494,7 +494,8 @@ fn every_kind_has_its_function() {
     let description = plugin.description();
     assert_eq!((description.name.as_str(), description.version.as_str()), ("all-kinds", "2"));
     assert_eq!(description.kinds, Kind::ALL);
-    assert_eq!(description.reads, Reads { in_flight: true, ..Default::default() });
+    // `batch_size` of a replica has the name of a column of the cluster.
+    assert_eq!(description.reads, Reads { load: true, in_flight: true, ..Default::default() });
     assert!(description.events.completed && description.events.blocks && !description.events.routed);
     assert!(description.every_step && description.parameters[0].about == "of something");
     let plugin = plugin.as_ref();

@@ -11,8 +11,21 @@ pub(super) type Block = Box<[Statement]>;
 
 #[derive(Debug)]
 pub(super) enum Statement {
-    Set { variable: usize, value: Expression, operations: u64 },
-    Value { value: Expression, operations: u64 },
+    Set {
+        variable: usize,
+        value: Expression,
+        operations: u64,
+    },
+    /// `variable += value` and the like, also what the optimizer of the script engine makes of `variable = variable + value`.
+    Update {
+        variable: usize,
+        pair: Pair,
+        value: Expression,
+    },
+    Value {
+        value: Expression,
+        operations: u64,
+    },
     If(Box<Condition>),
     Block(Block),
     Return(Expression),
@@ -126,6 +139,10 @@ const PAIRS: [(&str, Pair); 17] = [
     ("max", Pair::Larger),
     ("min", Pair::Smaller),
 ];
+
+/// The operators that may stand before `=`.
+const UPDATES: [(&str, Pair); 4] =
+    [("+", Pair::Add), ("-", Pair::Subtract), ("*", Pair::Multiply), ("/", Pair::Divide)];
 
 const SINGLES: [(&str, Single); 34] = [
     ("-", Single::Negative),
@@ -252,12 +269,16 @@ impl Compiler<'_> {
                 self.bindings.push((name.name.to_string(), Binding::Variable { number: variable, constant }));
                 Statement::Set { variable, value, operations: 1 }
             }
-            Stmt::Assignment(assignment) if self.inside == 0 && !assignment.0.is_op_assignment() => {
+            Stmt::Assignment(assignment) if self.inside == 0 => {
                 let Expr::Variable(name, ..) = &assignment.1.lhs else { return None };
                 let Binding::Variable { number: variable, constant: false } = self.binding(&name.1)? else {
                     return None;
                 };
-                Statement::Set { variable, value: self.expression(&assignment.1.rhs)?, operations: 2 }
+                let value = self.expression(&assignment.1.rhs)?;
+                match assignment.0.get_op_assignment_info() {
+                    None => Statement::Set { variable, value, operations: 2 },
+                    Some((.., operator)) => Statement::Update { variable, pair: find(&UPDATES, operator)?, value },
+                }
             }
             Stmt::If(parts, _) => Statement::If(Box::new(Condition {
                 holds: self.expression(&parts.expr)?,

@@ -99,6 +99,19 @@ impl<'a> Evaluation<'a, '_> {
                 self.variables[*variable] = value;
                 Ok(Value::Unit)
             }
+            Statement::Update { variable, pair, value } => {
+                self.operations += 3;
+                let value = self.evaluate(value)?;
+                let present = self.variables[*variable];
+                // For other types the script engine first looks for the operator with `=`, in vain.
+                let updates = matches!(
+                    (present, value),
+                    (Value::Int(_), Value::Int(_)) | (Value::Float(_), Value::Float(_) | Value::Int(_))
+                );
+                self.operations += u64::from(!updates);
+                self.variables[*variable] = self.pair(*pair, present, value)?;
+                Ok(Value::Unit)
+            }
             Statement::Value { value, operations } => {
                 self.operations += operations;
                 self.evaluate(value)

@@ -132,6 +132,24 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
     }
 }
 
+/// The optimizer of the script engine makes `x += y` of `x = x + y`, which looks for `+=` first and counts that.
+#[test]
+fn variables_are_updated_as_by_the_engine() {
+    let starts = ["7", "2.5", "s.queue_depth", "s.in_flight / 2.0"];
+    for (start, other) in starts.iter().flat_map(|start| starts.map(|other| (start, other))) {
+        for operator in ["+", "-", "*", "/"] {
+            let source = format!(
+                "fn route(r, s) {{ let x = {start}; x = x {operator} {other}; if r.input_tokens > 3 {{ x {operator}= 2; }} \
+                 s.queue_depth + x }}"
+            );
+            let mut twins = Twins::start(&source, Kind::Routing, 4);
+            for point in points(4) {
+                twins.agree_about("route", &point);
+            }
+        }
+    }
+}
+
 /// Builds the text of scripts from random numbers; when they are used up, from zeros.
 struct Writer<'a>(std::slice::Iter<'a, u16>);
 

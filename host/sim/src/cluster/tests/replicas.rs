@@ -552,7 +552,7 @@ impl ScalingPolicy for ViewDigest {
             assert!(group.loading.is_sorted() && group.loading.iter().all(|&at| at >= view.now));
             assert!(group.ready.is_sorted_by_key(|one| one.instance));
             let digest = digest(view);
-            targets.push((digest % 7 > 0).then_some(digest as u32 % 5));
+            targets.push((!digest.is_multiple_of(7)).then_some(digest as u32 % 5));
         }
     }
 
