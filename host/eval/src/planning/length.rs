@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use blis_report::{LoadReport, LoadState};
 
-    use crate::planning::load_run::{HeldGpus, SloResult};
+    use crate::planning::load_run::{MeanGpus, SloResult};
 
     /// A run of `samples` requests that arrive for `arrivals_s` seconds, with latencies of 2 s.
     fn run(arrivals_s: f64, samples: u64, is_open: bool) -> LoadRun {
@@ -122,7 +122,7 @@ mod tests {
             state: is_open.then_some(LoadState::Steady),
         };
         let results = vec![SloResult { value_ms: Some(1.0), excess: -0.01, samples }];
-        LoadRun { results, load: Some(load), mean_e2e_s: 2.0, attainment: Some(1.0), held: HeldGpus::default() }
+        LoadRun { results, load: Some(load), mean_e2e_s: 2.0, attainment: Some(1.0), held: MeanGpus::default() }
     }
 
     fn slos() -> Vec<Slo> {

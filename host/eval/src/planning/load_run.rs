@@ -37,12 +37,12 @@ pub(super) struct LoadRun {
     /// Share of the requests that are within the limits of all SLOs of their class; `None` without requests. A single
     /// inter-token latency is none of a request.
     pub attainment: Option<f64>,
-    pub held: HeldGpus,
+    pub held: MeanGpus,
 }
 
 /// The GPUs that a whole run held, and what they generated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct HeldGpus {
+pub(super) struct MeanGpus {
     /// Hours, summed over GPUs.
     pub gpu_hours: f64,
     /// Mean number over the run.
@@ -53,7 +53,7 @@ pub(super) struct HeldGpus {
     pub output_tokens: u64,
 }
 
-impl HeldGpus {
+impl MeanGpus {
     fn of(report: &Report) -> Self {
         let gpu_hours = report.gpu_hours().unwrap_or(0.0);
         let span = report.replicas.as_ref().map_or(report.cluster.duration, |replicas| replicas.end);
@@ -115,7 +115,7 @@ impl LoadRun {
             load: load_log.report(is_open.then_some(u64::MAX)),
             mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
             attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
-            held: HeldGpus::of(&report),
+            held: MeanGpus::of(&report),
         })
     }
 

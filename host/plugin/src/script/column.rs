@@ -224,12 +224,12 @@ fn index_of_best(column: &Column, what: &str, better: fn(f64, f64) -> bool) -> R
 
 /// The range of a column, for numbers from 0 to 1 as in the built-in scorers; 1 for all if they are equal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(super) struct LeastAndMost {
     least: f64,
     most: f64,
 }
 
-impl Scale {
+impl LeastAndMost {
     pub fn of(values: &[f64]) -> Self {
         let (least, most) = extremes(values);
         Self { least, most }
@@ -249,12 +249,12 @@ impl Scale {
 }
 
 fn fewest_best(column: Column) -> Result<Column, ScriptError> {
-    let scale = Scale::of(&column.0);
+    let scale = LeastAndMost::of(&column.0);
     column.map(|x| scale.fewest_best(x))
 }
 
 fn most_best(column: Column) -> Result<Column, ScriptError> {
-    let scale = Scale::of(&column.0);
+    let scale = LeastAndMost::of(&column.0);
     column.map(|x| scale.most_best(x))
 }
 

@@ -4,7 +4,7 @@ use rhai::{FLOAT, INT};
 
 /// A value. Columns that the call has computed are in [`Columns`].
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum FastValue<'a> {
     Unit,
     Bool(bool),
     Int(INT),
@@ -42,10 +42,10 @@ impl Columns {
     }
 
     /// The numbers of a column; `None` if `value` is none.
-    pub fn of<'s>(&'s self, value: Value<'s>) -> Option<&'s [f64]> {
+    pub fn of<'s>(&'s self, value: FastValue<'s>) -> Option<&'s [f64]> {
         match value {
-            Value::View(values) => Some(values),
-            Value::Own(index) => self.all.get(index).map(Vec::as_slice),
+            FastValue::View(values) => Some(values),
+            FastValue::Own(index) => self.all.get(index).map(Vec::as_slice),
             _ => None,
         }
     }
@@ -56,7 +56,7 @@ impl Columns {
         &mut self,
         most: usize,
         fill: impl FnOnce(&Self, &mut Vec<f64>) -> Option<()>,
-    ) -> Option<Value<'a>> {
+    ) -> Option<FastValue<'a>> {
         let index = self.unused.pop().or_else(|| self.grow())?;
         let mut column = std::mem::take(&mut self.all[index]);
         column.clear();
@@ -64,7 +64,7 @@ impl Columns {
         self.held += column.len();
         self.all[index] = column;
         self.uses[index] = 1;
-        filled.filter(|()| self.held <= most).map(|()| Value::Own(index))
+        filled.filter(|()| self.held <= most).map(|()| FastValue::Own(index))
     }
 
     fn grow(&mut self) -> Option<usize> {
@@ -77,15 +77,15 @@ impl Columns {
     }
 
     /// Counts one more use of `value`.
-    pub fn share(&mut self, value: Value<'_>) {
-        if let Value::Own(index) = value {
+    pub fn share(&mut self, value: FastValue<'_>) {
+        if let FastValue::Own(index) = value {
             self.uses[index] += 1;
         }
     }
 
     /// Ends a use of `value`.
-    pub fn release(&mut self, value: Value<'_>) {
-        let Value::Own(index) = value else { return };
+    pub fn release(&mut self, value: FastValue<'_>) {
+        let FastValue::Own(index) = value else { return };
         self.uses[index] -= 1;
         if self.uses[index] == 0 {
             self.held -= self.all[index].len();

@@ -1,4 +1,4 @@
-//! From the syntax tree of the script engine to [`Block`]s. Each part has the number of operations that the engine counts for it.
+//! From the syntax tree of the script engine to [`Statements`]. Each part has the number of operations that the engine counts for it.
 
 use rhai::{AST, ASTFlags, ASTNode, Expr, FLOAT, INT, Stmt, StmtBlock};
 
@@ -7,7 +7,7 @@ use super::columns::MOST_VARIABLES;
 use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
 
 /// Statements in their order. The value is that of the last.
-pub(super) type Block = Box<[Statement]>;
+pub(super) type Statements = Box<[Statement]>;
 
 #[derive(Debug)]
 pub(super) enum Statement {
@@ -27,15 +27,15 @@ pub(super) enum Statement {
         operations: u64,
     },
     If(Box<Condition>),
-    Block(Block),
+    Block(Statements),
     Return(Expression),
 }
 
 #[derive(Debug)]
 pub(super) struct Condition {
     pub holds: Expression,
-    pub then: Block,
-    pub otherwise: Block,
+    pub then: Statements,
+    pub otherwise: Statements,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) enum Expression {
     Filled(f64, Box<Expression>),
     All(Box<[Expression]>),
     Any(Box<[Expression]>),
-    Block(Block),
+    Block(Statements),
     /// An operation on the table of this number.
     Table(usize, TableOperation, Box<[Expression]>),
     /// The same as a method of its first operand, with operations in addition.
@@ -240,7 +240,7 @@ pub(super) fn function(
 }
 
 impl Compiler<'_> {
-    fn block(&mut self, statements: &StmtBlock) -> Option<Block> {
+    fn block(&mut self, statements: &StmtBlock) -> Option<Statements> {
         let (bindings, variables) = (self.bindings.len(), self.variables);
         let block = statements.iter().map(|statement| self.statement(statement)).collect();
         self.bindings.truncate(bindings);

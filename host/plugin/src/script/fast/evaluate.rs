@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 
 use rhai::{Dynamic, FLOAT, INT, Map};
 
-use super::columns::{Columns, MOST_VARIABLES, Value};
-use super::compile::{Block, Expression, Pair, Single, Statement, TableOperation};
+use super::columns::{Columns, FastValue, MOST_VARIABLES};
+use super::compile::{Expression, Pair, Single, Statement, Statements, TableOperation};
 use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput};
 use crate::Limits;
 use crate::limits::NUMBERS_PER_OPERATION;
 use crate::script::call::CHARGED_WITH_EACH;
-use crate::script::column::{self, Column, Scale, first_best, larger, smaller, truth};
+use crate::script::column::{self, Column, LeastAndMost, first_best, larger, smaller, truth};
 use crate::script::operators::exact;
 use crate::script::table::{CHARGED_FOR_KEY, Table};
 
@@ -18,10 +18,10 @@ use crate::script::table::{CHARGED_FOR_KEY, Table};
 enum Stop<'a> {
     /// The script engine has to make this call.
     Unexpected,
-    Return(Value<'a>),
+    Return(FastValue<'a>),
 }
 
-type Evaluated<'a> = Result<Value<'a>, Stop<'a>>;
+type ValueResult<'a> = Result<FastValue<'a>, Stop<'a>>;
 
 struct Evaluation<'a, 'm> {
     function: &'a FastFunction,
@@ -29,7 +29,7 @@ struct Evaluation<'a, 'm> {
     state: &'m mut Dynamic,
     limits: &'m Limits,
     memory: &'m mut FastMemory,
-    variables: [Value<'a>; MOST_VARIABLES],
+    variables: [FastValue<'a>; MOST_VARIABLES],
     operations: u64,
     numbers: u64,
     numbers_allowed: u64,
@@ -50,7 +50,7 @@ pub(super) fn call(
         state,
         limits,
         memory,
-        variables: [Value::Unit; MOST_VARIABLES],
+        variables: [FastValue::Unit; MOST_VARIABLES],
         // That of the call itself.
         operations: 1,
         numbers: 0,
@@ -64,11 +64,11 @@ pub(super) fn call(
         }
     };
     let output = match output {
-        Value::Unit => Dynamic::UNIT,
-        Value::Bool(value) => Dynamic::from_bool(value),
-        Value::Int(value) => Dynamic::from_int(value),
-        Value::Float(value) => Dynamic::from_float(value),
-        Value::View(_) | Value::Own(_) => {
+        FastValue::Unit => Dynamic::UNIT,
+        FastValue::Bool(value) => Dynamic::from_bool(value),
+        FastValue::Int(value) => Dynamic::from_int(value),
+        FastValue::Float(value) => Dynamic::from_float(value),
+        FastValue::View(_) | FastValue::Own(_) => {
             let values = evaluation.memory.columns.of(output).unwrap_or_default();
             Dynamic::from(Column::new(values.iter().copied()))
         }
@@ -81,8 +81,8 @@ fn expected<'a, T>(value: Option<T>) -> Result<T, Stop<'a>> {
 }
 
 impl<'a> Evaluation<'a, '_> {
-    fn block(&mut self, block: &'a Block) -> Evaluated<'a> {
-        let mut latest = Value::Unit;
+    fn block(&mut self, block: &'a Statements) -> ValueResult<'a> {
+        let mut latest = FastValue::Unit;
         for statement in block {
             self.memory.columns.release(latest);
             latest = self.statement(statement)?;
@@ -90,14 +90,14 @@ impl<'a> Evaluation<'a, '_> {
         Ok(latest)
     }
 
-    fn statement(&mut self, statement: &'a Statement) -> Evaluated<'a> {
+    fn statement(&mut self, statement: &'a Statement) -> ValueResult<'a> {
         match statement {
             Statement::Set { variable, value, operations } => {
                 self.operations += operations;
                 let value = self.evaluate(value)?;
                 // What the variable of a block that has ended held is not released: there are few of these.
                 self.variables[*variable] = value;
-                Ok(Value::Unit)
+                Ok(FastValue::Unit)
             }
             Statement::Update { variable, pair, value } => {
                 self.operations += 3;
@@ -106,11 +106,12 @@ impl<'a> Evaluation<'a, '_> {
                 // For other types the script engine first looks for the operator with `=`, in vain.
                 let updates = matches!(
                     (present, value),
-                    (Value::Int(_), Value::Int(_)) | (Value::Float(_), Value::Float(_) | Value::Int(_))
+                    (FastValue::Int(_), FastValue::Int(_))
+                        | (FastValue::Float(_), FastValue::Float(_) | FastValue::Int(_))
                 );
                 self.operations += u64::from(!updates);
                 self.variables[*variable] = self.pair(*pair, present, value)?;
-                Ok(Value::Unit)
+                Ok(FastValue::Unit)
             }
             Statement::Value { value, operations } => {
                 self.operations += operations;
@@ -118,7 +119,7 @@ impl<'a> Evaluation<'a, '_> {
             }
             Statement::If(condition) => {
                 self.operations += 1;
-                let Value::Bool(holds) = self.evaluate(&condition.holds)? else { return Err(Stop::Unexpected) };
+                let FastValue::Bool(holds) = self.evaluate(&condition.holds)? else { return Err(Stop::Unexpected) };
                 self.block(if holds { &condition.then } else { &condition.otherwise })
             }
             Statement::Block(block) => {
@@ -132,13 +133,13 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn evaluate(&mut self, expression: &'a Expression) -> Evaluated<'a> {
+    fn evaluate(&mut self, expression: &'a Expression) -> ValueResult<'a> {
         self.operations += 1;
         match expression {
-            Expression::Unit => Ok(Value::Unit),
-            Expression::Bool(value) => Ok(Value::Bool(*value)),
-            Expression::Int(value) => Ok(Value::Int(*value)),
-            Expression::Float(value) => Ok(Value::Float(*value)),
+            Expression::Unit => Ok(FastValue::Unit),
+            Expression::Bool(value) => Ok(FastValue::Bool(*value)),
+            Expression::Int(value) => Ok(FastValue::Int(*value)),
+            Expression::Float(value) => Ok(FastValue::Float(*value)),
             Expression::Variable(number) => {
                 let value = self.variables[*number];
                 self.memory.columns.share(value);
@@ -151,7 +152,7 @@ impl<'a> Evaluation<'a, '_> {
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
-                expected(get.of::<Column>(self.arguments[*argument]).map(|column| Value::View(column.values())))
+                expected(get.of::<Column>(self.arguments[*argument]).map(|column| FastValue::View(column.values())))
             }
             Expression::Pair(pair, operands) => {
                 let [left, right] = &**operands;
@@ -185,7 +186,7 @@ impl<'a> Evaluation<'a, '_> {
     }
 
     /// The value of a field that is no column of the view. It may be a column that is made at each access, as the indices.
-    fn field(&mut self, value: &Dynamic) -> Option<Value<'a>> {
+    fn field(&mut self, value: &Dynamic) -> Option<FastValue<'a>> {
         let Some(column) = value.read_lock::<Column>() else { return scalar(value) };
         let most = self.limits.memory_bytes / size_of::<f64>();
         self.memory.columns.make(most, |_, made| {
@@ -194,23 +195,23 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn argument(&self, number: usize) -> Evaluated<'a> {
+    fn argument(&self, number: usize) -> ValueResult<'a> {
         let argument = self.arguments[number];
         if let Some(&value) = argument.downcast_ref::<FLOAT>() {
-            return Ok(Value::Float(value));
+            return Ok(FastValue::Float(value));
         }
         expected(argument.downcast_ref::<Dynamic>().and_then(scalar))
     }
 
     /// Whether one of the operands is `value`: those after it are not evaluated.
-    fn until(&mut self, operands: &'a [Expression], value: bool) -> Evaluated<'a> {
+    fn until(&mut self, operands: &'a [Expression], value: bool) -> ValueResult<'a> {
         for operand in operands {
-            let Value::Bool(found) = self.evaluate(operand)? else { return Err(Stop::Unexpected) };
+            let FastValue::Bool(found) = self.evaluate(operand)? else { return Err(Stop::Unexpected) };
             if found == value {
-                return Ok(Value::Bool(value));
+                return Ok(FastValue::Bool(value));
             }
         }
-        Ok(Value::Bool(!value))
+        Ok(FastValue::Bool(!value))
     }
 
     /// Counts an operation on `numbers` entries.
@@ -220,15 +221,15 @@ impl<'a> Evaluation<'a, '_> {
     }
 
     /// A new column from an operation that counts as one on each of its `len` entries.
-    fn make(&mut self, len: usize, fill: impl FnOnce(&Columns, &mut Vec<f64>) -> Option<()>) -> Option<Value<'a>> {
+    fn make(&mut self, len: usize, fill: impl FnOnce(&Columns, &mut Vec<f64>) -> Option<()>) -> Option<FastValue<'a>> {
         self.charge(len)?;
         let most = self.limits.memory_bytes / size_of::<f64>();
         self.memory.columns.make(most, fill)
     }
 
-    fn pair(&mut self, pair: Pair, left: Value<'a>, right: Value<'a>) -> Evaluated<'a> {
+    fn pair(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> ValueResult<'a> {
         let result = match (left, right) {
-            (Value::View(_) | Value::Own(_), _) | (_, Value::View(_) | Value::Own(_)) => {
+            (FastValue::View(_) | FastValue::Own(_), _) | (_, FastValue::View(_) | FastValue::Own(_)) => {
                 self.pair_of_columns(pair, left, right)
             }
             _ => numbers(pair, left, right),
@@ -238,7 +239,7 @@ impl<'a> Evaluation<'a, '_> {
         expected(result)
     }
 
-    fn pair_of_columns(&mut self, pair: Pair, left: Value<'a>, right: Value<'a>) -> Option<Value<'a>> {
+    fn pair_of_columns(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
         match pair {
             Pair::Add => self.zip(left, right, |a, b| a + b),
             Pair::Subtract => self.zip(left, right, |a, b| a - b),
@@ -259,7 +260,7 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn zip(&mut self, left: Value<'a>, right: Value<'a>, f: impl Fn(f64, f64) -> f64) -> Option<Value<'a>> {
+    fn zip(&mut self, left: FastValue<'a>, right: FastValue<'a>, f: impl Fn(f64, f64) -> f64) -> Option<FastValue<'a>> {
         let columns = &self.memory.columns;
         let len = columns.of(left).or_else(|| columns.of(right))?.len();
         self.make(len, |columns, made| {
@@ -279,22 +280,22 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn single(&mut self, single: Single, operand: Value<'a>) -> Option<Value<'a>> {
+    fn single(&mut self, single: Single, operand: FastValue<'a>) -> Option<FastValue<'a>> {
         match (single, operand) {
-            (Single::Not, Value::Bool(value)) => Some(Value::Bool(!value)),
-            (Single::Negative, Value::Int(value)) => value.checked_neg().map(Value::Int),
-            (Single::ToFloat, Value::Int(value)) => Some(Value::Float(value as FLOAT)),
-            (Single::Absolute, Value::Int(_)) => None,
-            (_, Value::Float(value)) => of_number(single).map(|f| Value::Float(f(value))),
-            (_, Value::Int(value)) if single != Single::Negative => {
-                of_number(single).map(|f| Value::Float(f(value as FLOAT)))
+            (Single::Not, FastValue::Bool(value)) => Some(FastValue::Bool(!value)),
+            (Single::Negative, FastValue::Int(value)) => value.checked_neg().map(FastValue::Int),
+            (Single::ToFloat, FastValue::Int(value)) => Some(FastValue::Float(value as FLOAT)),
+            (Single::Absolute, FastValue::Int(_)) => None,
+            (_, FastValue::Float(value)) => of_number(single).map(|f| FastValue::Float(f(value))),
+            (_, FastValue::Int(value)) if single != Single::Negative => {
+                of_number(single).map(|f| FastValue::Float(f(value as FLOAT)))
             }
-            (_, Value::View(_) | Value::Own(_)) => self.single_of_column(single, operand),
+            (_, FastValue::View(_) | FastValue::Own(_)) => self.single_of_column(single, operand),
             _ => None,
         }
     }
 
-    fn single_of_column(&mut self, single: Single, operand: Value<'a>) -> Option<Value<'a>> {
+    fn single_of_column(&mut self, single: Single, operand: FastValue<'a>) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(operand)?.len();
         match single {
             Single::Negative => self.each(operand, |x| -x),
@@ -303,13 +304,13 @@ impl<'a> Evaluation<'a, '_> {
             Single::Floor => self.each(operand, f64::floor),
             Single::Ceiling => self.each(operand, f64::ceil),
             Single::FewestBest | Single::MostBest => {
-                let scale = Scale::of(self.memory.columns.of(operand)?);
+                let scale = LeastAndMost::of(self.memory.columns.of(operand)?);
                 if single == Single::FewestBest {
                     return self.each(operand, |x| scale.fewest_best(x));
                 }
                 self.each(operand, |x| scale.most_best(x))
             }
-            Single::Length => Some(Value::Int(len as INT)),
+            Single::Length => Some(FastValue::Int(len as INT)),
             Single::ToFloat => None,
             _ => match of_number(single) {
                 Some(f) => self.each(operand, f),
@@ -321,7 +322,7 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn each(&mut self, operand: Value<'a>, f: impl Fn(f64) -> f64) -> Option<Value<'a>> {
+    fn each(&mut self, operand: FastValue<'a>, f: impl Fn(f64) -> f64) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(operand)?.len();
         self.make(len, |columns, made| {
             made.extend(columns.of(operand)?.iter().map(|&x| f(x)));
@@ -329,7 +330,7 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn select(&mut self, operands: &'a [Expression; 3]) -> Evaluated<'a> {
+    fn select(&mut self, operands: &'a [Expression; 3]) -> ValueResult<'a> {
         let [mask, then, otherwise] = operands;
         let (mask, then, otherwise) = (self.evaluate(mask)?, self.evaluate(then)?, self.evaluate(otherwise)?);
         self.operations += 1;
@@ -362,8 +363,8 @@ impl<'a> Evaluation<'a, '_> {
         expected(selected)
     }
 
-    fn filled(&mut self, value: f64, len: Value<'a>) -> Evaluated<'a> {
-        let Value::Int(len) = len else { return Err(Stop::Unexpected) };
+    fn filled(&mut self, value: f64, len: FastValue<'a>) -> ValueResult<'a> {
+        let FastValue::Int(len) = len else { return Err(Stop::Unexpected) };
         let len = expected(usize::try_from(len).ok().filter(|&len| len <= self.limits.collection_size))?;
         expected(self.make(len, |_, made| {
             made.resize(len, value);
@@ -371,7 +372,7 @@ impl<'a> Evaluation<'a, '_> {
         }))
     }
 
-    fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression]) -> Evaluated<'a> {
+    fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression]) -> ValueResult<'a> {
         // The chain with the field and with its method, `this`, the field.
         self.operations += 4;
         let [first, second] = arguments else { return Err(Stop::Unexpected) };
@@ -387,7 +388,7 @@ impl<'a> Evaluation<'a, '_> {
         expected(result)
     }
 
-    fn entries(&mut self, table: usize, keys: Value<'a>, missing: Value<'a>) -> Option<Value<'a>> {
+    fn entries(&mut self, table: usize, keys: FastValue<'a>, missing: FastValue<'a>) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(keys)?.len();
         let missing = number(missing)?;
         self.charge(len.saturating_mul(CHARGED_FOR_KEY))?;
@@ -400,7 +401,12 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn set_entries(&mut self, number_of_table: usize, keys: Value<'a>, new: Value<'a>) -> Option<Value<'a>> {
+    fn set_entries(
+        &mut self,
+        number_of_table: usize,
+        keys: FastValue<'a>,
+        new: FastValue<'a>,
+    ) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(keys)?.len();
         self.charge(len.saturating_mul(CHARGED_FOR_KEY))?;
         self.charge(0)?;
@@ -418,11 +424,16 @@ impl<'a> Evaluation<'a, '_> {
                 None => table.set_all(keys, std::iter::repeat_n(number(new)?, len), longest, before).ok(),
             }
         })?;
-        Some(Value::Unit)
+        Some(FastValue::Unit)
     }
 
-    fn add_to_entry(&mut self, number_of_table: usize, key: Value<'a>, more: Value<'a>) -> Option<Value<'a>> {
-        let Value::Int(key) = key else { return None };
+    fn add_to_entry(
+        &mut self,
+        number_of_table: usize,
+        key: FastValue<'a>,
+        more: FastValue<'a>,
+    ) -> Option<FastValue<'a>> {
+        let FastValue::Int(key) = key else { return None };
         let more = number(more)?;
         self.charge(0)?;
         let longest = self.limits.collection_size;
@@ -435,7 +446,7 @@ impl<'a> Evaluation<'a, '_> {
             let sum = found.unwrap_or(0.0) + more;
             overwritten.push((number_of_table, key, found));
             table.replace(key, Some(sum));
-            Some(Value::Float(sum))
+            Some(FastValue::Float(sum))
         })
     }
 
@@ -459,42 +470,42 @@ fn with_table<T>(state: &mut Dynamic, name: &str, change: impl FnOnce(&mut Table
     change(&mut table)
 }
 
-fn scalar<'a>(value: &Dynamic) -> Option<Value<'a>> {
+fn scalar<'a>(value: &Dynamic) -> Option<FastValue<'a>> {
     if let Ok(value) = value.as_float() {
-        Some(Value::Float(value))
+        Some(FastValue::Float(value))
     } else if let Ok(value) = value.as_int() {
-        Some(Value::Int(value))
+        Some(FastValue::Int(value))
     } else if let Ok(value) = value.as_bool() {
-        Some(Value::Bool(value))
+        Some(FastValue::Bool(value))
     } else {
-        value.is_unit().then_some(Value::Unit)
+        value.is_unit().then_some(FastValue::Unit)
     }
 }
 
 /// A number or truth value, where both are numbers.
-fn number(value: Value<'_>) -> Option<f64> {
+fn number(value: FastValue<'_>) -> Option<f64> {
     match value {
-        Value::Int(value) => Some(value as f64),
-        Value::Float(value) => Some(value),
-        Value::Bool(value) => Some(truth(value)),
+        FastValue::Int(value) => Some(value as f64),
+        FastValue::Float(value) => Some(value),
+        FastValue::Bool(value) => Some(truth(value)),
         _ => None,
     }
 }
 
 /// A number beside a column, unless it has more digits than an entry of a column.
-fn short_number(value: Value<'_>) -> Option<f64> {
+fn short_number(value: FastValue<'_>) -> Option<f64> {
     match value {
-        Value::Int(value) if value.unsigned_abs() <= 1 << 53 => Some(value as f64),
-        Value::Float(value) => Some(value),
+        FastValue::Int(value) if value.unsigned_abs() <= 1 << 53 => Some(value as f64),
+        FastValue::Float(value) => Some(value),
         _ => None,
     }
 }
 
 /// A truth value as the number that stands for it, or a column.
-fn truth_value(value: Value<'_>) -> Option<Value<'_>> {
+fn truth_value(value: FastValue<'_>) -> Option<FastValue<'_>> {
     match value {
-        Value::Bool(value) => Some(Value::Float(truth(value))),
-        Value::View(_) | Value::Own(_) => Some(value),
+        FastValue::Bool(value) => Some(FastValue::Float(truth(value))),
+        FastValue::View(_) | FastValue::Own(_) => Some(value),
         _ => None,
     }
 }
@@ -515,41 +526,41 @@ fn of_number(single: Single) -> Option<fn(f64) -> f64> {
 }
 
 /// One value of all entries.
-fn reduced<'a>(single: Single, values: &[f64]) -> Option<Value<'a>> {
-    let of_some = |value: f64| (!values.is_empty()).then_some(Value::Float(value));
+fn reduced<'a>(single: Single, values: &[f64]) -> Option<FastValue<'a>> {
+    let of_some = |value: f64| (!values.is_empty()).then_some(FastValue::Float(value));
     match single {
-        Single::Sum => Some(Value::Float(column::total(values.iter().copied()))),
+        Single::Sum => Some(FastValue::Float(column::total(values.iter().copied()))),
         Single::Mean => of_some(column::mean(values)),
         Single::Largest => of_some(column::extremes(values).1),
         Single::Smallest => of_some(column::extremes(values).0),
-        Single::IsAny => Some(Value::Bool(values.iter().any(|&x| x != 0.0))),
-        Single::IsAll => Some(Value::Bool(values.iter().all(|&x| x != 0.0))),
-        Single::Count => Some(Value::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
-        Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| Value::Int(index as INT)),
-        Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| Value::Int(index as INT)),
+        Single::IsAny => Some(FastValue::Bool(values.iter().any(|&x| x != 0.0))),
+        Single::IsAll => Some(FastValue::Bool(values.iter().all(|&x| x != 0.0))),
+        Single::Count => Some(FastValue::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
+        Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| FastValue::Int(index as INT)),
+        Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| FastValue::Int(index as INT)),
         _ => None,
     }
 }
 
 /// An operation on two values without columns.
-fn numbers<'a>(pair: Pair, left: Value<'a>, right: Value<'a>) -> Option<Value<'a>> {
+fn numbers<'a>(pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
     match (left, right) {
-        (Value::Int(a), Value::Int(b)) => whole(pair, a, b),
-        (Value::Float(a), Value::Float(b)) => fractions(pair, a, b, a.partial_cmp(&b)),
-        (Value::Float(a), Value::Int(b)) => fractions(pair, a, b as FLOAT, exact(b, a).map(Ordering::reverse)),
-        (Value::Int(a), Value::Float(b)) => fractions(pair, a as FLOAT, b, exact(a, b)),
-        (Value::Bool(a), Value::Bool(b)) => Some(Value::Bool(match pair {
+        (FastValue::Int(a), FastValue::Int(b)) => whole(pair, a, b),
+        (FastValue::Float(a), FastValue::Float(b)) => fractions(pair, a, b, a.partial_cmp(&b)),
+        (FastValue::Float(a), FastValue::Int(b)) => fractions(pair, a, b as FLOAT, exact(b, a).map(Ordering::reverse)),
+        (FastValue::Int(a), FastValue::Float(b)) => fractions(pair, a as FLOAT, b, exact(a, b)),
+        (FastValue::Bool(a), FastValue::Bool(b)) => Some(FastValue::Bool(match pair {
             Pair::Equal => a == b,
             Pair::NotEqual => a != b,
             Pair::And => a && b,
             Pair::Or => a || b,
             _ => return None,
         })),
-        (Value::Unit, _) | (_, Value::Unit) => {
-            let equal = matches!((left, right), (Value::Unit, Value::Unit));
+        (FastValue::Unit, _) | (_, FastValue::Unit) => {
+            let equal = matches!((left, right), (FastValue::Unit, FastValue::Unit));
             match pair {
-                Pair::Equal => Some(Value::Bool(equal)),
-                Pair::NotEqual => Some(Value::Bool(!equal)),
+                Pair::Equal => Some(FastValue::Bool(equal)),
+                Pair::NotEqual => Some(FastValue::Bool(!equal)),
                 _ => None,
             }
         }
@@ -557,19 +568,19 @@ fn numbers<'a>(pair: Pair, left: Value<'a>, right: Value<'a>) -> Option<Value<'a
     }
 }
 
-fn whole<'a>(pair: Pair, a: INT, b: INT) -> Option<Value<'a>> {
+fn whole<'a>(pair: Pair, a: INT, b: INT) -> Option<FastValue<'a>> {
     match pair {
-        Pair::Add => a.checked_add(b).map(Value::Int),
-        Pair::Subtract => a.checked_sub(b).map(Value::Int),
-        Pair::Multiply => a.checked_mul(b).map(Value::Int),
-        Pair::Larger => Some(Value::Int(a.max(b))),
-        Pair::Smaller => Some(Value::Int(a.min(b))),
+        Pair::Add => a.checked_add(b).map(FastValue::Int),
+        Pair::Subtract => a.checked_sub(b).map(FastValue::Int),
+        Pair::Multiply => a.checked_mul(b).map(FastValue::Int),
+        Pair::Larger => Some(FastValue::Int(a.max(b))),
+        Pair::Smaller => Some(FastValue::Int(a.min(b))),
         _ => compared(pair, Some(a.cmp(&b))),
     }
 }
 
-fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<Value<'a>> {
-    Some(Value::Float(match pair {
+fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<FastValue<'a>> {
+    Some(FastValue::Float(match pair {
         Pair::Add => a + b,
         Pair::Subtract => a - b,
         Pair::Multiply => a * b,
@@ -583,8 +594,8 @@ fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Opt
 }
 
 /// The result of a comparison; `None` if `pair` is another operation.
-fn compared<'a>(pair: Pair, order: Option<Ordering>) -> Option<Value<'a>> {
-    Some(Value::Bool(match pair {
+fn compared<'a>(pair: Pair, order: Option<Ordering>) -> Option<FastValue<'a>> {
+    Some(FastValue::Bool(match pair {
         Pair::Less => order == Some(Ordering::Less),
         Pair::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
         Pair::Greater => order == Some(Ordering::Greater),

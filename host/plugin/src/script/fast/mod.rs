@@ -15,7 +15,7 @@ use std::any::Any;
 use rhai::{AST, Dynamic, FuncArgs, Variant};
 
 use self::columns::Columns;
-use self::compile::Block;
+use self::compile::Statements;
 use super::registry::KnownNames;
 use crate::Limits;
 
@@ -49,7 +49,7 @@ impl<A: Variant + Clone, B: Variant + Clone> HostArguments for (A, B) {
 /// A function of a script as an expression tree.
 #[derive(Debug)]
 pub(super) struct FastFunction {
-    body: Block,
+    body: Statements,
     /// Names of the tables of the state.
     tables: Vec<String>,
 }

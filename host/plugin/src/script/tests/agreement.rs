@@ -151,9 +151,9 @@ fn variables_are_updated_as_by_the_engine() {
 }
 
 /// Builds the text of scripts from random numbers; when they are used up, from zeros.
-struct Writer<'a>(std::slice::Iter<'a, u16>);
+struct ScriptText<'a>(std::slice::Iter<'a, u16>);
 
-impl Writer<'_> {
+impl ScriptText<'_> {
     fn below(&mut self, n: usize) -> usize {
         usize::from(self.0.next().copied().unwrap_or(0)) % n
     }
@@ -331,7 +331,7 @@ impl Writer<'_> {
 
 /// Whether all calls of a random script needed no engine. It is `None` if the script is refused.
 fn agree_on_random_script(numbers: &[u16]) -> Option<bool> {
-    let source = Writer(numbers.iter()).script();
+    let source = ScriptText(numbers.iter()).script();
     // The compiler evaluates what is constant in it, which may be an error.
     load(Path::new("test.rhai"), &source, &Limits::default()).ok()?;
     let mut twins = Twins::start(&source, Kind::Routing, 3);
