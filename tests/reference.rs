@@ -276,9 +276,10 @@ fn validator(name: &str, part: &str) -> jsonschema::Validator {
 }
 
 /// Fields that none of the runs has, because nothing goes wrong in them.
-const RARE: [&str; 18] = [
+const RARE: [&str; 19] = [
     "first_at_s",
     "first_message",
+    "gpu_s",
     "kv_allocation_failures",
     "length_capped",
     "model",

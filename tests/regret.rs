@@ -191,7 +191,7 @@ fn another_number_of_replicas_costs_gpus_or_time() {
     };
     let branches = |one: &Value| one["branches"].as_array().expect("branches").clone();
     let (uniform, large) = scaling(4, "0.5");
-    assert!(number(&uniform["regret_s"]) > 0.0 && number(&uniform["share_positive"]) == 1.0, "{uniform}");
+    assert!(number(&uniform["regret_s"]) > 0.0 && number(&uniform["share_positive"]) > 0.9, "{uniform}");
     for one in &large {
         let [actual, fewer] = &branches(one)[..] else { panic!("no more than 4 are allowed: {one}") };
         assert_eq!((&actual["decision"], &fewer["decision"]), (&"4 replicas".into(), &"3 replicas".into()));

@@ -71,8 +71,9 @@ fn the_autoscaler_queue_as_a_plugin_gives_the_same_bytes() {
 #[test]
 fn the_drain_policy_emptiest_as_a_plugin_gives_the_same_bytes() {
     let scratch = scratch();
-    let with =
-        |seed: u32, name: &str| run(&scratch, &format!("--seed {seed} --autoscaler queue --drain-policy {name}"));
+    let with = |seed: u32, name: &str| {
+        run(&scratch, &format!("--seed {seed} --scaling-interval 5s --autoscaler queue --drain-policy {name}"))
+    };
     let mut matters = false;
     for seed in 1..4 {
         let built_in = with(seed, "emptiest");

@@ -208,7 +208,6 @@ pub(super) fn node_pool(t: &Trial) {
     assert!(error("{} name=a,min=2,max=1").contains("2 nodes at least"));
     assert!(error("{} name=a,max=1,price=1 --node-pool name=b,max=1").contains("the other has none"));
     assert!(error("{} name=a,max=1,hardwear=H100").contains("did you mean `hardware`"));
-    assert!(error("{} name=a,max=1 --regret outcome").contains("counterfactual regret"));
 }
 
 pub(super) fn node_idle(t: &Trial) {
