@@ -192,7 +192,8 @@ fn another_number_of_replicas_costs_gpus_or_time() {
     let branches = |one: &Value| one["branches"].as_array().expect("branches").clone();
     let (uniform, large) = scaling(4, "0.5");
     assert!(number(&uniform["regret_s"]) > 0.0 && number(&uniform["share_positive"]) > 0.9, "{uniform}");
-    for one in &large {
+    // After the last arrival, at 240 s, a decision may be the last event.
+    for one in large.iter().filter(|one| number(&one["time_us"]) < 240e6) {
         let [actual, fewer] = &branches(one)[..] else { panic!("no more than 4 are allowed: {one}") };
         assert_eq!((&actual["decision"], &fewer["decision"]), (&"4 replicas".into(), &"3 replicas".into()));
         assert!(number(&fewer["gpu_s"]) < number(&actual["gpu_s"]), "{one}");
