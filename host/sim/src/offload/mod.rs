@@ -10,6 +10,7 @@
 //! [`CpuTier`] holds only what is in memory when. It takes no time: transfers are scheduled by its user, who reports their ends.
 
 mod arc;
+mod links;
 mod lru;
 mod queue;
 
@@ -18,6 +19,7 @@ use std::fmt::Debug;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::arc::Arc;
+pub use self::links::{Direction, LinkSpeed, Links};
 pub use self::lru::Lru;
 use self::queue::Queue;
 
