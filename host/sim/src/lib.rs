@@ -20,6 +20,7 @@ pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod observer;
+pub mod offload;
 pub mod outcome;
 pub mod policy;
 mod prefetch;

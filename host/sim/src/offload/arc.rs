@@ -1,0 +1,135 @@
+//! Adaptive replacement.
+
+use rustc_hash::FxHashSet;
+
+use super::queue::Queue;
+use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
+
+/// Adaptive replacement (ARC), as vLLM's `ARCCachePolicy`: chunks that were stored once, and chunks that a later request reused,
+/// each from the least recently used on; which of the two gives way follows from the chunks that were missed after their
+/// eviction.
+#[derive(Clone, Debug)]
+pub struct Arc {
+    capacity: usize,
+    once: Queue,
+    reused: Queue,
+    /// The last chunks that were evicted from these.
+    evicted_once: Queue,
+    evicted_reused: Queue,
+    /// The number of chunks from which on those that were stored once give way.
+    target: f64,
+    evictable: FxHashSet<ChunkKey>,
+}
+
+impl Arc {
+    /// For a tier of `capacity` chunks.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            once: Queue::default(),
+            reused: Queue::default(),
+            evicted_once: Queue::default(),
+            evicted_reused: Queue::default(),
+            target: 0.0,
+            evictable: FxHashSet::default(),
+        }
+    }
+
+    /// A chunk was missed after its eviction: those of its kind should have stayed.
+    fn learn(&mut self, key: ChunkKey) {
+        let [once, reused] = [&self.evicted_once, &self.evicted_reused].map(|queue| queue.len() as f64);
+        if self.evicted_once.contains(key) {
+            self.target = (self.target + (reused / once).max(1.0)).min(self.capacity as f64);
+            self.evicted_once.push(key);
+        } else if self.evicted_reused.contains(key) {
+            self.target = (self.target - (once / reused).max(1.0)).max(0.0);
+            self.evicted_reused.push(key);
+        }
+    }
+}
+
+impl CachePolicy for Arc {
+    fn insert(&mut self, (key, _): Positioned, _request: &mut RequestRank<'_>) {
+        self.once.push(key);
+        self.evicted_once.remove(key);
+        self.evicted_reused.remove(key);
+    }
+
+    fn remove(&mut self, key: ChunkKey) {
+        if !self.once.remove(key) {
+            self.reused.remove(key);
+        }
+        self.evictable.remove(&key);
+    }
+
+    fn set_evictable(&mut self, key: ChunkKey, evictable: bool) {
+        if evictable {
+            self.evictable.insert(key);
+        } else {
+            self.evictable.remove(&key);
+        }
+    }
+
+    fn missed(&mut self, keys: &[ChunkKey]) {
+        keys.iter().rev().for_each(|&key| self.learn(key));
+    }
+
+    fn used(&mut self, _chunks: &[Positioned], _request: &mut RequestRank<'_>) {}
+
+    fn ended(
+        &mut self,
+        keys: &[ChunkKey],
+        is_inserted: &dyn Fn(ChunkKey) -> bool,
+        is_reused: &dyn Fn(ChunkKey) -> bool,
+    ) {
+        for &key in keys.iter().rev() {
+            if is_inserted(key) {
+                // To store a chunk is no second use, but a recent one.
+                let queues = [&mut self.once, &mut self.reused];
+                if let Some(queue) = queues.into_iter().find(|queue| queue.contains(key)) {
+                    queue.push(key);
+                }
+            } else if is_reused(key) && (self.once.remove(key) || self.reused.contains(key)) {
+                self.reused.push(key);
+            }
+        }
+    }
+
+    fn evict(&mut self, number: usize, protected: &FxHashSet<ChunkKey>) -> Option<Vec<ChunkKey>> {
+        let is_free = |key: &ChunkKey| self.evictable.contains(key) && !protected.contains(key);
+        let (mut once, mut reused) = (self.once.iter().filter(is_free), self.reused.iter().filter(is_free));
+        let mut left = self.once.len();
+        let mut chosen = Vec::with_capacity(number);
+        for _ in 0..number {
+            let too_many = left >= self.target as usize;
+            let mut next = if too_many { once.next().map(|key| (key, true)) } else { None };
+            next = next.or_else(|| reused.next().map(|key| (key, false)));
+            next = next.or_else(|| once.next().map(|key| (key, true)));
+            let (key, was_once) = next?;
+            left -= usize::from(was_once);
+            chosen.push((key, was_once));
+        }
+        drop((once, reused));
+        for &(key, was_once) in &chosen {
+            self.evictable.remove(&key);
+            let (queue, evicted) = if was_once {
+                (&mut self.once, &mut self.evicted_once)
+            } else {
+                (&mut self.reused, &mut self.evicted_reused)
+            };
+            queue.remove(key);
+            evicted.push(key);
+        }
+        for evicted in [&mut self.evicted_once, &mut self.evicted_reused] {
+            while evicted.len() > self.capacity {
+                evicted.pop();
+            }
+        }
+        Some(chosen.into_iter().map(|(key, _)| key).collect())
+    }
+
+    fn fork(&self) -> Box<dyn CachePolicy> {
+        Box::new(self.clone())
+    }
+}

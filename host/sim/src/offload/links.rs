@@ -1,0 +1,253 @@
+//! Transfers between the memory of the GPU and that of the host.
+
+use std::collections::VecDeque;
+
+use crate::units::Micros;
+
+/// The direction of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the GPU to the host: stores.
+    ToHost,
+    /// From the host to the GPU: loads.
+    ToGpu,
+}
+
+/// How fast transfers are. The default is vLLM's on an H100 (blog of 8 January 2026), with blocks of 0.5 MB and more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpeed {
+    /// Bandwidth if only one direction is in use, bytes/µs, > 0.
+    pub alone: f64,
+    /// Bandwidth of each direction if both are in use, bytes/µs, > 0.
+    pub together: f64,
+    /// Time before the first byte of a transfer.
+    pub base: Micros,
+}
+
+impl Default for LinkSpeed {
+    fn default() -> Self {
+        Self { alone: 50_000.0, together: 41_700.0, base: Micros(30) }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Transfer {
+    id: u64,
+    /// Time before its first byte, µs.
+    base: f64,
+    bytes: f64,
+}
+
+impl Transfer {
+    fn moves(&self) -> bool {
+        self.base <= 0.0
+    }
+}
+
+/// The links of one instance: in each direction one transfer after the other, in the order of submission; both directions at the same
+/// time, at a lower bandwidth while both move bytes.
+#[derive(Clone, Debug)]
+pub struct Links {
+    speed: LinkSpeed,
+    /// Stores and loads.
+    queues: [VecDeque<Transfer>; 2],
+    /// The time up to which they are simulated, µs.
+    now: f64,
+}
+
+impl Links {
+    /// Idle links.
+    #[must_use]
+    pub fn new(speed: LinkSpeed) -> Self {
+        Self { speed, queues: [VecDeque::new(), VecDeque::new()], now: 0.0 }
+    }
+
+    /// Submits a transfer at `now`, up to which the links were advanced.
+    pub fn submit(&mut self, now: Micros, direction: Direction, bytes: u64, id: u64) {
+        self.now = self.now.max(now.0 as f64);
+        let transfer = Transfer { id, base: self.speed.base.0 as f64, bytes: bytes as f64 };
+        self.queues[direction as usize].push_back(transfer);
+    }
+
+    /// The first moment at which a transfer has ended; `None` if there is none. O(1).
+    #[must_use]
+    pub fn next_end(&self) -> Option<Micros> {
+        let mut heads = self.queues.each_ref().map(|queue| queue.front().cloned());
+        let mut now = self.now;
+        loop {
+            let step = self.speed.next_step(heads.each_ref().map(Option::as_ref))?;
+            now += step.time;
+            if step.ends.is_some() {
+                return Some(Micros(now.ceil() as u64));
+            }
+            self.speed.progress(heads.each_mut().map(Option::as_mut), step.time);
+        }
+    }
+
+    /// Advances to `now` (inclusive), and calls `ended` for each transfer that has ended, in the order of their ends; of
+    /// two that end together the store is first.
+    pub fn advance(&mut self, now: Micros, mut ended: impl FnMut(Direction, u64)) {
+        let until = now.0 as f64;
+        while let Some(step) = self.speed.next_step(self.queues.each_ref().map(VecDeque::front)) {
+            // As `next_end` adds, so that what has ended by its answer has ended here.
+            if self.now + step.time > until {
+                self.speed.progress(self.queues.each_mut().map(VecDeque::front_mut), until - self.now);
+                break;
+            }
+            self.speed.progress(self.queues.each_mut().map(VecDeque::front_mut), step.time);
+            self.now += step.time;
+            if let Some(direction) = step.ends
+                && let Some(transfer) = self.queues[direction as usize].pop_front()
+            {
+                ended(direction, transfer.id);
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Number of transfers that have not ended.
+    #[must_use]
+    pub fn pending(&self, direction: Direction) -> usize {
+        self.queues[direction as usize].len()
+    }
+}
+
+/// A time in which bandwidths do not change.
+struct Step {
+    /// µs.
+    time: f64,
+    /// The direction of the transfer that ends after it; none if only its first byte is about to move.
+    ends: Option<Direction>,
+}
+
+impl LinkSpeed {
+    fn bandwidth(&self, heads: [Option<&Transfer>; 2]) -> f64 {
+        if heads.iter().flatten().filter(|head| head.moves()).count() > 1 { self.together } else { self.alone }
+    }
+
+    /// Until the next change of the two present transfers; `None` if there are none.
+    fn next_step(&self, heads: [Option<&Transfer>; 2]) -> Option<Step> {
+        let bandwidth = self.bandwidth(heads);
+        let step = |direction: Direction| {
+            let head = heads[direction as usize]?;
+            Some(if head.moves() {
+                Step { time: head.bytes / bandwidth, ends: Some(direction) }
+            } else {
+                Step { time: head.base, ends: None }
+            })
+        };
+        match (step(Direction::ToHost), step(Direction::ToGpu)) {
+            (Some(store), Some(load)) => Some(if load.time < store.time { load } else { store }),
+            (store, load) => store.or(load),
+        }
+    }
+
+    fn progress(&self, heads: [Option<&mut Transfer>; 2], time: f64) {
+        let bandwidth = self.bandwidth(heads.each_ref().map(Option::as_deref));
+        for head in heads.into_iter().flatten() {
+            if head.moves() {
+                head.bytes = (head.bytes - time * bandwidth).max(0.0);
+            } else {
+                head.base -= time;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SPEED: LinkSpeed = LinkSpeed { alone: 100.0, together: 80.0, base: Micros(10) };
+
+    /// Ends of transfers as (direction, id, time), if all are submitted at these times.
+    fn ends(submitted: &[(u64, Direction, u64)]) -> Vec<(Direction, u64, u64)> {
+        let (mut links, mut ends) = (Links::new(SPEED), Vec::new());
+        let mut advance = |links: &mut Links, until: Option<u64>| {
+            while let Some(at) = links.next_end().filter(|at| until.is_none_or(|until| at.0 <= until)) {
+                links.advance(at, |direction, id| ends.push((direction, id, at.0)));
+            }
+            until.into_iter().for_each(|until| links.advance(Micros(until), |_, _| unreachable!("all have been seen")));
+        };
+        for (id, &(at, direction, bytes)) in submitted.iter().enumerate() {
+            advance(&mut links, Some(at));
+            links.submit(Micros(at), direction, bytes, id as u64);
+        }
+        advance(&mut links, None);
+        ends
+    }
+
+    #[test]
+    fn one_direction_is_a_queue() {
+        use Direction::ToHost;
+        assert_eq!(ends(&[(5, ToHost, 1000), (5, ToHost, 500)]), [(ToHost, 0, 25), (ToHost, 1, 40)]);
+    }
+
+    /// Both move from 10 to 35 at 80 bytes/µs: 2 000 bytes. The rest of the load moves alone, at 100.
+    #[test]
+    fn both_directions_share_the_bandwidth() {
+        use Direction::{ToGpu, ToHost};
+        assert_eq!(ends(&[(0, ToHost, 2000), (0, ToGpu, 3000)]), [(ToHost, 0, 35), (ToGpu, 1, 45)]);
+    }
+
+    #[test]
+    fn infinite_bandwidth_takes_the_base_time_only() {
+        let mut links = Links::new(LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO });
+        links.submit(Micros(7), Direction::ToGpu, u64::MAX, 1);
+        assert_eq!(links.next_end(), Some(Micros(7)));
+    }
+
+    fn transfers() -> impl Strategy<Value = Vec<(u64, Direction, u64)>> {
+        let direction = prop_oneof![Just(Direction::ToHost), Just(Direction::ToGpu)];
+        let one = (0..200_u64, direction, 1..20_000_u64);
+        prop::collection::vec(one, 1..20).prop_map(|mut all| {
+            all.sort_by_key(|one| one.0);
+            all
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_transfer_ends_once_in_order_and_no_sooner_than_alone(submitted in transfers()) {
+            let ends = ends(&submitted);
+            prop_assert_eq!(ends.len(), submitted.len());
+            prop_assert!(ends.windows(2).all(|pair| pair[0].2 <= pair[1].2));
+            for direction in [Direction::ToHost, Direction::ToGpu] {
+                let mut free = 0.0_f64;
+                for (id, &(at, _, bytes)) in submitted.iter().enumerate().filter(|(_, one)| one.1 == direction) {
+                    let &(_, _, end) = ends.iter().find(|end| end.1 == id as u64).expect("it ended");
+                    // Alone it takes this long at least, and at most as if the other direction were always in use.
+                    let start = free.max(at as f64);
+                    prop_assert!(end as f64 >= start + 10.0 + bytes as f64 / 100.0 - 1e-6, "{end}");
+                    free = end as f64;
+                    let before: f64 = submitted[..=id].iter().filter(|one| one.1 == direction)
+                        .map(|one| 10.0 + one.2 as f64 / 80.0).sum();
+                    prop_assert!(end as f64 <= at as f64 + before + 1.0, "{end} {at} {before}");
+                }
+            }
+        }
+
+        /// Looking at the links in between changes nothing but rounding.
+        #[test]
+        fn looking_more_often_gives_the_same_ends(submitted in transfers(), every in 1..50_u64) {
+            let (mut seen, mut links, mut now) = (Vec::new(), Links::new(SPEED), 0);
+            let mut waiting = submitted.iter().enumerate().peekable();
+            while waiting.peek().is_some() || links.next_end().is_some() {
+                let arrival = waiting.peek().map_or(u64::MAX, |(_, one)| one.0);
+                let end = links.next_end().map_or(u64::MAX, |end| end.0);
+                now = arrival.min(end).min(now + every).max(now);
+                links.advance(Micros(now), |direction, id| seen.push((direction, id, now)));
+                while let Some((id, &(at, direction, bytes))) = waiting.next_if(|(_, one)| one.0 <= now) {
+                    links.submit(Micros(at), direction, bytes, id as u64);
+                }
+            }
+            let expected = ends(&submitted);
+            prop_assert_eq!(seen.len(), expected.len());
+            for (one, other) in seen.iter().zip(&expected) {
+                prop_assert!(one.2.abs_diff(other.2) <= 1);
+            }
+        }
+    }
+}
