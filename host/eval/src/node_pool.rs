@@ -14,7 +14,7 @@ pub struct NodePoolSettings {
     pub gpus_per_node: u32,
     /// Nodes that are always there.
     pub min: u32,
-    /// Most nodes, ≥ 1.
+    /// Largest number of nodes, ≥ 1.
     pub max: u32,
     /// Time from the request of a node until it can be used.
     pub provisioning: Micros,

@@ -114,9 +114,9 @@ pub struct CurveRun {
 pub struct CurvePeriod {
     pub from_s: f64,
     pub to_s: f64,
-    /// Requests that arrive.
+    /// Requests that arrive in the period.
     pub requests: u64,
-    /// Requests per second.
+    /// Arrival rate, requests per second.
     pub rate: f64,
     #[serde(flatten)]
     pub replicas: HeldReplicas,

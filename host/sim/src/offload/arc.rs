@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::queue::Queue;
+use super::queue::ChunkQueue;
 use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
 
 /// Adaptive replacement (ARC), as vLLM's `ARCCachePolicy`: chunks that were stored once, and chunks that a later request reused,
@@ -11,11 +11,11 @@ use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
 #[derive(Clone, Debug)]
 pub struct Arc {
     capacity: usize,
-    once: Queue,
-    reused: Queue,
+    once: ChunkQueue,
+    reused: ChunkQueue,
     /// The last chunks that were evicted from these.
-    evicted_once: Queue,
-    evicted_reused: Queue,
+    evicted_once: ChunkQueue,
+    evicted_reused: ChunkQueue,
     /// The number of chunks from which on those that were stored once give way.
     target: f64,
     evictable: FxHashSet<ChunkKey>,
@@ -27,10 +27,10 @@ impl Arc {
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
-            once: Queue::default(),
-            reused: Queue::default(),
-            evicted_once: Queue::default(),
-            evicted_reused: Queue::default(),
+            once: ChunkQueue::default(),
+            reused: ChunkQueue::default(),
+            evicted_once: ChunkQueue::default(),
+            evicted_reused: ChunkQueue::default(),
             target: 0.0,
             evictable: FxHashSet::default(),
         }

@@ -6,7 +6,7 @@ use crate::units::Micros;
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     /// From the GPU to the host: stores.
     ToHost,
     /// From the host to the GPU: loads.
@@ -47,7 +47,7 @@ impl Transfer {
 /// The links of one instance: in each direction one transfer after the other, in the order of submission; both directions at the same
 /// time, at a lower bandwidth while both move bytes.
 #[derive(Clone, Debug)]
-pub struct Links {
+pub struct MemoryLinks {
     speed: LinkSpeed,
     /// Stores and loads.
     queues: [VecDeque<Transfer>; 2],
@@ -55,7 +55,7 @@ pub struct Links {
     now: f64,
 }
 
-impl Links {
+impl MemoryLinks {
     /// Idle links.
     #[must_use]
     pub fn new(speed: LinkSpeed) -> Self {
@@ -63,7 +63,7 @@ impl Links {
     }
 
     /// Submits a transfer at `now`, up to which the links were advanced.
-    pub fn submit(&mut self, now: Micros, direction: Direction, bytes: u64, id: u64) {
+    pub fn submit(&mut self, now: Micros, direction: TransferDirection, bytes: u64, id: u64) {
         self.now = self.now.max(now.0 as f64);
         let transfer = Transfer { id, base: self.speed.base.0 as f64, bytes: bytes as f64 };
         self.queues[direction as usize].push_back(transfer);
@@ -86,10 +86,10 @@ impl Links {
 
     /// Advances to `now` (inclusive), and calls `ended` for each transfer that has ended, in the order of their ends; of
     /// two that end together the store is first.
-    pub fn advance(&mut self, now: Micros, mut ended: impl FnMut(Direction, u64)) {
+    pub fn advance(&mut self, now: Micros, mut ended: impl FnMut(TransferDirection, u64)) {
         let until = now.0 as f64;
         while let Some(step) = self.speed.next_step(self.queues.each_ref().map(VecDeque::front)) {
-            // As `next_end` adds, so that what has ended by its answer has ended here.
+            // As `next_end` adds, so that what has ended at its time has ended here.
             if self.now + step.time > until {
                 self.speed.progress(self.queues.each_mut().map(VecDeque::front_mut), until - self.now);
                 break;
@@ -107,17 +107,17 @@ impl Links {
 
     /// Number of transfers that have not ended.
     #[must_use]
-    pub fn pending(&self, direction: Direction) -> usize {
+    pub fn pending(&self, direction: TransferDirection) -> usize {
         self.queues[direction as usize].len()
     }
 }
 
 /// A time in which bandwidths do not change.
-struct Step {
+struct LinkPhase {
     /// µs.
     time: f64,
     /// The direction of the transfer that ends after it; none if only its first byte is about to move.
-    ends: Option<Direction>,
+    ends: Option<TransferDirection>,
 }
 
 impl LinkSpeed {
@@ -126,17 +126,17 @@ impl LinkSpeed {
     }
 
     /// Until the next change of the two present transfers; `None` if there are none.
-    fn next_step(&self, heads: [Option<&Transfer>; 2]) -> Option<Step> {
+    fn next_step(&self, heads: [Option<&Transfer>; 2]) -> Option<LinkPhase> {
         let bandwidth = self.bandwidth(heads);
-        let step = |direction: Direction| {
+        let step = |direction: TransferDirection| {
             let head = heads[direction as usize]?;
             Some(if head.moves() {
-                Step { time: head.bytes / bandwidth, ends: Some(direction) }
+                LinkPhase { time: head.bytes / bandwidth, ends: Some(direction) }
             } else {
-                Step { time: head.base, ends: None }
+                LinkPhase { time: head.base, ends: None }
             })
         };
-        match (step(Direction::ToHost), step(Direction::ToGpu)) {
+        match (step(TransferDirection::ToHost), step(TransferDirection::ToGpu)) {
             (Some(store), Some(load)) => Some(if load.time < store.time { load } else { store }),
             (store, load) => store.or(load),
         }
@@ -163,9 +163,9 @@ mod tests {
     const SPEED: LinkSpeed = LinkSpeed { alone: 100.0, together: 80.0, base: Micros(10) };
 
     /// Ends of transfers as (direction, id, time), if all are submitted at these times.
-    fn ends(submitted: &[(u64, Direction, u64)]) -> Vec<(Direction, u64, u64)> {
-        let (mut links, mut ends) = (Links::new(SPEED), Vec::new());
-        let mut advance = |links: &mut Links, until: Option<u64>| {
+    fn ends(submitted: &[(u64, TransferDirection, u64)]) -> Vec<(TransferDirection, u64, u64)> {
+        let (mut links, mut ends) = (MemoryLinks::new(SPEED), Vec::new());
+        let mut advance = |links: &mut MemoryLinks, until: Option<u64>| {
             while let Some(at) = links.next_end().filter(|at| until.is_none_or(|until| at.0 <= until)) {
                 links.advance(at, |direction, id| ends.push((direction, id, at.0)));
             }
@@ -181,26 +181,27 @@ mod tests {
 
     #[test]
     fn one_direction_is_a_queue() {
-        use Direction::ToHost;
+        use TransferDirection::ToHost;
         assert_eq!(ends(&[(5, ToHost, 1000), (5, ToHost, 500)]), [(ToHost, 0, 25), (ToHost, 1, 40)]);
     }
 
     /// Both move from 10 to 35 at 80 bytes/µs: 2 000 bytes. The rest of the load moves alone, at 100.
     #[test]
     fn both_directions_share_the_bandwidth() {
-        use Direction::{ToGpu, ToHost};
+        use TransferDirection::{ToGpu, ToHost};
         assert_eq!(ends(&[(0, ToHost, 2000), (0, ToGpu, 3000)]), [(ToHost, 0, 35), (ToGpu, 1, 45)]);
     }
 
     #[test]
     fn infinite_bandwidth_takes_the_base_time_only() {
-        let mut links = Links::new(LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO });
-        links.submit(Micros(7), Direction::ToGpu, u64::MAX, 1);
+        let mut links =
+            MemoryLinks::new(LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO });
+        links.submit(Micros(7), TransferDirection::ToGpu, u64::MAX, 1);
         assert_eq!(links.next_end(), Some(Micros(7)));
     }
 
-    fn transfers() -> impl Strategy<Value = Vec<(u64, Direction, u64)>> {
-        let direction = prop_oneof![Just(Direction::ToHost), Just(Direction::ToGpu)];
+    fn transfers() -> impl Strategy<Value = Vec<(u64, TransferDirection, u64)>> {
+        let direction = prop_oneof![Just(TransferDirection::ToHost), Just(TransferDirection::ToGpu)];
         let one = (0..200_u64, direction, 1..20_000_u64);
         prop::collection::vec(one, 1..20).prop_map(|mut all| {
             all.sort_by_key(|one| one.0);
@@ -214,7 +215,7 @@ mod tests {
             let ends = ends(&submitted);
             prop_assert_eq!(ends.len(), submitted.len());
             prop_assert!(ends.windows(2).all(|pair| pair[0].2 <= pair[1].2));
-            for direction in [Direction::ToHost, Direction::ToGpu] {
+            for direction in [TransferDirection::ToHost, TransferDirection::ToGpu] {
                 let mut free = 0.0_f64;
                 for (id, &(at, _, bytes)) in submitted.iter().enumerate().filter(|(_, one)| one.1 == direction) {
                     let &(_, _, end) = ends.iter().find(|end| end.1 == id as u64).expect("it ended");
@@ -233,7 +234,7 @@ mod tests {
         /// Looking at the links in between changes nothing but rounding.
         #[test]
         fn looking_more_often_gives_the_same_ends(submitted in transfers(), every in 1..50_u64) {
-            let (mut seen, mut links, mut now) = (Vec::new(), Links::new(SPEED), 0);
+            let (mut seen, mut links, mut now) = (Vec::new(), MemoryLinks::new(SPEED), 0);
             let mut waiting = submitted.iter().enumerate().peekable();
             while waiting.peek().is_some() || links.next_end().is_some() {
                 let arrival = waiting.peek().map_or(u64::MAX, |(_, one)| one.0);

@@ -8,20 +8,20 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
 
 /// When a chunk was last used: a time, and within that of a request the tail of the prompt before its head.
-type Rank = (u64, Reverse<u32>);
+type LastUse = (u64, Reverse<u32>);
 
 /// Evicts the chunk whose last use is longest ago, as vLLM's `LRUCachePolicy`: when a load ends does not count, when the request
 /// ends does.
 #[derive(Clone, Debug, Default)]
 pub struct Lru {
-    ranks: FxHashMap<ChunkKey, Rank>,
-    evictable: BTreeSet<(Rank, ChunkKey)>,
+    ranks: FxHashMap<ChunkKey, LastUse>,
+    evictable: BTreeSet<(LastUse, ChunkKey)>,
     /// The last time.
     now: u64,
 }
 
 impl Lru {
-    fn set_rank(&mut self, key: ChunkKey, rank: Rank) {
+    fn set_rank(&mut self, key: ChunkKey, rank: LastUse) {
         let Some(previous) = self.ranks.insert(key, rank) else { return };
         if self.evictable.remove(&(previous, key)) {
             self.evictable.insert((rank, key));
@@ -87,7 +87,7 @@ impl CachePolicy for Lru {
 
     fn evict(&mut self, number: usize, protected: &FxHashSet<ChunkKey>) -> Option<Vec<ChunkKey>> {
         let free = self.evictable.iter().filter(|(_, key)| !protected.contains(key));
-        let chosen: Vec<(Rank, ChunkKey)> = free.take(number).copied().collect();
+        let chosen: Vec<(LastUse, ChunkKey)> = free.take(number).copied().collect();
         if chosen.len() < number {
             return None;
         }

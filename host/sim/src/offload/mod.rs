@@ -19,9 +19,9 @@ use std::fmt::Debug;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::arc::Arc;
-pub use self::links::{Direction, LinkSpeed, Links};
+pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
-use self::queue::Queue;
+use self::queue::ChunkQueue;
 
 /// The content of a chunk: equal for equal prefixes of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub struct Stored {
     pub evicted: Vec<ChunkKey>,
 }
 
-/// Decides which chunk is evicted. It is told of every chunk that is inserted, removed or used, and which of them can be
+/// Decides which chunk is evicted. It receives every chunk that is inserted, removed or used, and which of them can be
 /// evicted at present: those that are readable and not pinned.
 pub trait CachePolicy: Debug + Send {
     /// `chunk` is inserted, not yet readable, by a request of this provisional rank.
@@ -125,7 +125,7 @@ struct StoreFilter {
     threshold: u32,
     /// Number of offers of the chunks that were offered last.
     offers: FxHashMap<ChunkKey, u32>,
-    order: Queue,
+    order: ChunkQueue,
     size: usize,
 }
 
@@ -162,7 +162,7 @@ impl StoreFilter {
 
 /// The state of a chunk in the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunk {
+enum ChunkState {
     Writing,
     /// With this number of loads in progress.
     Readable(u32),
@@ -172,7 +172,7 @@ enum Chunk {
 #[derive(Debug)]
 pub struct CpuTier {
     capacity: usize,
-    chunks: FxHashMap<ChunkKey, Chunk>,
+    chunks: FxHashMap<ChunkKey, ChunkState>,
     policy: Box<dyn CachePolicy>,
     filter: Option<StoreFilter>,
     evictable: usize,
@@ -205,7 +205,7 @@ impl CpuTier {
         let filter = (threshold >= 2).then(|| StoreFilter {
             threshold,
             offers: FxHashMap::default(),
-            order: Queue::default(),
+            order: ChunkQueue::default(),
             size: tracked,
         });
         Self { capacity, chunks: FxHashMap::default(), policy, filter, evictable: 0, skipped: 0, refused: 0 }
@@ -216,15 +216,15 @@ impl CpuTier {
     pub fn lookup(&self, key: ChunkKey) -> Lookup {
         match self.chunks.get(&key) {
             None => Lookup::Miss,
-            Some(Chunk::Writing) => Lookup::Pending,
-            Some(Chunk::Readable(_)) => Lookup::Hit,
+            Some(ChunkState::Writing) => Lookup::Pending,
+            Some(ChunkState::Readable(_)) => Lookup::Hit,
         }
     }
 
     /// Pins readable chunks for a load; chunks that cannot be read are left out. Each call needs one [`Self::loaded`].
     pub fn load(&mut self, chunks: &[Positioned], access: &mut RequestAccess) {
         for (key, _) in chunks {
-            if let Some(Chunk::Readable(loads)) = self.chunks.get_mut(key) {
+            if let Some(ChunkState::Readable(loads)) = self.chunks.get_mut(key) {
                 *loads += 1;
                 if *loads == 1 {
                     self.evictable -= 1;
@@ -239,7 +239,7 @@ impl CpuTier {
     /// A load of `keys` has ended.
     pub fn loaded(&mut self, keys: &[ChunkKey]) {
         for key in keys {
-            if let Some(Chunk::Readable(loads @ 1..)) = self.chunks.get_mut(key) {
+            if let Some(ChunkState::Readable(loads @ 1..)) = self.chunks.get_mut(key) {
                 *loads -= 1;
                 if *loads == 0 {
                     self.evictable += 1;
@@ -267,7 +267,7 @@ impl CpuTier {
         if !missed.is_empty() {
             self.policy.missed(&missed);
         }
-        let is_ready = |key: &ChunkKey| matches!(self.chunks.get(key), Some(Chunk::Readable(_)));
+        let is_ready = |key: &ChunkKey| matches!(self.chunks.get(key), Some(ChunkState::Readable(_)));
         let ready: Vec<ChunkKey> = keys.iter().copied().filter(is_ready).collect();
         let is_wanted: FxHashSet<ChunkKey> = wanted.iter().chain(&ready).copied().collect();
         let used: Vec<Positioned> = chunks.iter().copied().filter(|(key, _)| is_wanted.contains(key)).collect();
@@ -302,7 +302,7 @@ impl CpuTier {
         }
         let is_new: FxHashSet<ChunkKey> = wanted.iter().copied().collect();
         for &chunk in chunks.iter().filter(|(key, _)| is_new.contains(key)) {
-            self.chunks.insert(chunk.0, Chunk::Writing);
+            self.chunks.insert(chunk.0, ChunkState::Writing);
             self.policy.insert(chunk, &mut RequestRank(&mut access.rank));
             access.inserted.insert(chunk.0);
         }
@@ -312,11 +312,11 @@ impl CpuTier {
     /// The write of `keys` has ended: they are readable, or, if it failed, gone.
     pub fn written(&mut self, keys: &[ChunkKey], success: bool) {
         for key in keys {
-            if self.chunks.get(key) != Some(&Chunk::Writing) {
+            if self.chunks.get(key) != Some(&ChunkState::Writing) {
                 continue;
             }
             if success {
-                self.chunks.insert(*key, Chunk::Readable(0));
+                self.chunks.insert(*key, ChunkState::Readable(0));
                 self.evictable += 1;
                 self.policy.set_evictable(*key, true);
             } else {

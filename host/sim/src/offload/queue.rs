@@ -8,13 +8,13 @@ use super::ChunkKey;
 
 /// A queue in which a chunk moves to the end when it is pushed again. All operations take O(log n).
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct ChunkQueue {
     turns: FxHashMap<ChunkKey, u64>,
     order: BTreeMap<u64, ChunkKey>,
     next: u64,
 }
 
-impl Queue {
+impl ChunkQueue {
     pub fn push(&mut self, key: ChunkKey) {
         self.remove(key);
         self.turns.insert(key, self.next);

@@ -31,20 +31,20 @@ impl Replayed {
         keys(list).into_iter().map(|key| (key, has_positions.then_some(16 * (key.0 % 100 + 1) as u32))).collect()
     }
 
-    /// Executes a line of the record and compares the answer.
+    /// Executes a line of the record and compares the result.
     fn execute(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["new", name, form] => {
                 self.requests.insert(name.into(), (RequestAccess::default(), form == "positions"));
             }
-            ["lookup", list, answers] => {
+            ["lookup", list, found_by_vllm] => {
                 let found = keys(list).into_iter().map(|key| match self.tier.lookup(key) {
                     Lookup::Miss => 'M',
                     Lookup::Pending => 'P',
                     Lookup::Hit => 'H',
                 });
-                assert_eq!(found.collect::<String>(), answers, "{line}");
+                assert_eq!(found.collect::<String>(), found_by_vllm, "{line}");
             }
             ["load", name, list] => {
                 let chunks = self.positioned(name, list);
@@ -53,10 +53,10 @@ impl Replayed {
             ["loaded", list] => self.tier.loaded(&keys(list)),
             ["written", list] => self.tier.written(&keys(list), true),
             ["failed", list] => self.tier.written(&keys(list), false),
-            ["store", name, list, ref answer @ ..] => {
+            ["store", name, list, ref result @ ..] => {
                 let chunks = self.positioned(name, list);
                 let stored = self.tier.store(&chunks, &mut self.requests.get_mut(name).expect("a request").0);
-                let expected = match *answer {
+                let expected = match *result {
                     ["refused"] => None,
                     [chunks, evicted] => Some(Stored { chunks: keys(chunks), evicted: keys(evicted) }),
                     _ => panic!("{line}"),
@@ -70,7 +70,7 @@ impl Replayed {
 }
 
 #[test]
-fn two_hundred_sequences_are_answered_as_by_vllm() {
+fn two_hundred_sequences_have_the_results_of_vllm() {
     let mut replayed = None;
     let mut sequences = 0;
     for line in RECORDED.lines().skip(1) {
@@ -89,17 +89,17 @@ fn two_hundred_sequences_are_answered_as_by_vllm() {
 
 /// A step of one of a few requests.
 #[derive(Clone, Debug)]
-enum Step {
+enum TierCall {
     Load(usize),
     Store(usize, usize),
     Finish(usize),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TierCall>> {
     let step = prop_oneof![
-        (0..6_usize).prop_map(Step::Load),
-        (0..6_usize, 1..9_usize).prop_map(|(document, length)| Step::Store(document, length)),
-        (0..6_usize).prop_map(Step::Finish),
+        (0..6_usize).prop_map(TierCall::Load),
+        (0..6_usize, 1..9_usize).prop_map(|(document, length)| TierCall::Store(document, length)),
+        (0..6_usize).prop_map(TierCall::Finish),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -113,7 +113,7 @@ proptest! {
         let mut live: Vec<(Vec<ChunkKey>, Vec<ChunkKey>, RequestAccess)> = vec![Default::default(); 6];
         for step in steps {
             match step {
-                Step::Load(at) => {
+                TierCall::Load(at) => {
                     let keys = (0..9).map(|chunk| ChunkKey(100 * at as u64 + chunk));
                     let hit: Vec<ChunkKey> = keys.take_while(|&key| tier.lookup(key) == Lookup::Hit).collect();
                     let chunks: Vec<Positioned> = hit.iter().map(|&key| (key, Some(key.0 as u32))).collect();
@@ -121,7 +121,7 @@ proptest! {
                     tier.load(&chunks, access);
                     loading.extend(hit);
                 }
-                Step::Store(at, length) => {
+                TierCall::Store(at, length) => {
                     let chunks = (0..length).map(|chunk| (ChunkKey((100 * at + chunk) as u64), Some(chunk as u32)));
                     let chunks: Vec<Positioned> = chunks.collect();
                     let (_, writing, access) = &mut live[at];
@@ -129,7 +129,7 @@ proptest! {
                         writing.extend(stored.chunks);
                     }
                 }
-                Step::Finish(at) => {
+                TierCall::Finish(at) => {
                     let (loading, writing, access) = std::mem::take(&mut live[at]);
                     tier.loaded(&loading);
                     tier.written(&writing, at % 2 == 0);

@@ -68,7 +68,7 @@ pub(super) struct FastOutput {
     pub output: Dynamic,
     /// Operations, as the script engine counts them.
     pub operations: u64,
-    /// Column elements processed.
+    /// Column elements that the call processed.
     pub numbers: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct ScalingLoop {
 /// after a delay, without windows, rates and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedActuation {
-    /// The delay.
+    /// Its mean and standard deviation.
     pub delay: PhaseTime,
     /// The random numbers of delays, by call of the policy.
     pub delays: Stream,

@@ -1,4 +1,4 @@
-"""Records what vLLM's own CPU offload manager answers to random sequences of calls.
+"""Records what vLLM's own CPU offload manager returns for random sequences of calls.
 
     python3 record.py FOLDER > recorded.txt
 
@@ -61,7 +61,7 @@ for name in ("vllm", "vllm.v1"):
 
 base = importlib.import_module("vllm.v1.kv_offload.base")
 manager_of = importlib.import_module("vllm.v1.kv_offload.cpu.manager").CPUOffloadingManager
-ANSWERS = {base.LookupResult.MISS: "M", base.LookupResult.HIT: "H", base.LookupResult.HIT_PENDING: "P"}
+LETTERS = {base.LookupResult.MISS: "M", base.LookupResult.HIT: "H", base.LookupResult.HIT_PENDING: "P"}
 
 
 def key(number):
@@ -103,10 +103,10 @@ def sequence(seed):
             live.append(request)
             started += 1
             print(f"new {request.name} {'positions' if positions else 'order'}")
-            answers = [manager.lookup(one, request.context) for one in request.keys]
-            print(f"lookup {listed(request.keys)} {''.join(ANSWERS[answer] for answer in answers)}")
+            results = [manager.lookup(one, request.context) for one in request.keys]
+            print(f"lookup {listed(request.keys)} {''.join(LETTERS[result] for result in results)}")
             hits = 0
-            while hits < len(answers) and answers[hits] is base.LookupResult.HIT:
+            while hits < len(results) and results[hits] is base.LookupResult.HIT:
                 hits += 1
             if hits:
                 request.loading = request.keys[:hits]
