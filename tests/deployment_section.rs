@@ -90,6 +90,22 @@ fn a_bundle_has_the_section() {
     assert!(compared.stderr.contains("configuration files and policies cannot be compared"), "{}", compared.stderr);
 }
 
+/// Two files with the section are compared under the same requests.
+#[test]
+fn files_with_the_section_are_compared() {
+    let folder = Scratch::new();
+    let file = |name: &str, group: &str| {
+        let section = format!("deployment:\n  model: qwen/qwen3-14b\n  groups:\n    - {{ hardware: H100, {group} }}\n");
+        folder.write(name, section)
+    };
+    let (two, pair) = (file("two.yaml", "tp: 1, instances: 2"), file("pair.yaml", "tp: 2, instances: 1"));
+    let compared = blis!("compare", &two, &pair, "--rate 8 --num-requests 200 --seeds 3 --output json").json();
+    let means = compared["metrics"]["mean_ttft"]["means"].as_array().cloned().unwrap_or_default();
+    assert!(means.len() == 2 && means[0].as_f64() > means[1].as_f64(), "two GPUs for each step are faster: {compared}");
+    let missing = blis!("compare", &two, folder.path("nope.yaml"), "--num-requests 20");
+    assert!(missing.code == Some(2) && missing.stderr.contains("nope.yaml`: no such file"), "{}", missing.stderr);
+}
+
 /// A bundle names the autoscaler as it names every other policy; a flag wins.
 #[test]
 fn a_bundle_names_the_autoscaler() {

@@ -12,7 +12,7 @@ use crate::spec::{ExperimentSpec, ParityName};
 /// replicas may be.
 ///
 /// # Errors
-/// A group whose replicas fit into no pool, and a pool without a group.
+/// A group with replicas that fit into no pool, and a pool without a group.
 pub(crate) fn pools(
     spec: &ExperimentSpec,
     groups: &[&Deployment],
@@ -57,7 +57,7 @@ pub(crate) fn pools(
     Ok((settings.iter().map(pool).collect(), allowed))
 }
 
-/// The error about a group whose replicas have room in no pool.
+/// The error about a group with replicas that have room in no pool.
 fn without_room(
     spec: &ExperimentSpec,
     settings: &[NodePoolSettings],

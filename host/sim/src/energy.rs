@@ -8,8 +8,8 @@
 //! its FLOP per second as a share of the peak of dense products. The shares of [`GpuPower`] were measured on one H100 (SXM, 700 W,
 //! 26 November 2026: `examples/energy/power.json`): `base` is a GPU with weights in its memory and nothing to do, `weights` and
 //! `compute` are those of the linear layers of Llama-3.1-8B, within 4 % of the measured power, `cache` that of the attention of
-//! decodes. Other GPUs take the same shares of their own limits, and are not calibrated. Neither are several GPUs, whose links draw
-//! power as well, nor are hosts, fans and cooling counted.
+//! decodes. Other GPUs take the same shares of their own limits, and are not calibrated. Neither are several GPUs, since their links draw
+//! power as well; hosts, fans and cooling are not counted.
 
 use crate::architecture::{Attention, Mlp};
 use crate::instance::StepRecord;
@@ -231,22 +231,13 @@ mod tests {
     use super::*;
     use crate::ids::RequestId;
     use crate::memory::kv_bytes_per_token;
-    use crate::model::samples::{llama_8b, qwen_moe};
+    use crate::model::samples::{h100, llama_8b, qwen_moe};
     use proptest::prelude::*;
 
     const H100: GpuPower = GpuPower { limit_w: 700.0 };
 
     fn gpu() -> Gpu {
-        Gpu {
-            tflops_fp16: 989.5,
-            tflops_fp8: 1979.0,
-            tflops_fp32: 67.0,
-            tflops_fp4: 0.0,
-            hbm_tb_s: 3.35,
-            l2_mb: 50.0,
-            memory_gib: 80.0,
-            mfu: None,
-        }
+        Gpu { mfu: None, ..h100() }
     }
 
     fn energy(model: &ModelConfig, tensor: u32) -> StepEnergy {

@@ -145,9 +145,19 @@ impl CompareArgs {
         match names.iter().filter(|name| ExperimentSpec::is_deployment(Path::new(name))).count() {
             0 => CompareConfig::new(spec, names, seeds, threads),
             some if some == names.len() => CompareConfig::of_files(&spec, names, seeds, threads),
-            _ => Err(RunError::usage("configuration files and policies cannot be compared with each other")
-                .hint("name configuration files only, each with its `routing-policy`; or policies only")),
+            _ => Err(mixed(names)),
         }
+    }
+}
+
+/// The error about configuration files beside other names, one of which may be a file that is not there.
+fn mixed(names: &[String]) -> RunError {
+    let is_missing = |name: &&String| (name.ends_with(".yaml") || name.ends_with(".yml")) && !Path::new(name).exists();
+    match names.iter().find(is_missing) {
+        Some(name) => RunError::usage(format_args!("cannot read `{name}`: no such file"))
+            .hint("configuration files are compared with each other: check its name"),
+        None => RunError::usage("configuration files and policies cannot be compared with each other")
+            .hint("name configuration files only, each with its `routing-policy`; or policies only"),
     }
 }
 

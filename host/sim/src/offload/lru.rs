@@ -10,7 +10,7 @@ use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
 /// When a chunk was last used: a time, and within that of a request the tail of the prompt before its head.
 type LastUse = (u64, Reverse<u32>);
 
-/// Evicts the chunk whose last use is longest ago, as vLLM's `LRUCachePolicy`: when a load ends does not count, when the request
+/// Evicts the chunk with the oldest last use, as vLLM's `LRUCachePolicy`: when a load ends does not count, when the request
 /// ends does.
 #[derive(Clone, Debug, Default)]
 pub struct Lru {

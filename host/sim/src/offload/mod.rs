@@ -7,6 +7,8 @@
 //! Requests tell what they use through a [`RequestAccess`]. A request that ends ([`CpuTier::end`]) counts as one use of all
 //! its chunks, the head of the prompt newer than its tail; until then its chunks have one provisional rank.
 //!
+//! The engines do not use it yet: it is the first part of tiers below the GPU. [`MemoryLinks`] has the times of transfers.
+//!
 //! [`CpuTier`] holds only what is in memory when. It takes no time: transfers are scheduled by its user, who reports their ends.
 
 mod arc;
@@ -194,7 +196,7 @@ impl Clone for CpuTier {
     }
 }
 
-/// Number of chunks whose offers vLLM counts (`max_tracker_size`).
+/// Number of chunks of which vLLM counts the offers (`max_tracker_size`).
 pub const TRACKED_CHUNKS: usize = 64_000;
 
 impl CpuTier {
