@@ -37,7 +37,7 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
-use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, first_nan};
 use super::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
     GuestKind, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription, PreemptionGuest,
@@ -175,7 +175,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
             let output = format!("{} numbers", numbers.len());
             return Err(self.out_of_range(function, output, &format!("one for each of {} instances", cluster.len())));
         }
-        match numbers.iter().position(|number| number.is_nan()) {
+        match first_nan(numbers) {
             Some(index) => Err(self.not_a_number(function, &format!(" for instance {index}"))),
             None => Ok(()),
         }

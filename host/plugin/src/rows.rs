@@ -1,5 +1,7 @@
 //! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
+use std::mem::offset_of;
+
 use blis_abi::{ColumnGroup, EventSet};
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
@@ -334,31 +336,41 @@ pub fn band_row(band: &BandView) -> BandRow {
     BandRow { oldest_wait_us: band.oldest_wait.0, priority: band.priority, queued: band.queued }
 }
 
-/// The row of a flow.
+/// The rows of flows: they lie in memory as the simulator has them.
 #[must_use]
 #[inline]
-pub fn flow_row(flow: &FlowView) -> FlowRow {
-    let FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served } = flow;
-    FlowRow {
-        served_decayed: served.decayed,
-        served_as_of_us: served.as_of.0,
-        head_rank: head.rank,
-        head_turn: head.turn,
-        head_wait_us: head.wait.0,
-        head_deadline_us: head.deadline.map_or(NONE_U64, |at| at.0),
-        dispatched: *dispatched,
-        served_input: served.input,
-        served_output: served.output,
-        tenant: tenant.0,
-        tenant_order: *tenant_order,
-        queued: *queued,
-        in_flight: *in_flight,
-        head_id: head.id.0,
-        head_input_tokens: head.input_tokens,
-        head_max_output_tokens: head.max_output_tokens.unwrap_or(NONE_U32),
-        head_slo_class: head.slo_class.0,
-    }
+#[allow(unsafe_code)]
+pub fn flow_rows(flows: &[FlowView]) -> &[FlowRow] {
+    // SAFETY: both structs are `repr(C)` and have the same fields of plain numbers at the same offsets, as checked below.
+    unsafe { std::slice::from_raw_parts(flows.as_ptr().cast(), flows.len()) }
 }
+
+const _: () = {
+    macro_rules! same_offsets {
+        ($($view:ident = $row:ident),*) => { $(assert!(offset_of!(FlowView, $view) == offset_of!(FlowRow, $row));)* };
+    }
+    assert!(size_of::<FlowView>() == size_of::<FlowRow>() && align_of::<FlowView>() == align_of::<FlowRow>());
+    assert!(FlowView::NO_DEADLINE.0 == NONE_U64 && u32::MAX == NONE_U32);
+    same_offsets!(
+        served_decayed = served_decayed,
+        head_rank = head_rank,
+        served_as_of = served_as_of_us,
+        head_turn = head_turn,
+        head_wait = head_wait_us,
+        head_deadline = head_deadline_us,
+        dispatched = dispatched,
+        served_input = served_input,
+        served_output = served_output,
+        tenant = tenant,
+        tenant_order = tenant_order,
+        queued = queued,
+        in_flight = in_flight,
+        head_id = head_id,
+        head_input_tokens = head_input_tokens,
+        head_max_output_tokens = head_max_output_tokens,
+        head_slo_class = head_slo_class
+    );
+};
 
 /// The row of a request in flight.
 #[must_use]
@@ -378,6 +390,15 @@ pub fn in_flight_row(request: &InFlightView) -> InFlightRow {
 #[must_use]
 pub fn number_of(now: Micros) -> RequestId {
     RequestId(now.0 as u32)
+}
+
+/// The first index with not-a-number, which is rare: all are looked at, several at once.
+#[must_use]
+pub(crate) fn first_nan(numbers: &[f64]) -> Option<usize> {
+    if !numbers.iter().fold(false, |found, number| found | number.is_nan()) {
+        return None;
+    }
+    numbers.iter().position(|number| number.is_nan())
 }
 
 /// The row of an engine step.

@@ -62,6 +62,7 @@ impl Request {
 
 /// Index of a name in the workload's table. Equal names have equal indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Name(pub u32);
 
 impl Name {

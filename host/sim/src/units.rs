@@ -9,6 +9,7 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 /// A point in simulated time, or a duration, in whole microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct Micros(pub u64);
 
 impl Micros {

@@ -27,8 +27,8 @@ pub struct ReimplementedFlowControl {
     output_weight: f64,
     /// What is added to the served tokens of a tenant, by the number of its name.
     lifts: Vec<f64>,
-    /// By band.
-    active: BTreeMap<i32, ActiveTenants>,
+    /// For each band, the tenants with queued requests at the latest decision, in the order of its flows.
+    active: BTreeMap<i32, Vec<u32>>,
     /// The instances at the latest decision, and how full they were.
     #[serde(skip)]
     seen: Vec<LoadSignals>,
@@ -37,18 +37,6 @@ pub struct ReimplementedFlowControl {
     /// Limits by rank as of the latest decision: they depend on the number of bands alone.
     #[serde(skip)]
     limits: Vec<f64>,
-    /// Memory for a decision: the indices of the flows whose tenants return.
-    #[serde(skip)]
-    returned: Vec<usize>,
-}
-
-/// The tenants with queued requests in a band.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct ActiveTenants {
-    /// Number of decisions so far.
-    decisions: u64,
-    /// For each tenant, by the number of its name, the number of the latest decision at which it had queued requests.
-    latest: Vec<u64>,
 }
 
 impl Policy for ReimplementedFlowControl {
@@ -77,7 +65,6 @@ impl Policy for ReimplementedFlowControl {
             seen: Vec::new(),
             saturation: 0.0,
             limits: Vec::new(),
-            returned: Vec::new(),
         })
     }
 }
@@ -123,42 +110,50 @@ impl Ceilings for ReimplementedFlowControl {
 /// `virtual-token-counter`: the tenant that was served the fewest tokens; one that returns starts with the others.
 impl Fairness for ReimplementedFlowControl {
     fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
-        let Self { lifts, active, returned, output_weight, .. } = self;
-        let ActiveTenants { decisions, latest } = active.entry(band.priority).or_default();
-        let tenants = flows.iter().map(|flow| flow.tenant as usize + 1).max().unwrap_or(0);
-        if tenants > lifts.len().min(latest.len()) {
-            lifts.resize(lifts.len().max(tenants), 0.0);
-            latest.resize(latest.len().max(tenants), 0);
-        }
-        let counter = |flow: &Flow, lifts: &[f64]| {
-            flow.served_input as f64 + *output_weight * flow.served_output as f64 + lifts[flow.tenant as usize]
-        };
-        let mut least = f64::INFINITY;
-        let mut first = FirstFlow::default();
-        returned.clear();
-        for (index, flow) in flows.iter().enumerate() {
-            let counter = counter(flow, lifts);
-            first.offer(flows, index, counter);
-            let before = std::mem::replace(&mut latest[flow.tenant as usize], *decisions + 1);
-            if flow.in_flight == 0 && (before != *decisions || before == 0) {
-                returned.push(index);
-            } else if counter < least {
-                least = counter;
+        let Self { lifts, active, output_weight, .. } = self;
+        let before = active.entry(band.priority).or_default();
+        let counters = Counters { lifts, output_weight: *output_weight };
+        if before.len() == flows.len() {
+            let mut is_same = true;
+            let mut first = FirstFlow::default();
+            for (index, (flow, tenant)) in flows.iter().zip(before.iter()).enumerate() {
+                is_same &= flow.tenant == *tenant;
+                first.offer(flows, index, counters.of(flow));
+            }
+            // Mostly no tenant has come or gone.
+            if is_same {
+                return first.index;
             }
         }
-        *decisions += 1;
-        if returned.is_empty() || least == f64::INFINITY {
-            return first.index;
-        }
-        for flow in returned.iter().map(|&index| &flows[index]) {
-            let missing = least - counter(flow, lifts);
-            if missing > 0.0 {
-                lifts[flow.tenant as usize] += missing;
+        let returns = |flow: &&Flow| flow.in_flight == 0 && !before.contains(&flow.tenant);
+        let least = flows.iter().filter(|flow| !returns(flow)).map(|flow| counters.of(flow)).reduce(f64::min);
+        let returned = flows.iter().filter(returns).map(|flow| (flow.tenant as usize, counters.of(flow)));
+        let missing = returned.filter_map(|(tenant, counter)| Some((tenant, least? - counter)));
+        let missing: Vec<(usize, f64)> = missing.filter(|&(_, missing)| missing > 0.0).collect();
+        *before = flows.iter().map(|flow| flow.tenant).collect();
+        for (tenant, missing) in missing {
+            if tenant >= lifts.len() {
+                lifts.resize(tenant + 1, 0.0);
             }
+            lifts[tenant] += missing;
         }
+        let counters = Counters { lifts, output_weight: *output_weight };
         let mut first = FirstFlow::default();
-        flows.iter().enumerate().for_each(|(index, flow)| first.offer(flows, index, counter(flow, lifts)));
+        flows.iter().enumerate().for_each(|(index, flow)| first.offer(flows, index, counters.of(flow)));
         first.index
+    }
+}
+
+/// The virtual token counters of tenants.
+struct Counters<'a> {
+    lifts: &'a [f64],
+    output_weight: f64,
+}
+
+impl Counters<'_> {
+    fn of(&self, flow: &Flow) -> f64 {
+        let lift = self.lifts.get(flow.tenant as usize).copied().unwrap_or(0.0);
+        flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift
     }
 }
 

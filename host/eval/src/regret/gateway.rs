@@ -49,7 +49,7 @@ pub(super) fn alternatives(
     match kind {
         DecisionKind::Fairness => other_heads(chosen, &options.flows, most),
         DecisionKind::Ordering => {
-            let flow = options.flows.iter().find(|flow| flow.head.id == chosen);
+            let flow = options.flows.iter().find(|flow| flow.head_id == chosen);
             flow.map_or(Vec::new(), |flow| others_of_flow(&after.flow(options.band, flow.tenant), most))
         }
         DecisionKind::Eviction => other_victims(chosen, &options.candidates, most),
@@ -60,10 +60,10 @@ pub(super) fn alternatives(
 }
 
 fn other_heads(chosen: RequestId, flows: &[FlowView], most: usize) -> Vec<ForcedDecision> {
-    let mut heads: Vec<_> = flows.iter().map(|flow| flow.head).filter(|head| head.id != chosen).collect();
+    let mut others: Vec<&FlowView> = flows.iter().filter(|flow| flow.head_id != chosen).collect();
     // Stable: among equal waits, the order of tenants.
-    heads.sort_by_key(|head| std::cmp::Reverse(head.wait));
-    heads.into_iter().take(most).map(|head| ForcedDecision::Dispatch(head.id)).collect()
+    others.sort_by_key(|flow| std::cmp::Reverse(flow.head_wait));
+    others.into_iter().take(most).map(|flow| ForcedDecision::Dispatch(flow.head_id)).collect()
 }
 
 fn others_of_flow(waiting: &[&Request], most: usize) -> Vec<ForcedDecision> {

@@ -296,7 +296,7 @@ impl Survey {
                 let entry = |kind| DecisionEntry::new(kind, now, request);
                 return match choice {
                     GatewayChoice::Dispatched { flows, .. } => {
-                        let waits = |flow: &FlowView| flow.head.id == request && flow.queued > 1;
+                        let waits = |flow: &FlowView| flow.head_id == request && flow.queued > 1;
                         self.decisions.extend((flows.len() > 1).then(|| entry(DecisionKind::Fairness)));
                         self.decisions.extend(flows.iter().any(waits).then(|| entry(DecisionKind::Ordering)));
                     }

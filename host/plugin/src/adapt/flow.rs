@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_bad_flow_is_that_of_global_strict() {
         let mut state = GatewayState::plausible(3, 1);
-        state.flows.iter_mut().zip([3.0, 1.0, 2.0]).for_each(|(flow, rank)| flow.head.rank = rank);
+        state.flows.iter_mut().zip([3.0, 1.0, 2.0]).for_each(|(flow, rank)| flow.head_rank = rank);
         let of = |source| {
             let (mut policy, incidents) = policy::<dyn FairnessGuest>(source);
             assert!(policy.reads_ends());

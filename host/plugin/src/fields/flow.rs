@@ -1,8 +1,8 @@
 //! Bands, flows and requests in flight from named values, for the kinds of flow control.
 
 use blis_sim::ids::RequestId;
-use blis_sim::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
-use blis_sim::request::Name;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::{FieldError, FieldValue, LATEST_US, NameTable, real, time, whole, word};
@@ -45,25 +45,8 @@ const FLOW: [&str; 15] = [
 
 /// The flow at `index` of a list: one request of one token, enqueued after those of the flows before.
 pub(crate) fn flow(index: usize) -> FlowView {
-    let head = HeadView {
-        id: RequestId(index as u32),
-        rank: 0.0,
-        turn: index as u64,
-        wait: Micros::ZERO,
-        input_tokens: 1,
-        max_output_tokens: None,
-        deadline: None,
-        slo_class: Name::NONE,
-    };
-    FlowView {
-        tenant: Name::NONE,
-        tenant_order: index as u32,
-        queued: 1,
-        head,
-        in_flight: 0,
-        dispatched: 0,
-        served: ServedTokens::default(),
-    }
+    let head = Request::new(RequestId(index as u32), Micros::ZERO, 1, 1);
+    FlowView { tenant_order: index as u32, head_turn: index as u64, ..FlowView::of_head(&head) }
 }
 
 /// Sets a field of `flow` at the time `now`.
@@ -77,23 +60,22 @@ pub(crate) fn set_flow(
     if *value == FieldValue::Nothing && FLOW.contains(&name) {
         return Ok(());
     }
-    let (head, served) = (&mut flow.head, &mut flow.served);
     match name {
         "tenant" => flow.tenant = names.name(word(name, value)?),
         "queued" => flow.queued = whole(name, value, 1..=u32::MAX)?,
         "in_flight" => flow.in_flight = whole(name, value, 0..=u32::MAX)?,
         "dispatched" => flow.dispatched = whole(name, value, 0..=LATEST_US)?,
-        "served_input" => served.input = whole(name, value, 0..=LATEST_US)?,
-        "served_output" => served.output = whole(name, value, 0..=LATEST_US)?,
-        "served_decayed" => (served.decayed, served.as_of) = (real(name, value, 0.0)?, now),
-        "head_id" => head.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
-        "head_rank" => head.rank = real(name, value, f64::MIN)?,
-        "head_turn" => head.turn = whole(name, value, 0..=LATEST_US)?,
-        "head_wait" | "head_wait_us" => head.wait = time(name, value)?,
-        "head_deadline" | "head_deadline_us" => head.deadline = Some(time(name, value)?),
-        "head_input_tokens" => head.input_tokens = whole(name, value, 1..=u32::MAX)?,
-        "head_max_output_tokens" => head.max_output_tokens = Some(whole(name, value, 0..=u32::MAX - 1)?),
-        "head_slo_class" => head.slo_class = names.name(word(name, value)?),
+        "served_input" => flow.served_input = whole(name, value, 0..=LATEST_US)?,
+        "served_output" => flow.served_output = whole(name, value, 0..=LATEST_US)?,
+        "served_decayed" => (flow.served_decayed, flow.served_as_of) = (real(name, value, 0.0)?, now),
+        "head_id" => flow.head_id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+        "head_rank" => flow.head_rank = real(name, value, f64::MIN)?,
+        "head_turn" => flow.head_turn = whole(name, value, 0..=LATEST_US)?,
+        "head_wait" | "head_wait_us" => flow.head_wait = time(name, value)?,
+        "head_deadline" | "head_deadline_us" => flow.head_deadline = time(name, value)?,
+        "head_input_tokens" => flow.head_input_tokens = whole(name, value, 1..=u32::MAX)?,
+        "head_max_output_tokens" => flow.head_max_output_tokens = whole(name, value, 0..=u32::MAX - 1)?,
+        "head_slo_class" => flow.head_slo_class = names.name(word(name, value)?),
         _ => return Err(FieldError::unknown("a flow", name, &FLOW)),
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The queue of the gateway at a dispatch cycle, for the kinds of flow control.
 
 use blis_sim::ids::RequestId;
-use blis_sim::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView, ServedTokens};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
@@ -52,24 +52,23 @@ impl GatewayState {
             tenant: tenant(index),
             tenant_order: index as u32,
             queued: rng.random_range(1..40),
-            head: HeadView {
-                id: RequestId(1_000 * item as u32 + index as u32),
-                rank: rng.random_range(0.0..1e6),
-                turn: 1_000 * item + rng.random_range(0..1_000),
-                wait: Micros(rng.random_range(0..5_000_000)),
-                input_tokens: rng.random_range(1..4_000),
-                max_output_tokens: rng.random_bool(0.5).then(|| rng.random_range(1..2_000)),
-                deadline: rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))),
-                slo_class: Name(rng.random_range(1..4)),
+            head_id: RequestId(1_000 * item as u32 + index as u32),
+            head_rank: rng.random_range(0.0..1e6),
+            head_turn: 1_000 * item + rng.random_range(0..1_000),
+            head_wait: Micros(rng.random_range(0..5_000_000)),
+            head_input_tokens: rng.random_range(1..4_000),
+            head_max_output_tokens: if rng.random_bool(0.5) { rng.random_range(1..2_000) } else { u32::MAX },
+            head_deadline: match rng.random_bool(0.3) {
+                true => Micros(now.0 + rng.random_range(0..60_000_000)),
+                false => FlowView::NO_DEADLINE,
             },
+            head_slo_class: Name(rng.random_range(1..4)),
             in_flight: rng.random_range(0..20),
             dispatched: rng.random_range(0..1_000),
-            served: ServedTokens {
-                input: rng.random_range(0..1_000_000),
-                output: rng.random_range(0..1_000_000),
-                decayed: rng.random_range(0.0..1e6),
-                as_of: Micros(now.0 - rng.random_range(0..60_000_000)),
-            },
+            served_input: rng.random_range(0..1_000_000),
+            served_output: rng.random_range(0..1_000_000),
+            served_decayed: rng.random_range(0.0..1e6),
+            served_as_of: Micros(now.0 - rng.random_range(0..60_000_000)),
         });
         let flows = flows.collect();
         let requests = (0..n).map(|index| InFlightView {
@@ -100,10 +99,10 @@ impl GatewayState {
         largest.bands.fill(BandView { priority: i32::MAX, queued: u32::MAX, oldest_wait: largest.now });
         for flow in &mut largest.flows {
             (flow.queued, flow.in_flight, flow.dispatched) = (u32::MAX, u32::MAX, u64::MAX);
-            flow.served = ServedTokens { input: u64::MAX, output: u64::MAX, decayed: 1e300, as_of: largest.now };
-            flow.head.rank = f64::INFINITY;
-            (flow.head.wait, flow.head.deadline) = (largest.now, Some(largest.now));
-            (flow.head.input_tokens, flow.head.max_output_tokens) = (u32::MAX, Some(u32::MAX - 1));
+            flow.set_served(ServedTokens { input: u64::MAX, output: u64::MAX, decayed: 1e300, as_of: largest.now });
+            flow.head_rank = f64::INFINITY;
+            (flow.head_wait, flow.head_deadline) = (largest.now, largest.now);
+            (flow.head_input_tokens, flow.head_max_output_tokens) = (u32::MAX, u32::MAX - 1);
         }
         for request in &mut largest.in_flight {
             (request.dispatched_at, request.input_tokens) = (largest.now, u32::MAX);
@@ -111,11 +110,35 @@ impl GatewayState {
         let mut equal = Self::plausible(n, 7);
         if let Some(first) = equal.flows.first().copied() {
             for flow in &mut equal.flows {
-                (flow.served, flow.in_flight, flow.dispatched) = (first.served, first.in_flight, first.dispatched);
-                flow.head = first.head;
+                let FlowView { tenant, tenant_order, queued, .. } = *flow;
+                *flow = FlowView { tenant, tenant_order, queued, ..first };
             }
         }
         vec![("everything 0", smallest), ("everything as large as it can be", largest), ("all flows equal", equal)]
+    }
+
+    /// Advances to the next decision, 1 ms later and number `number` of a run: one flow was served, a request of another one
+    /// has ended, and the heads of all have waited on.
+    pub fn advance(&mut self, number: usize) {
+        const PASSED: Micros = Micros(1_000);
+        self.now += PASSED;
+        for flow in &mut self.flows {
+            flow.head_wait += PASSED;
+        }
+        let flows = self.flows.len().max(1);
+        if let Some(served) = self.flows.get_mut(number * 7 % flows) {
+            served.served_input += u64::from(served.head_input_tokens);
+            (served.dispatched, served.in_flight) = (served.dispatched + 1, served.in_flight + 1);
+            (served.head_turn, served.head_wait) = (served.head_turn + flows as u64, Micros::ZERO);
+        }
+        if let Some(ended) = self.flows.get_mut(number * 13 % flows) {
+            ended.served_output += 500;
+            ended.in_flight = ended.in_flight.saturating_sub(1);
+        }
+        if !self.in_flight.is_empty() {
+            let ended = self.in_flight.remove(number * 13 % self.in_flight.len());
+            self.in_flight.push(InFlightView { dispatched_at: self.now, ..ended });
+        }
     }
 
     /// The first band: that of the flows, or the one that waits.

@@ -14,7 +14,7 @@ use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
     AgesRow, BandRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, NodeRow, ReplicaRow,
-    RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, ages_row, band_row, decision_row, event_row, flow_row,
+    RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, ages_row, band_row, decision_row, event_row, flow_rows,
     in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::{
@@ -375,7 +375,7 @@ impl CeilingsGuest for NativeGuest {
 impl FairnessGuest for NativeGuest {
     fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
         let fair_pick = self.function(Kind::Fairness, self.library.table.fair_pick)?;
-        let (band, rows): (BandRow, Vec<FlowRow>) = (band_row(&band), flows.iter().map(flow_row).collect());
+        let (band, rows): (BandRow, &[FlowRow]) = (band_row(&band), flow_rows(flows));
         let (start, stride) = (rows.as_ptr().cast(), size_of::<FlowRow>());
         let index = self.call("fair_pick", of_no_request(now), |host, state| {
             // SAFETY: see above.

@@ -77,16 +77,22 @@ const FLOW_COLUMNS: [(&str, FlowNumber); 14] = [
     ("queued", |flow, _| flow.queued.into()),
     ("in_flight", |flow, _| flow.in_flight.into()),
     ("dispatched", |flow, _| flow.dispatched as f64),
-    ("served_input", |flow, _| flow.served.input as f64),
-    ("served_output", |flow, _| flow.served.output as f64),
-    ("served_decayed", |flow, now| flow.served.decayed_at(now)),
-    ("head_id", |flow, _| flow.head.id.0.into()),
-    ("head_rank", |flow, _| flow.head.rank),
-    ("head_turn", |flow, _| flow.head.turn as f64),
-    ("head_wait", |flow, _| flow.head.wait.0 as f64),
-    ("head_deadline", |flow, _| flow.head.deadline.map_or(f64::INFINITY, |at| at.0 as f64)),
-    ("head_input_tokens", |flow, _| flow.head.input_tokens.into()),
-    ("head_max_output_tokens", |flow, _| flow.head.max_output_tokens.map_or(f64::INFINITY, f64::from)),
+    ("served_input", |flow, _| flow.served_input as f64),
+    ("served_output", |flow, _| flow.served_output as f64),
+    ("served_decayed", |flow, now| flow.served().decayed_at(now)),
+    ("head_id", |flow, _| flow.head_id.0.into()),
+    ("head_rank", |flow, _| flow.head_rank),
+    ("head_turn", |flow, _| flow.head_turn as f64),
+    ("head_wait", |flow, _| flow.head_wait.0 as f64),
+    ("head_deadline", |flow, _| match flow.head_deadline {
+        FlowView::NO_DEADLINE => f64::INFINITY,
+        at => at.0 as f64,
+    }),
+    ("head_input_tokens", |flow, _| flow.head_input_tokens.into()),
+    ("head_max_output_tokens", |flow, _| match flow.head_max_output_tokens {
+        u32::MAX => f64::INFINITY,
+        limit => limit.into(),
+    }),
 ];
 
 /// The numbers of a request in flight.
@@ -138,7 +144,7 @@ impl FlowsObject {
             len: flows.len(),
             columns: std::array::from_fn(column),
             tenants: used.tenant.then(|| flows.iter().map(|flow| flow.tenant).collect()),
-            classes: used.head_slo_class.then(|| flows.iter().map(|flow| flow.head.slo_class).collect()),
+            classes: used.head_slo_class.then(|| flows.iter().map(|flow| flow.head_slo_class).collect()),
             names: Arc::clone(names),
         }))
     }

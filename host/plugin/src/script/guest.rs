@@ -11,9 +11,9 @@ use rhai::{Dynamic, Map};
 
 use super::call::{self, NO_REQUEST, ScriptLog};
 use super::code::{Script, SpecializedCode};
-use super::column::{Column, number, numbers, type_name};
+use super::column::{Column, extremes, number, type_name};
 use super::evaluation::ScriptEvaluation;
-use super::fast::{FastMemory, HostArguments};
+use super::fast::{FastMemory, FastOutput, FastResult, HostArguments};
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
@@ -23,7 +23,7 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::{DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, number_of};
+use crate::rows::{DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, first_nan, number_of};
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
@@ -47,6 +47,8 @@ pub(super) struct ScriptGuest {
     size: StateSize,
     /// What calls since then pay for another check, values.
     paid: u64,
+    /// The views of the latest call: the next one uses their memory again.
+    request: Option<Arc<RequestFields>>,
     cluster: Arc<ClusterFields>,
     /// The latest view of the cluster, if the script calls `changed`.
     latest: LatestView,
@@ -87,6 +89,7 @@ impl ScriptGuest {
             grown: 0,
             size: StateSize::default(),
             paid: 0,
+            request: None,
             cluster: Arc::default(),
             latest: LatestView::default(),
             changed: None,
@@ -149,9 +152,33 @@ impl ScriptGuest {
         about: RequestId,
         ties: Option<&Ties>,
     ) -> Result<Dynamic, Fault> {
-        if let Some(output) = self.call_fast(function, &arguments) {
+        let mut numbers = Vec::new();
+        let output = self.call_for_column(function, arguments, about, ties, &mut numbers)?;
+        Ok(output.unwrap_or_else(|| Dynamic::from(Column::new(numbers))))
+    }
+
+    /// As [`Self::call`], for a function that is to return a column. `None` if its numbers were appended to `numbers`.
+    fn call_for_column(
+        &mut self,
+        function: &str,
+        arguments: impl HostArguments,
+        about: RequestId,
+        ties: Option<&Ties>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Option<Dynamic>, Fault> {
+        if let Some(output) = self.call_fast(function, &arguments, numbers) {
             return output;
         }
+        self.call_engine(function, arguments, about, ties).map(Some)
+    }
+
+    fn call_engine(
+        &mut self,
+        function: &str,
+        arguments: impl HostArguments,
+        about: RequestId,
+        ties: Option<&Ties>,
+    ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
         let changed = self.changed.take();
         let (stream, ties, bytes) = (self.setup.stream, ties.copied(), self.size.bytes);
@@ -175,7 +202,12 @@ impl ScriptGuest {
     }
 
     /// Calls `function` without the script engine. `None` if it is one that needs the engine, or has needed it before.
-    fn call_fast(&mut self, function: &str, arguments: &impl HostArguments) -> Option<Result<Dynamic, Fault>> {
+    fn call_fast(
+        &mut self,
+        function: &str,
+        arguments: &impl HostArguments,
+        numbers: &mut Vec<f64>,
+    ) -> Option<Result<Option<Dynamic>, Fault>> {
         let memory = self.fast.as_mut()?;
         let fast = self.code.fast(function)?;
         let Some(called) = fast.call(arguments.views(), &mut self.state, &self.script.kit.limits, memory) else {
@@ -183,14 +215,22 @@ impl ScriptGuest {
             self.fast = None;
             return None;
         };
+        let FastOutput { output, operations, numbers: processed } = called;
+        let output = match output {
+            FastResult::Value(value) => Some(value),
+            FastResult::Column(column) => {
+                numbers.extend_from_slice(column);
+                None
+            }
+        };
         self.changed = None;
-        self.used = called.operations;
+        self.used = operations;
         if fast.uses_state()
-            && let Err(fault) = self.check_growth(function, called.operations, called.numbers)
+            && let Err(fault) = self.check_growth(function, operations, processed)
         {
             return Some(Err(fault));
         }
-        Some(Ok(called.output))
+        Some(Ok(output))
     }
 
     /// Checks the state from time to time, after a call of `function` with `steps` operations and `numbers` column elements.
@@ -270,9 +310,16 @@ impl ScriptGuest {
         Err(self.script.source.fault(FaultKind::MissingExport, None, &text))
     }
 
-    pub fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> RequestObject {
+    pub fn request(&mut self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> RequestObject {
         let fields = RequestFields::new(request, now, tenant_in_flight, &self.script.used_fields, &self.names);
-        RequestObject(Arc::new(fields))
+        // If the script has kept the view of an earlier call, that view stays unchanged.
+        let mut view = self.request.take().unwrap_or_else(|| Arc::new(fields.clone()));
+        match Arc::get_mut(&mut view) {
+            Some(own) => *own = fields,
+            None => view = Arc::new(fields),
+        }
+        self.request = Some(Arc::clone(&view));
+        RequestObject(view)
     }
 
     /// The arguments of a decision that reads the cluster.
@@ -324,44 +371,32 @@ impl ScriptGuest {
         self.fast.is_none() || self.code.fast(function).is_none()
     }
 
-    /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
+    /// A choice among `len` from the result: an index, or a score for each, of which the highest wins. Without an `output` the
+    /// scores are in `scores`.
     fn choice(
         &self,
         function: &str,
-        output: &Dynamic,
+        output: Option<&Dynamic>,
         len: usize,
         scores: &mut Vec<f64>,
         tie: impl FnOnce(usize) -> usize,
     ) -> Result<usize, Fault> {
         let bad = |kind, text: String| Err(self.bad_output(function, kind, &text));
-        if let Some(column) = output.read_lock::<Column>() {
-            scores.extend_from_slice(column.values());
-        } else if let Ok(array) = output.as_array_ref() {
-            match numbers(&array) {
-                Ok(values) => scores.extend(values),
-                Err(error) => return Err(self.script.source.runtime(&error, &self.script.kit, function)),
-            }
-        } else if !output.is_bool()
-            && let Some(index) = number(output)
-        {
+        if let Some(index) = output.filter(|output| !output.is_bool()).and_then(number) {
             return self.index(function, index, len);
-        } else {
-            let text =
-                format!("{function} returned {}; it must return a column of scores, or an index", type_name(output));
-            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
-            return bad(FaultKind::Trap, format!("{text}{hint}"));
         }
+        self.column(function, "it must return a column of scores, or an index", output, scores)?;
         if scores.len() != len {
             let text = format!("{function} returned {} scores; it must return one for each of {len}", scores.len());
             scores.clear();
             return bad(FaultKind::OutOfRange, text);
         }
-        if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+        if let Some(index) = first_nan(scores) {
             scores.clear();
             let text = format!("{function} returned not-a-number (NaN) as score of index {index}; {NAN_COMES_FROM}");
             return bad(FaultKind::NotANumber, text);
         }
-        let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (_, best) = extremes(scores);
         let tied = scores.iter().filter(|&&score| score == best).count();
         if tied == 0 {
             return bad(
@@ -373,8 +408,15 @@ impl ScriptGuest {
         Ok(indices.nth(tie(tied)).unwrap_or(0))
     }
 
-    /// The numbers of `output`, one for each instance; `wanted` says what it must be.
-    fn column(&self, function: &str, wanted: &str, output: &Dynamic, numbers: &mut Vec<f64>) -> Result<(), Fault> {
+    /// The numbers of `output`, one for each instance; `wanted` says what it must be. Without an `output` they are in `numbers`.
+    fn column(
+        &self,
+        function: &str,
+        wanted: &str,
+        output: Option<&Dynamic>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let Some(output) = output else { return Ok(()) };
         if let Some(column) = output.read_lock::<Column>() {
             numbers.extend_from_slice(column.values());
         } else if let Ok(array) = output.as_array_ref() {
@@ -483,8 +525,8 @@ impl RoutingGuest for ScriptGuest {
     ) -> Result<usize, Fault> {
         self.missing("route", Kind::Routing)?;
         let views = self.views(request, cluster);
-        let output = self.call("route", views, request.id, Some(ties))?;
-        self.choice("route", &output, cluster.len(), scores, |tied| ties.pick(request.id, tied))
+        let output = self.call_for_column("route", views, request.id, Some(ties), scores)?;
+        self.choice("route", output.as_ref(), cluster.len(), scores, |tied| ties.pick(request.id, tied))
     }
 
     fn scores(
@@ -496,8 +538,8 @@ impl RoutingGuest for ScriptGuest {
     ) -> Result<(), Fault> {
         self.missing("route", Kind::Routing)?;
         let views = self.views(request, cluster);
-        let output = self.call("route", views, request.id, Some(ties))?;
-        self.column("route", "as a scorer it must return a column of scores", &output, scores)
+        let output = self.call_for_column("route", views, request.id, Some(ties), scores)?;
+        self.column("route", "as a scorer it must return a column of scores", output.as_ref(), scores)
     }
 }
 
@@ -511,9 +553,9 @@ impl FilterGuest for ScriptGuest {
     ) -> Result<(), Fault> {
         self.missing("filter", Kind::RoutingFilter)?;
         let views = self.views(request, cluster);
-        let output = self.call("filter", views, request.id, Some(ties))?;
+        let output = self.call_for_column("filter", views, request.id, Some(ties), kept)?;
         let wanted = "it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`";
-        self.column("filter", wanted, &output, kept)
+        self.column("filter", wanted, output.as_ref(), kept)
     }
 }
 
@@ -545,7 +587,7 @@ impl PreemptionGuest for ScriptGuest {
         let about = batch.id.get(batch.requester).copied().unwrap_or(NO_REQUEST);
         let ties = batch.ties();
         let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, Some(&ties))?;
-        self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| ties.pick(about, tied))
+        self.choice("victim", Some(&output), batch.len(), &mut Vec::new(), |tied| ties.pick(about, tied))
     }
 }
 
@@ -615,8 +657,9 @@ impl CeilingsGuest for ScriptGuest {
     ) -> Result<(), Fault> {
         self.missing("ceilings", Kind::Ceilings)?;
         let view = BandsObject::new(now, bands);
-        let output = self.call("ceilings", (saturation, view), number_of(now), Some(&Ties::LowestIndex))?;
-        self.column("ceilings", "it must return a column, a ceiling for each band", &output, ceilings)
+        let about = number_of(now);
+        let output = self.call_for_column("ceilings", (saturation, view), about, Some(&Ties::LowestIndex), ceilings)?;
+        self.column("ceilings", "it must return a column, a ceiling for each band", output.as_ref(), ceilings)
     }
 }
 
@@ -624,7 +667,7 @@ impl FairnessGuest for ScriptGuest {
     fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
         self.missing("fair_pick", Kind::Fairness)?;
         let output = self.call_fair_pick(now, saturation, band, flows)?;
-        self.choice("fair_pick", &output, flows.len(), &mut Vec::new(), |_| 0)
+        self.choice("fair_pick", Some(&output), flows.len(), &mut Vec::new(), |_| 0)
     }
 }
 
@@ -645,7 +688,7 @@ impl EvictionGuest for ScriptGuest {
         if output.is_unit() {
             return Ok(None);
         }
-        self.choice("evict", &output, in_flight.len(), &mut Vec::new(), |_| 0).map(Some)
+        self.choice("evict", Some(&output), in_flight.len(), &mut Vec::new(), |_| 0).map(Some)
     }
 }
 
@@ -668,7 +711,7 @@ impl ScalingGuest for ScriptGuest {
             targets.push(one);
             return Ok(());
         }
-        self.column("scale", "it must return a column, a number of replicas for each group", &output, targets)
+        self.column("scale", "it must return a column, a number of replicas for each group", Some(&output), targets)
     }
 }
 
@@ -677,7 +720,7 @@ impl DrainGuest for ScriptGuest {
         self.missing("drain", Kind::Drain)?;
         let view = (RowObject { row: *group, names: Arc::clone(&self.names) }, RowsObject(replicas.into()));
         let output = self.call("drain", view, number_of(Micros(group.now_us)), Some(&Ties::LowestIndex))?;
-        self.choice("drain", &output, replicas.len(), &mut Vec::new(), |_| 0)
+        self.choice("drain", Some(&output), replicas.len(), &mut Vec::new(), |_| 0)
     }
 }
 
@@ -689,7 +732,7 @@ impl PlacementGuest for ScriptGuest {
         if output.is_unit() {
             return Ok(None);
         }
-        self.choice("placement", &output, nodes.len(), &mut Vec::new(), |_| 0).map(Some)
+        self.choice("placement", Some(&output), nodes.len(), &mut Vec::new(), |_| 0).map(Some)
     }
 }
 
@@ -736,6 +779,7 @@ impl Guest for ScriptGuest {
             grown: 0,
             size: StateSize::default(),
             paid: 0,
+            request: None,
             cluster: Arc::default(),
             latest: LatestView::default(),
             changed: None,

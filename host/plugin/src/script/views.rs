@@ -115,7 +115,7 @@ pub(super) struct InstanceObject {
     index: usize,
 }
 
-/// Number of columns: those of the interface, and `effective_load`.
+/// Number of columns: those of the interface, and `effective_load`. At most 64.
 const COLUMNS: usize = EFFECTIVE_LOAD + 1;
 /// Index of the column that the host computes from three others.
 const EFFECTIVE_LOAD: usize = crate::Column::ALL.len();
@@ -131,7 +131,8 @@ fn column_name(number: usize) -> &'static str {
 /// The fields that a script uses, found by the words in its code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsedFields {
-    columns: [bool; COLUMNS],
+    /// A bit for each column.
+    columns: u64,
     blocks: bool,
     staleness: [bool; 2],
     tenants: bool,
@@ -143,7 +144,7 @@ pub(super) struct UsedFields {
 impl UsedFields {
     /// All fields, for views that are built by hand.
     pub const ALL: Self = Self {
-        columns: [true; COLUMNS],
+        columns: u64::MAX >> (u64::BITS as usize - COLUMNS),
         blocks: true,
         staleness: [true; 2],
         tenants: true,
@@ -153,7 +154,9 @@ impl UsedFields {
 
     pub fn by(scan: &Scan<'_>) -> Self {
         Self {
-            columns: std::array::from_fn(|number| scan.has_any(&[column_name(number)])),
+            columns: (0..COLUMNS)
+                .filter(|&number| scan.has_any(&[column_name(number)]))
+                .fold(0, |columns, number| columns | 1 << number),
             blocks: scan.has_any(&["blocks"]),
             staleness: [&["load_staleness", "load_us"], &["cached_blocks_staleness", "cached_blocks_us"]]
                 .map(|names| scan.has_any(names)),
@@ -165,11 +168,10 @@ impl UsedFields {
 
     /// The columns of the interface among these fields; `effective_load` is computed from three of them.
     pub fn columns(&self) -> Vec<crate::Column> {
-        let parts: &[_] = if self.columns[EFFECTIVE_LOAD] { &EFFECTIVE_LOAD_PARTS } else { &[] };
+        let is_used = |number: usize| self.columns & 1 << number != 0;
+        let parts: &[_] = if is_used(EFFECTIVE_LOAD) { &EFFECTIVE_LOAD_PARTS } else { &[] };
         let all = crate::Column::ALL.iter().copied().enumerate();
-        all.filter(|(number, column)| self.columns[*number] || parts.contains(column))
-            .map(|(_, column)| column)
-            .collect()
+        all.filter(|(number, column)| is_used(*number) || parts.contains(column)).map(|(_, column)| column).collect()
     }
 
     /// The columns that the host must keep up to date for these fields.
@@ -188,8 +190,11 @@ impl ClusterFields {
         self.load_staleness = cluster.staleness.load;
         self.cached_blocks_staleness = cluster.staleness.cached_blocks;
         self.len = cluster.len();
-        for (number, column) in self.columns.iter_mut().enumerate().filter(|(number, _)| used_fields.columns[*number]) {
-            let column = column.get_or_insert_with(|| Column::new([]));
+        let mut left = used_fields.columns;
+        while left != 0 {
+            let number = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let column = self.columns[number].get_or_insert_with(|| Column::new([]));
             let Some(&of) = crate::Column::ALL.get(number) else {
                 column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64));
                 continue;

@@ -26,7 +26,7 @@ use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{
     DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row, RunningRow, StartingReplicaRow,
-    StepRow, band_row, flow_row, in_flight_row,
+    StepRow, band_row, flow_rows, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
@@ -395,7 +395,7 @@ impl Functions for Direct {
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
         let victim = role!(self, DirectRole::Preemption { victim } => victim);
-        let at = self.put_rows(store, batch.iter().copied())?;
+        let at = self.put_slice(store, batch)?;
         victim.call(store, (now_us, requester, at, batch.len() as u32))
     }
 
@@ -455,7 +455,7 @@ impl Functions for Direct {
         flows: &[FlowView],
     ) -> wasmtime::Result<u32> {
         let fair_pick = role!(self, DirectRole::Fairness { fair_pick } => fair_pick);
-        let at = self.put_rows(store, flows.iter().map(flow_row))?;
+        let at = self.put_slice(store, flow_rows(flows))?;
         let (oldest_wait_us, priority, queued) = band_row(band).numbers();
         fair_pick.call(store, (now_us, saturation, oldest_wait_us, priority, queued, at, flows.len() as u32))
     }
@@ -508,7 +508,7 @@ impl Functions for Direct {
         replicas: &[ReplicaRow],
     ) -> wasmtime::Result<u32> {
         let drain = role!(self, DirectRole::Drain { drain } => drain);
-        let at = self.put_rows(store, replicas.iter().copied())?;
+        let at = self.put_slice(store, replicas)?;
         let (now_us, price, number, model, gpus, min, max, wanted) = group.numbers();
         drain.call(store, (now_us, price, number, model, gpus, min, max, wanted, at, replicas.len() as u32))
     }
@@ -520,7 +520,7 @@ impl Functions for Direct {
         nodes: &[NodeRow],
     ) -> wasmtime::Result<Option<u32>> {
         let placement = role!(self, DirectRole::Placement { placement } => placement);
-        let at = self.put_rows(store, nodes.iter().copied())?;
+        let at = self.put_slice(store, nodes)?;
         let (now_us, created_us, id, group, model, gpus) = replica.numbers();
         let params = (now_us, created_us, id, group, model, gpus, at, nodes.len() as u32);
         placement.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
@@ -566,15 +566,27 @@ impl Direct {
         store: &mut Store<WasmHost>,
         rows: impl ExactSizeIterator<Item = R>,
     ) -> wasmtime::Result<u32> {
-        let size = rows.len() * size_of::<R>();
+        self.put(store, rows.len() * size_of::<R>(), |room| {
+            for (room, row) in room.chunks_exact_mut(size_of::<R>()).zip(rows) {
+                room.copy_from_slice(R::bytes(std::slice::from_ref(&row)));
+            }
+        })
+    }
+
+    /// As [`Self::put_rows`], where the rows exist.
+    #[inline]
+    fn put_slice<R: Row>(&self, store: &mut Store<WasmHost>, rows: &[R]) -> wasmtime::Result<u32> {
+        self.put(store, size_of_val(rows), |room| room.copy_from_slice(R::bytes(rows)))
+    }
+
+    #[inline]
+    fn put(&self, store: &mut Store<WasmHost>, size: usize, write: impl FnOnce(&mut [u8])) -> wasmtime::Result<u32> {
         let at = self.room(store, size)?;
         let memory = self.memory.memory.data_mut(store);
         let Some(room) = memory.get_mut(at..).and_then(|memory| memory.get_mut(..size)) else {
             wasmtime::bail!("realloc return: beyond end of memory");
         };
-        for (room, row) in room.chunks_exact_mut(size_of::<R>()).zip(rows) {
-            room.copy_from_slice(R::bytes(std::slice::from_ref(&row)));
-        }
+        write(room);
         Ok(at as u32)
     }
 

@@ -16,7 +16,7 @@ use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{
     DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow, StartingReplicaRow,
-    StepRow, band_row, flow_row, in_flight_row,
+    StepRow, band_row, flow_rows, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
@@ -281,7 +281,7 @@ impl Functions for Typed {
         band: &BandView,
         flows: &[FlowView],
     ) -> wasmtime::Result<u32> {
-        let flows: Vec<Flow> = flows.iter().map(|flow| (&flow_row(flow)).into()).collect();
+        let flows: Vec<Flow> = flow_rows(flows).iter().map(Into::into).collect();
         let fair_pick = role!(self, TypedRole::Fairness { fair_pick } => fair_pick);
         one(called(fair_pick, store, (now_us, saturation, (&band_row(band)).into(), flows.as_slice())))
     }

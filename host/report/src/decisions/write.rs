@@ -353,12 +353,12 @@ impl<W: Write> DecisionLog<'_, W> {
         for (index, flow) in flows.iter().enumerate() {
             self.lines.int(if index == 0 { "{\"queued\":" } else { ",{\"queued\":" }, flow.queued);
             self.lines.text_unless_empty(key!("tenant"), self.names.text(flow.tenant));
-            self.lines.int(key!("head"), flow.head.id.0);
-            self.lines.int(key!("head_wait_us"), flow.head.wait.0);
+            self.lines.int(key!("head"), flow.head_id.0);
+            self.lines.int(key!("head_wait_us"), flow.head_wait.0);
             self.lines.int(key!("in_flight"), flow.in_flight);
             self.lines.int(key!("dispatched"), flow.dispatched);
-            self.lines.int(key!("served_input_tokens"), flow.served.input);
-            self.lines.int(key!("served_output_tokens"), flow.served.output);
+            self.lines.int(key!("served_input_tokens"), flow.served_input);
+            self.lines.int(key!("served_output_tokens"), flow.served_output);
             self.lines.raw("}");
         }
         self.lines.raw("]");

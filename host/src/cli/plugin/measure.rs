@@ -8,7 +8,7 @@ use blis_sim::policy::Reads;
 use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::{self, GuestCall, SyntheticService};
+use blis_plugin::inputs::{self, GatewayState, GuestCall, SyntheticService};
 use blis_plugin::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, StartedGuest};
 
 /// Minimum CPU time of a measurement. It is repeated, and the fastest repetition counts.
@@ -20,8 +20,8 @@ const REPEATS: usize = 5;
 pub(super) struct Cost {
     /// As in a run: between two decisions few signals change, and the policy knows which.
     pub ns: f64,
-    /// With a cold cache: every decision is about another service. `None` for decisions that do not depend on the
-    /// instances, for which there is no difference.
+    /// With a cold cache: every decision is about another service. `None` for decisions that depend neither on the instances nor
+    /// on a list of the gateway, for which there is no difference.
     pub cold_ns: Option<f64>,
 }
 
@@ -55,6 +55,15 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
                 StartedGuest::Saturation(guest) => guest.saturation(&service.cluster()).map(drop_black),
                 other => Err(other.mismatch()),
             },
+            CallInput::Gateway(state) => match &mut guest {
+                StartedGuest::Ceilings(guest) => {
+                    scores.clear();
+                    state.ceilings(guest.as_mut(), &mut scores).map(drop_black)
+                }
+                StartedGuest::Fairness(guest) => state.fair_pick(guest.as_mut()).map(drop_black),
+                StartedGuest::Eviction(guest) => state.evict(guest.as_mut()).map(drop_black),
+                other => Err(other.mismatch()),
+            },
         };
         if let Err(fault) = result {
             failed.get_or_insert(fault);
@@ -69,29 +78,38 @@ enum CallInput<'a> {
     Cold(&'a GuestCall),
     /// The same service, as in a run.
     Service(&'a SyntheticService),
+    /// The same gateway, as in a run.
+    Gateway(&'a GatewayState),
 }
 
 /// The cost of `call`, measured over many calls.
 fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>)) -> Cost {
     let traffic = inputs::traffic(kind, n);
     let cold = per_call(traffic.len(), || traffic.iter().for_each(|input| call(CallInput::Cold(input))));
-    if !kind.reads_instances() {
+    let reads_gateway = matches!(kind, Kind::Ceilings | Kind::Fairness | Kind::Eviction);
+    if !kind.reads_instances() && !reads_gateway {
         return Cost { ns: cold, cold_ns: None };
     }
     const DECISIONS: usize = 256;
     let run = |call: &mut dyn FnMut(CallInput<'_>)| {
         let mut service = SyntheticService::new(n);
+        let mut gateway = GatewayState::plausible(n, 0);
         per_call(DECISIONS, || {
-            for _ in 0..DECISIONS {
-                service.advance(reads);
-                call(CallInput::Service(&service));
+            for number in 0..DECISIONS {
+                if reads_gateway {
+                    gateway.advance(number);
+                    call(CallInput::Gateway(&gateway));
+                } else {
+                    service.advance(reads);
+                    call(CallInput::Service(&service));
+                }
             }
         })
     };
     let all = run(&mut call);
-    let without = run(&mut |input| {
-        let CallInput::Service(service) = input else { return };
-        drop_black((service.request(), service.cluster()));
+    let without = run(&mut |input| match input {
+        CallInput::Service(service) => drop_black((service.request(), service.cluster())),
+        CallInput::Cold(_) | CallInput::Gateway(_) => drop_black(&input),
     });
     Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }

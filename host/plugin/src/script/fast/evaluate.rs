@@ -6,7 +6,7 @@ use rhai::{Dynamic, FLOAT, INT, Map};
 
 use super::columns::{Columns, FastValue, MOST_VARIABLES};
 use super::compile::{Expression, Pair, Single, Statement, Statements, TableOperation};
-use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput};
+use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput, FastResult};
 use crate::Limits;
 use crate::limits::NUMBERS_PER_OPERATION;
 use crate::script::call::CHARGED_WITH_EACH;
@@ -35,13 +35,13 @@ struct Evaluation<'a, 'm> {
     numbers_allowed: u64,
 }
 
-pub(super) fn call(
-    function: &FastFunction,
-    arguments: ArgumentsOfCall<'_>,
+pub(super) fn call<'a>(
+    function: &'a FastFunction,
+    arguments: ArgumentsOfCall<'a>,
     state: &mut Dynamic,
     limits: &Limits,
-    memory: &mut FastMemory,
-) -> Option<FastOutput> {
+    memory: &'a mut FastMemory,
+) -> Option<FastOutput<'a>> {
     memory.columns.clear();
     memory.overwritten.clear();
     let mut evaluation = Evaluation {
@@ -63,17 +63,29 @@ pub(super) fn call(
             return None;
         }
     };
+    let (operations, numbers) = (evaluation.operations, evaluation.numbers);
     let output = match output {
-        FastValue::Unit => Dynamic::UNIT,
-        FastValue::Bool(value) => Dynamic::from_bool(value),
-        FastValue::Int(value) => Dynamic::from_int(value),
-        FastValue::Float(value) => Dynamic::from_float(value),
-        FastValue::View(_) | FastValue::Own(_) => {
-            let values = evaluation.memory.columns.of(output).unwrap_or_default();
-            Dynamic::from(Column::new(values.iter().copied()))
-        }
+        FastValue::Unit => FastResult::Value(Dynamic::UNIT),
+        FastValue::Bool(value) => FastResult::Value(Dynamic::from_bool(value)),
+        FastValue::Int(value) => FastResult::Value(Dynamic::from_int(value)),
+        FastValue::Float(value) => FastResult::Value(Dynamic::from_float(value)),
+        FastValue::View(values) => FastResult::Column(values),
+        FastValue::Own(_) => FastResult::Column(memory.columns.of(output).unwrap_or_default()),
     };
-    Some(FastOutput { output, operations: evaluation.operations, numbers: evaluation.numbers })
+    Some(FastOutput { output, operations, numbers })
+}
+
+/// Sets each number of `made` to `f` of that of `values`. By itself, so that the compiler sees that they do not overlap, and
+/// computes several at once.
+#[inline(never)]
+fn each_number(made: &mut [f64], values: &[f64], f: impl Fn(f64) -> f64) {
+    made.iter_mut().zip(values).for_each(|(made, &x)| *made = f(x));
+}
+
+/// As [`each_number`], of two columns.
+#[inline(never)]
+fn each_pair(made: &mut [f64], left: &[f64], right: &[f64], f: impl Fn(f64, f64) -> f64) {
+    made.iter_mut().zip(left).zip(right).for_each(|((made, &a), &b)| *made = f(a, b));
 }
 
 fn expected<'a, T>(value: Option<T>) -> Result<T, Stop<'a>> {
@@ -264,15 +276,16 @@ impl<'a> Evaluation<'a, '_> {
         let columns = &self.memory.columns;
         let len = columns.of(left).or_else(|| columns.of(right))?.len();
         self.make(len, |columns, made| {
+            made.resize(len, 0.0);
             match (columns.of(left), columns.of(right)) {
-                (Some(a), Some(b)) if a.len() == b.len() => made.extend(a.iter().zip(b).map(|(&a, &b)| f(a, b))),
+                (Some(a), Some(b)) if a.len() == b.len() => each_pair(made, a, b, f),
                 (Some(a), None) => {
                     let b = short_number(right)?;
-                    made.extend(a.iter().map(|&a| f(a, b)));
+                    each_number(made, a, |a| f(a, b));
                 }
                 (None, Some(b)) => {
                     let a = short_number(left)?;
-                    made.extend(b.iter().map(|&b| f(a, b)));
+                    each_number(made, b, |b| f(a, b));
                 }
                 _ => return None,
             }
@@ -325,7 +338,8 @@ impl<'a> Evaluation<'a, '_> {
     fn each(&mut self, operand: FastValue<'a>, f: impl Fn(f64) -> f64) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(operand)?.len();
         self.make(len, |columns, made| {
-            made.extend(columns.of(operand)?.iter().map(|&x| f(x)));
+            made.resize(len, 0.0);
+            each_number(made, columns.of(operand)?, f);
             Some(())
         })
     }
@@ -533,8 +547,9 @@ fn reduced<'a>(single: Single, values: &[f64]) -> Option<FastValue<'a>> {
         Single::Mean => of_some(column::mean(values)),
         Single::Largest => of_some(column::extremes(values).1),
         Single::Smallest => of_some(column::extremes(values).0),
-        Single::IsAny => Some(FastValue::Bool(values.iter().any(|&x| x != 0.0))),
-        Single::IsAll => Some(FastValue::Bool(values.iter().all(|&x| x != 0.0))),
+        // To the end, several at once.
+        Single::IsAny => Some(FastValue::Bool(values.iter().fold(false, |any, &x| any | (x != 0.0)))),
+        Single::IsAll => Some(FastValue::Bool(values.iter().fold(true, |all, &x| all & (x != 0.0)))),
         Single::Count => Some(FastValue::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
         Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| FastValue::Int(index as INT)),
         Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| FastValue::Int(index as INT)),

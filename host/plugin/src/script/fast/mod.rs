@@ -62,10 +62,18 @@ pub(super) struct FastMemory {
     overwritten: Vec<(usize, i64, Option<f64>)>,
 }
 
+/// What a call returns.
+#[derive(Debug)]
+pub(super) enum FastResult<'a> {
+    Value(Dynamic),
+    /// The numbers of a column.
+    Column(&'a [f64]),
+}
+
 /// The result of a call.
 #[derive(Debug)]
-pub(super) struct FastOutput {
-    pub output: Dynamic,
+pub(super) struct FastOutput<'a> {
+    pub output: FastResult<'a>,
     /// Operations, as the script engine counts them.
     pub operations: u64,
     /// Column elements that the call processed.
@@ -85,13 +93,13 @@ impl FastFunction {
 
     /// Calls the function with `state` as `this`. `None` if the script engine has to make this call; the state is then
     /// unchanged.
-    pub fn call(
-        &self,
-        arguments: ArgumentsOfCall<'_>,
+    pub fn call<'a>(
+        &'a self,
+        arguments: ArgumentsOfCall<'a>,
         state: &mut Dynamic,
         limits: &Limits,
-        memory: &mut FastMemory,
-    ) -> Option<FastOutput> {
+        memory: &'a mut FastMemory,
+    ) -> Option<FastOutput<'a>> {
         evaluate::call(self, arguments, state, limits, memory)
     }
 }

@@ -30,7 +30,7 @@ use self::ticks::Ticks;
 use super::timeline::ForcedDecision;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
-use crate::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
+use crate::policy::flow::{BandView, FlowView, InFlightView, ServedTokens};
 use crate::policy::{ClusterView, Event, Events, Reads, RequestView};
 use crate::request::{Name, Request};
 use crate::units::Micros;
@@ -509,25 +509,28 @@ impl Gateway {
             let Some((&FlowRank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
             let QueuedRequest { request, enqueued, .. } = &self.requests[key];
             let Service { in_flight, served } = self.services.get(&tenant).copied().unwrap_or_default();
-            let head = HeadView {
-                id: request.id,
-                rank,
-                turn,
-                wait: now.saturating_sub(*enqueued),
-                input_tokens: request.input_tokens,
-                max_output_tokens: request.max_output_tokens,
-                deadline: request.deadline,
-                slo_class: request.tags.slo_class,
-            };
-            let (queued, dispatched) = (flow.queue.len() as u32, flow.dispatched);
-            self.seen.flows.push(FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served });
+            self.seen.flows.push(FlowView {
+                served_decayed: served.decayed,
+                head_rank: rank,
+                served_as_of: served.as_of,
+                head_turn: turn,
+                head_wait: now.saturating_sub(*enqueued),
+                dispatched: flow.dispatched,
+                served_input: served.input,
+                served_output: served.output,
+                tenant,
+                tenant_order,
+                queued: flow.queue.len() as u32,
+                in_flight,
+                ..FlowView::of_head(request)
+            });
         }
         let flows = &self.seen.flows;
         let picked = self.control.fairness.pick(now, self.seen.saturation, view, flows);
-        let FlowView { tenant, tenant_order, head, .. } = *flows.get(picked).or(flows.first())?;
+        let FlowView { tenant, tenant_order, head_id, .. } = *flows.get(picked).or(flows.first())?;
         let mut key = *band.flows.get(&(tenant_order, tenant))?.queue.first_key_value()?.1;
         let is_this = |forced: &mut (RequestId, ForcedDecision)| {
-            forced.0 == head.id && matches!(forced.1, ForcedDecision::Dispatch(_))
+            forced.0 == head_id && matches!(forced.1, ForcedDecision::Dispatch(_))
         };
         if let Some((_, ForcedDecision::Dispatch(other))) = self.forced.take_if(is_this) {
             let mut waiting = band.waiting.values().map(|&(key, _)| key);

@@ -66,7 +66,7 @@ impl Observer for ChoiceLog {
                     GatewayChoice::Refused => LoggedKind::Refused,
                     GatewayChoice::Displaced { .. } => LoggedKind::Displaced,
                     GatewayChoice::Dispatched { band, flows, waited } => {
-                        assert!(flows.iter().any(|flow| flow.head.id == request), "it was the head of a flow");
+                        assert!(flows.iter().any(|flow| flow.head_id == request), "it was the head of a flow");
                         LoggedKind::Dispatched { band, waited }
                     }
                     GatewayChoice::Evicted { demand, candidates, .. } => {

@@ -12,7 +12,7 @@ pub struct GlobalStrict;
 
 impl FairnessPolicy for GlobalStrict {
     fn pick(&mut self, _now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
-        first_by(flows, |flow| flow.head.rank)
+        first_by(flows, |flow| flow.head_rank)
     }
 
     fn fork(&self) -> Box<dyn FairnessPolicy> {
@@ -57,8 +57,8 @@ impl FairnessPolicy for LeastAttainedService {
     }
 
     fn pick(&mut self, now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
-        let attained: Vec<f64> = flows.iter().map(|flow| flow.served.decayed_at(now)).collect();
-        let waits: Vec<f64> = flows.iter().map(|flow| flow.head.wait.0 as f64).collect();
+        let attained: Vec<f64> = flows.iter().map(|flow| flow.served().decayed_at(now)).collect();
+        let waits: Vec<f64> = flows.iter().map(|flow| flow.head_wait.0 as f64).collect();
         let (attained, waits) = (scaled(&attained), scaled(&waits));
         let mut scores = attained
             .iter()
@@ -94,7 +94,7 @@ impl VirtualTokenCounter {
 
     fn counter(&self, flow: &FlowView) -> f64 {
         let lift = self.lifts.get(&flow.tenant).copied().unwrap_or(0.0);
-        flow.served.input as f64 + self.output_weight * flow.served.output as f64 + lift
+        flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift
     }
 }
 
@@ -167,7 +167,7 @@ fn first_by(flows: &[FlowView], mut number: impl FnMut(&FlowView) -> f64) -> usi
     for (index, flow) in flows.iter().enumerate() {
         let value = number(flow);
         let is_first = best.is_none_or(|(other, least)| {
-            let head = |flow: &FlowView| (flow.head.rank, flow.head.turn);
+            let head = |flow: &FlowView| (flow.head_rank, flow.head_turn);
             value < least || value == least && head(flow) < head(&flows[other])
         });
         if is_first {
@@ -186,33 +186,26 @@ fn scaled(values: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HeadView, ServedTokens};
     use super::*;
     use crate::ids::RequestId;
+    use crate::request::Request;
 
     const BAND: BandView = BandView { priority: 3, queued: 9, oldest_wait: Micros::ZERO };
 
     fn flow(tenant: u32, turn: u64) -> FlowView {
-        let head = HeadView {
-            id: RequestId(0),
-            rank: 0.0,
-            turn,
-            wait: Micros::ZERO,
-            input_tokens: 100,
-            max_output_tokens: None,
-            deadline: None,
-            slo_class: Name::NONE,
-        };
-        let served = ServedTokens::default();
-        FlowView { tenant: Name(tenant), tenant_order: tenant, queued: 3, head, in_flight: 0, dispatched: 0, served }
+        let head = Request::new(RequestId(0), Micros::ZERO, 100, 1);
+        FlowView { tenant: Name(tenant), tenant_order: tenant, queued: 3, head_turn: turn, ..FlowView::of_head(&head) }
     }
 
     fn picks(policy: &mut dyn FairnessPolicy, flows: &mut [FlowView], times: usize) -> Vec<u32> {
         let pick = |_| {
             let picked = policy.pick(Micros::ZERO, 0.0, BAND, flows);
-            flows[picked].served.add(Micros::ZERO, u64::from(flows[picked].head.input_tokens), 0);
-            flows[picked].head.turn += 100;
-            flows[picked].tenant.0
+            let flow = &mut flows[picked];
+            let mut served = flow.served();
+            served.add(Micros::ZERO, u64::from(flow.head_input_tokens), 0);
+            flow.set_served(served);
+            flow.head_turn += 100;
+            flow.tenant.0
         };
         (0..times).map(pick).collect()
     }
@@ -223,12 +216,12 @@ mod tests {
         assert_eq!(picks(&mut GlobalStrict, &mut flows(), 4), [2, 3, 1, 2]);
         assert_eq!(picks(&mut RoundRobinFlows::default(), &mut flows(), 5), [1, 2, 3, 1, 2]);
         let mut unequal = flows();
-        unequal[1].head.input_tokens = 300;
+        unequal[1].head_input_tokens = 300;
         assert_eq!(picks(&mut VirtualTokenCounter::new(2.0), &mut unequal, 7), [2, 3, 1, 3, 1, 3, 1]);
         let mut weighted = WeightedFlows::new(vec![1.0, 2.0, 1.0, 1.0]);
         assert_eq!(picks(&mut weighted, &mut flows(), 8), [2, 3, 1, 1, 2, 3, 1, 1]);
         let mut waiting = flows();
-        waiting[0].head.wait = Micros(1000);
+        waiting[0].head_wait = Micros(1000);
         assert_eq!(picks(&mut LeastAttainedService { service_weight: 0.8 }, &mut waiting, 2)[0], 1);
     }
 

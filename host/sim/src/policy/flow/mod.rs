@@ -32,7 +32,7 @@ pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
 
 use super::{ClusterView, Event, Events, Reads, RequestView};
 use crate::ids::RequestId;
-use crate::request::Name;
+use crate::request::{Name, Request};
 use crate::units::Micros;
 
 /// Says how full the service is.
@@ -103,44 +103,90 @@ pub trait CeilingsPolicy: Debug + Send {
     fn fork(&self) -> Box<dyn CeilingsPolicy>;
 }
 
-/// A flow: the queued requests of one tenant in one band. Only flows with requests in the queue are shown.
+/// A flow: the queued requests of one tenant in one band, with the request at its head. Only flows with requests in the queue
+/// are shown.
+///
+/// The fields lie in memory as those of the rows that plugins get, so that all flows of a decision are copied at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub struct FlowView {
+    /// [`ServedTokens::decayed`] of the tenant.
+    pub served_decayed: f64,
+    /// The rank that the ordering policy gave the head; the smallest goes first.
+    pub head_rank: f64,
+    /// [`ServedTokens::as_of`] of the tenant.
+    pub served_as_of: Micros,
+    /// The number of the head's turn among all requests that were ever enqueued: the order among equal ranks.
+    pub head_turn: u64,
+    /// Time since the head was enqueued, µs.
+    pub head_wait: Micros,
+    /// Time at which the client of the head times out (absolute); [`Self::NO_DEADLINE`] if never.
+    pub head_deadline: Micros,
+    /// Requests of the flow that were dispatched so far.
+    pub dispatched: u64,
+    /// [`ServedTokens::input`] of the tenant.
+    pub served_input: u64,
+    /// [`ServedTokens::output`] of the tenant.
+    pub served_output: u64,
     /// The tenant, [`Name::NONE`] for requests without one.
     pub tenant: Name,
     /// The position of the tenant in the order of tenants' names.
     pub tenant_order: u32,
     /// Number of its requests in the queue.
     pub queued: u32,
-    /// The request at its head.
-    pub head: HeadView,
     /// Requests of the tenant, of any band, that were dispatched and have not ended.
     pub in_flight: u32,
-    /// Requests of the flow that were dispatched so far.
-    pub dispatched: u64,
-    /// Tokens served to the tenant so far: prompts when they are dispatched, outputs when they end.
-    pub served: ServedTokens,
+    /// [`crate::request::Request::id`] of the head.
+    pub head_id: RequestId,
+    /// Length of the head's prompt, tokens.
+    pub head_input_tokens: u32,
+    /// The client's limit on output tokens of the head; [`u32::MAX`] if it set none.
+    pub head_max_output_tokens: u32,
+    /// The service class of the head.
+    pub head_slo_class: Name,
 }
 
-/// The request at the head of a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HeadView {
-    /// [`crate::request::Request::id`].
-    pub id: RequestId,
-    /// The rank that the ordering policy gave it; the smallest goes first.
-    pub rank: f64,
-    /// The number of its turn among all requests that were ever enqueued: the order among equal ranks.
-    pub turn: u64,
-    /// Time since it was enqueued, µs.
-    pub wait: Micros,
-    /// Length of its prompt, tokens.
-    pub input_tokens: u32,
-    /// The client's limit on output tokens; `None` if it set none.
-    pub max_output_tokens: Option<u32>,
-    /// Time at which the client times out (absolute); `None` if never.
-    pub deadline: Option<Micros>,
-    /// Its service class.
-    pub slo_class: Name,
+impl FlowView {
+    /// Stands for the deadline of a head whose client waits for ever.
+    pub const NO_DEADLINE: Micros = Micros(u64::MAX);
+
+    /// A flow of which only the head is waiting, that was enqueued just now.
+    #[must_use]
+    pub fn of_head(head: &Request) -> Self {
+        Self {
+            served_decayed: 0.0,
+            head_rank: 0.0,
+            served_as_of: Micros::ZERO,
+            head_turn: 0,
+            head_wait: Micros::ZERO,
+            head_deadline: head.deadline.unwrap_or(Self::NO_DEADLINE),
+            dispatched: 0,
+            served_input: 0,
+            served_output: 0,
+            tenant: head.tags.tenant,
+            tenant_order: 0,
+            queued: 1,
+            in_flight: 0,
+            head_id: head.id,
+            head_input_tokens: head.input_tokens,
+            head_max_output_tokens: head.max_output_tokens.unwrap_or(u32::MAX),
+            head_slo_class: head.tags.slo_class,
+        }
+    }
+
+    /// What the service has worked for the tenant.
+    #[must_use]
+    pub fn served(&self) -> ServedTokens {
+        let Self { served_input: input, served_output: output, served_decayed: decayed, served_as_of: as_of, .. } =
+            *self;
+        ServedTokens { input, output, decayed, as_of }
+    }
+
+    /// Replaces what the service has worked for the tenant.
+    pub fn set_served(&mut self, served: ServedTokens) {
+        (self.served_input, self.served_output) = (served.input, served.output);
+        (self.served_decayed, self.served_as_of) = (served.decayed, served.as_of);
+    }
 }
 
 /// Tokens that the service has worked for a tenant.
@@ -182,7 +228,7 @@ impl ServedTokens {
 
 /// Chooses the flow of a band that is served next.
 pub trait FairnessPolicy: Debug + Send {
-    /// Whether it reads [`FlowView::in_flight`] or the output tokens of [`FlowView::served`]. Called once.
+    /// Whether it reads [`FlowView::in_flight`] or the output tokens in it. Called once.
     fn reads_ends(&self) -> bool {
         false
     }

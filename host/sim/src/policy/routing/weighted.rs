@@ -11,6 +11,9 @@ use crate::policy::{
     Signals, StepFailed, Ties, Versions, copy_rows,
 };
 
+/// Number of sums of which the highest is looked for at once.
+const BEST_IN_CHUNKS_OF: usize = 16;
+
 /// Score of an instance that a filter left out: below all others, which are from 0 on.
 pub(super) const LEFT_OUT: f64 = -1.0;
 
@@ -311,7 +314,14 @@ impl Weighted {
     fn find_best(&mut self) {
         let highest = highest(&self.sums);
         self.best.clear();
-        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(index, _)| index));
+        // Few are: chunks without any are left out.
+        for (number, chunk) in self.sums.chunks(BEST_IN_CHUNKS_OF).enumerate() {
+            if chunk.iter().fold(false, |found, &sum| found | (sum == highest)) {
+                let start = number * BEST_IN_CHUNKS_OF;
+                let is_best = |&(_, &sum): &(usize, &f64)| sum == highest;
+                self.best.extend(chunk.iter().enumerate().filter(is_best).map(|(index, _)| (start + index) as u32));
+            }
+        }
     }
 }
 
