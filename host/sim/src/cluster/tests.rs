@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::latency::Blackbox;
+use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::policy::flow;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
@@ -397,6 +398,16 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     .into(),
                 preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
                 classes: Arc::default(),
+                offload: (!blis && by_priority).then_some(OffloadConfig {
+                    capacity: blocks,
+                    blocks_per_chunk: 1 + u32::from(lowest),
+                    block_bytes: 100_000,
+                    gpus: 1,
+                    eviction: if lowest { ChunkEviction::Lru } else { ChunkEviction::Arc },
+                    store_threshold: 0,
+                    prompt_only: true,
+                    speed: LinkSpeed { alone: 200.0, together: 160.0, base: Micros(30) },
+                }),
                 semantics,
                 latency: latency.clone(),
             };

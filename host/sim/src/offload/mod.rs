@@ -7,11 +7,11 @@
 //! Requests tell what they use through a [`RequestAccess`]. A request that ends ([`CpuTier::end`]) counts as one use of all
 //! its chunks, the head of the prompt newer than its tail; until then its chunks have one provisional rank.
 //!
-//! The engines do not use it yet: it is the first part of tiers below the GPU. [`MemoryLinks`] has the times of transfers.
-//!
-//! [`CpuTier`] holds only what is in memory when. It takes no time: transfers are scheduled by its user, who reports their ends.
+//! [`CpuTier`] holds only what is in memory when. It takes no time: [`MemoryLinks`] has the times of transfers, and the engines
+//! (`instance/offloading.rs`) report their ends.
 
 mod arc;
+mod config;
 mod links;
 mod lru;
 mod queue;
@@ -21,6 +21,7 @@ use std::fmt::Debug;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::arc::Arc;
+pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 use self::queue::ChunkQueue;
