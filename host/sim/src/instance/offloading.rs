@@ -126,6 +126,8 @@ pub(super) struct Offloading {
     on_link: [VecDeque<TransferJob>; 2],
     /// Transfers that have ended and were not noticed, stores and loads.
     unnoticed: Vec<TransferDirection>,
+    /// The time at which the last of them was seen.
+    advanced_to: Micros,
     /// Chunks that are being loaded.
     loading: FxHashSet<ChunkKey>,
     /// Requests that ended, with the number of steps before that.
@@ -140,6 +142,8 @@ pub(super) struct Offloading {
     jobs: u64,
     /// Number of times at which chunks in the tier changed.
     changes: u64,
+    /// As it was before the offers of the last step.
+    changes_before_offers: u64,
     /// Number of requests for whose chunks there was no room.
     refused: u32,
     /// Number of loads that ended requests have left behind.
@@ -160,6 +164,7 @@ impl Offloading {
             new_stores: Vec::new(),
             on_link: [VecDeque::new(), VecDeque::new()],
             unnoticed: Vec::new(),
+            advanced_to: Micros::ZERO,
             loading: FxHashSet::default(),
             ended: Vec::new(),
             released: Vec::new(),
@@ -167,6 +172,7 @@ impl Offloading {
             last_fence: 0,
             jobs: 0,
             changes: 0,
+            changes_before_offers: 0,
             refused: 0,
             abandoned: 0,
             counters: OffloadCounters::default(),
@@ -205,6 +211,7 @@ impl Offloading {
                 self.requests.remove(&job.request);
             }
         }
+        self.changes_before_offers = self.changes;
     }
 
     /// Requests that ended during their load, which has ended now.
@@ -356,7 +363,7 @@ impl Offloading {
         self.ended.push((steps, id));
         self.refused -= u32::from(state.refused_at.take().is_some());
         let fence = (state.transfers > 0 && state.load == LoadState::None).then_some(state.fence)?;
-        self.last_fence = fence.store;
+        self.last_fence = self.last_fence.max(fence.store);
         Some(fence)
     }
 
@@ -381,9 +388,9 @@ impl Offloading {
         }
     }
 
-    /// The end of the first transfer in progress; `None` if there is none.
+    /// The end of the first transfer that was not noticed; `None` if there is none.
     pub fn next_end(&self) -> Option<Micros> {
-        self.links.next_end()
+        if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) }
     }
 
     /// Whether the ends of transfers matter to requests that no step would otherwise look at: loads, and stores without room.
@@ -410,6 +417,11 @@ impl Offloading {
     /// Whether generated tokens are stored, too.
     pub fn stores_output(&self) -> bool {
         !self.config.prompt_only
+    }
+
+    /// Whether chunks without room are offered again at the next step, because the last one has changed the tier.
+    pub fn repeats_offers(&self) -> bool {
+        self.refused > 0 && self.changes != self.changes_before_offers
     }
 
     /// Whether requests that generate tokens offer chunks.
@@ -439,6 +451,7 @@ impl Offloading {
     }
 
     fn advance(&mut self, now: Micros) {
+        self.advanced_to = now;
         let unnoticed = &mut self.unnoticed;
         self.links.advance(now, |direction, _| unnoticed.push(direction));
     }

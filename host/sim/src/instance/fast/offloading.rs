@@ -293,6 +293,7 @@ impl Fast {
         let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;
         let queue_rests =
             (self.waiting.is_empty() || offloading.is_still()) && !self.loading.iter().any(|&key| self.is_loaded(key));
-        !offloading.stores_output() && !offloading.has_fences() && (is_full || queue_rests)
+        let offers = offloading.stores_output() || offloading.repeats_offers();
+        !offers && !offloading.has_fences() && (is_full || queue_rests)
     }
 }
