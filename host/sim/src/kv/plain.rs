@@ -213,7 +213,7 @@ impl PlainKv {
     }
 
     /// Request `id` has ended, and these of its blocks are being stored.
-    pub fn fence(&mut self, id: RequestId, fence: StoreFence) {
+    pub(crate) fn fence(&mut self, id: RequestId, fence: StoreFence) {
         let Some(owned) = self.owned.get(&id) else { return };
         for &block in &owned.blocks[fence.from as usize..fence.to as usize] {
             let store = &mut self.blocks[block as usize].store;
