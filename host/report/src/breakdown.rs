@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cpu_tier::CpuTierJson;
 use blis_sim::cluster::SessionStates;
 use blis_sim::metrics::{
     Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
@@ -93,6 +94,8 @@ pub(super) struct Breakdown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<SessionsJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_tier: Option<CpuTierJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     anomalies: Option<AnomaliesJson>,
 }
 
@@ -113,6 +116,7 @@ impl<'a> Breakdown<'a> {
             tenants: by_name(&report.tenants, names, |tenant| CountsJson::new(&tenant.counts)),
             jain_fairness_index: report.jain_index,
             sessions: report.sessions.as_ref().map(|sessions| SessionsJson::new(sessions, empty)),
+            cpu_tier: report.offload.as_ref().map(|offload| CpuTierJson::new(offload, empty)),
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
         }
     }

@@ -6,6 +6,7 @@
 mod aggregate;
 mod breakdown;
 mod cost;
+mod cpu_tier;
 mod decision_summary;
 pub mod decisions;
 mod definitions;

@@ -6,6 +6,7 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 use blis_sim::request::Name;
 
 use super::breakdown::shown;
+use super::cpu_tier::CpuTierText;
 use super::load::LoadReport;
 use super::replicas::ReplicasDocument;
 use blis_workload::Names;
@@ -123,6 +124,9 @@ impl Summary<'_> {
         }
         self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
+        if let Some(offload) = &self.report.offload {
+            self.row(f, "CPU tier", CpuTierText(offload))?;
+        }
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
@@ -391,7 +395,7 @@ fn short_ms(ms: f64) -> String {
 }
 
 /// A number with spaces between thousands: `1 234 567`.
-struct Grouped(u64);
+pub(super) struct Grouped(pub u64);
 
 impl Display for Grouped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
