@@ -11,10 +11,10 @@ fn alternating() -> Vec<Row> {
 }
 
 /// A GPU with room for one of them.
-const SMALL: &str = "--total-kv-blocks 24 --max-model-len 384 --no-async-scheduling";
+const SMALL: &str = "--total-kv-blocks 22 --max-model-len 352 --no-async-scheduling";
 
 /// A CPU tier with room for all.
-const TIER: &str = "--total-kv-blocks 24 --max-model-len 384 --no-async-scheduling --kv-offloading-size 2";
+const TIER: &str = "--total-kv-blocks 22 --max-model-len 352 --no-async-scheduling --kv-offloading-size 2";
 
 impl Trial {
     fn tier(&self, flags: &str) -> Value {
@@ -43,7 +43,7 @@ pub(super) fn kv_offloading_eviction_policy(t: &Trial) {
         number(&t.tier(&small), "cpu_hit_tokens")
     };
     assert_eq!(hits(""), hits("{} lru"));
-    assert!(hits("{} arc") > hits("{} lru"), "{} {}", hits("{} arc"), hits("{} lru"));
+    assert!(hits("{} arc") < hits("{} lru") - 100.0, "{} {}", hits("{} arc"), hits("{} lru"));
 }
 
 pub(super) fn kv_offloading_blocks_per_chunk(t: &Trial) {
@@ -76,9 +76,15 @@ pub(super) fn kv_offloading_bandwidth(t: &Trial) {
 }
 
 pub(super) fn kv_offloading_bandwidth_both(t: &Trial) {
-    // Stores take longer than the second until the next request comes.
-    let slow = |both: f64| wait(t, &format!("--kv-offloading-bandwidth 0.03 {{}} {both}"));
-    assert!(slow(0.03) > 1.1 * slow(0.06), "{} {}", slow(0.03), slow(0.06));
+    // Stores take longer than the second until the next request comes. The GPU has room for two requests, so that none waits for them.
+    let every_third = |(index, row)| Row { prefix: if index % 3 == 0 { 256 } else { 0 }, ..row };
+    let load: Vec<Row> = rows(30, 1_500_000, ROW).into_iter().enumerate().map(every_third).collect();
+    let slow = |both: f64| {
+        let gpu = "--total-kv-blocks 44 --max-model-len 352 --kv-offloading-size 2 --kv-offloading-bandwidth 0.02";
+        let flags = format!("{gpu} {{}} {both}");
+        number(&t.figures(&load, &flags)["cpu_tier"]["load_wait"], "mean_ms")
+    };
+    assert!(slow(0.02) > 1.1 * slow(0.04), "{} {}", slow(0.02), slow(0.04));
     let refused = t.error(&alternating(), &format!("{TIER} {{}} 120"));
     assert!(refused.contains("at most twice as much"), "{refused}");
     let refused = t.error(&alternating(), &format!("{SMALL} {{}} 60"));

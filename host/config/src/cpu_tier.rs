@@ -34,6 +34,22 @@ pub struct OffloadArgs {
     pub latency: Micros,
 }
 
+impl Default for OffloadArgs {
+    /// The defaults of all options, of a tier without a size.
+    fn default() -> Self {
+        Self {
+            size_gib: 0.0,
+            eviction: ChunkEviction::Lru,
+            blocks_per_chunk: 1,
+            store_threshold: 0,
+            prompt_only: true,
+            bandwidth: Self::BANDWIDTH,
+            bandwidth_both: None,
+            latency: Self::LATENCY,
+        }
+    }
+}
+
 impl OffloadArgs {
     /// Bandwidth of one direction, GB/s: vLLM on an H100 with PCIe 5 (blog of 8 January 2026).
     pub const BANDWIDTH: f64 = 50.0;
@@ -117,16 +133,10 @@ mod tests {
     use super::*;
     use crate::{DeploymentArgs, resolve};
 
-    const ARGS: OffloadArgs = OffloadArgs {
-        size_gib: 8.0,
-        eviction: ChunkEviction::Lru,
-        blocks_per_chunk: 1,
-        store_threshold: 0,
-        prompt_only: true,
-        bandwidth: OffloadArgs::BANDWIDTH,
-        bandwidth_both: None,
-        latency: OffloadArgs::LATENCY,
-    };
+    /// 8 GiB.
+    fn eight() -> OffloadArgs {
+        OffloadArgs { size_gib: 8.0, ..OffloadArgs::default() }
+    }
 
     fn tier(args: OffloadArgs, tensor: u32) -> Result<OffloadConfig, ConfigError> {
         let llama = DeploymentArgs::new("llama-3.1-8b-instruct");
@@ -138,25 +148,25 @@ mod tests {
     #[test]
     fn the_size_is_that_of_all_gpus() {
         for tensor in [1, 2, 4] {
-            let tier = tier(ARGS, tensor).expect("valid");
+            let tier = tier(eight(), tensor).expect("valid");
             assert_eq!((tier.capacity, tier.block_bytes), (4096, (2 << 20) / u64::from(tensor)));
         }
-        let chunks = OffloadArgs { blocks_per_chunk: 4, ..ARGS };
+        let chunks = OffloadArgs { blocks_per_chunk: 4, ..eight() };
         assert_eq!(tier(chunks, 1).expect("valid").capacity, 1024);
     }
 
     #[test]
     fn both_directions_share_what_they_have_together() {
-        let LinkSpeed { alone, together, base } = tier(ARGS, 1).expect("valid").speed;
+        let LinkSpeed { alone, together, base } = tier(eight(), 1).expect("valid").speed;
         assert_eq!((alone, together, base), (50_000.0, 41_700.0, Micros(30)));
-        let slower = OffloadArgs { bandwidth: 5.0, ..ARGS };
+        let slower = OffloadArgs { bandwidth: 5.0, ..eight() };
         assert!((tier(slower, 1).expect("valid").speed.together - 4170.0).abs() < 1e-9);
     }
 
     #[test]
     fn impossible_tiers_are_refused() {
         let refused = |args| tier(args, 1).expect_err("refused").to_string();
-        insta::assert_snapshot!(refused(OffloadArgs { size_gib: 0.001, ..ARGS }), @"");
-        insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..ARGS }), @"");
+        insta::assert_snapshot!(refused(OffloadArgs { size_gib: 0.001, ..eight() }), @"");
+        insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..eight() }), @"");
     }
 }

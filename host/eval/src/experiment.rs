@@ -812,18 +812,19 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
 /// The CPU tier of the flags, if it has a size.
 fn offload(spec: &ExperimentSpec) -> Option<OffloadArgs> {
     let size_gib = spec.kv_offloading_size.filter(|&size| size > 0.0)?;
+    let default = OffloadArgs::default();
     Some(OffloadArgs {
         size_gib,
         eviction: match spec.kv_offloading_eviction_policy.unwrap_or(defaults::KV_OFFLOADING_EVICTION_POLICY) {
             ChunkEvictionName::Lru => ChunkEviction::Lru,
             ChunkEvictionName::Arc => ChunkEviction::Arc,
         },
-        blocks_per_chunk: spec.kv_offloading_blocks_per_chunk.unwrap_or(1),
-        store_threshold: spec.kv_offloading_store_threshold.unwrap_or(0),
+        blocks_per_chunk: spec.kv_offloading_blocks_per_chunk.unwrap_or(default.blocks_per_chunk),
+        store_threshold: spec.kv_offloading_store_threshold.unwrap_or(default.store_threshold),
         prompt_only: spec.kv_offloading_all_tokens != Some(true),
-        bandwidth: spec.kv_offloading_bandwidth.unwrap_or(OffloadArgs::BANDWIDTH),
+        bandwidth: spec.kv_offloading_bandwidth.unwrap_or(default.bandwidth),
         bandwidth_both: spec.kv_offloading_bandwidth_both,
-        latency: spec.kv_offloading_latency.unwrap_or(OffloadArgs::LATENCY),
+        latency: spec.kv_offloading_latency.unwrap_or(default.latency),
     })
 }
 

@@ -301,10 +301,7 @@ impl Explanation<'_> {
     }
 
     fn cpu_tier(&self, settings: &mut ExplainedSettings) {
-        let Some(tier) = &self.config.deployment.offload else {
-            self.flag(settings, "kv-offloading-size", 0);
-            return;
-        };
+        let tier = self.config.deployment.offload.unwrap_or_default();
         self.flag(settings, "kv-offloading-size", tier.size_gib);
         let eviction = match tier.eviction {
             ChunkEviction::Lru => ChunkEvictionName::Lru,

@@ -1,5 +1,7 @@
 //! Property tests: the two engines give the same results to the microsecond, whatever the load.
 
+mod tiers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hasher as _;
@@ -23,8 +25,8 @@ use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::outcome::{
-    Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
-    Status, WaitReason,
+    Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision, Rejection, SchedulingDecision,
+    SchedulingResult, Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};

@@ -433,6 +433,14 @@ impl Offloading {
         OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), ..self.counters }
     }
 
+    /// Waits for all transfers. Numbers of chunks in the tier, of those that can be evicted, and of requests that are remembered.
+    #[cfg(test)]
+    pub fn settled(&mut self) -> (usize, usize, usize) {
+        self.forget_ended(u64::MAX);
+        self.notice(Micros::MAX, u64::MAX);
+        (self.tier.used(), self.tier.evictable(), self.requests.len())
+    }
+
     fn chunk_tokens(&self) -> u32 {
         self.config.blocks_per_chunk * self.block_size
     }

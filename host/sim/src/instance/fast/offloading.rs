@@ -296,4 +296,10 @@ impl Fast {
         let offers = offloading.stores_output() || offloading.repeats_offers();
         !offers && !offloading.has_fences() && (is_full || queue_rests)
     }
+
+    /// See `Offloading::settled`; `None` without a tier.
+    #[cfg(test)]
+    pub(in crate::instance) fn settled_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.settled())
+    }
 }

@@ -232,4 +232,10 @@ impl Plain {
         }
         Some(live)
     }
+
+    /// See `Offloading::settled`; `None` without a tier.
+    #[cfg(test)]
+    pub(in crate::instance) fn settled_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.settled())
+    }
 }
