@@ -18,11 +18,11 @@ const GB_PER_SECOND: f64 = 1000.0;
 pub struct OffloadArgs {
     /// `--kv-offloading-size`, GiB, of all GPUs of an instance together; > 0.
     pub size_gib: f64,
-    /// `--kv-offloading-eviction-policy`.
+    /// `--kv-offloading-eviction-policy`: which chunk makes room for another.
     pub eviction: ChunkEviction,
-    /// `--kv-offloading-blocks-per-chunk`, ≥ 1.
+    /// `--kv-offloading-blocks-per-chunk`: KV blocks per chunk, ≥ 1.
     pub blocks_per_chunk: u32,
-    /// `--kv-offloading-store-threshold`.
+    /// `--kv-offloading-store-threshold`: the number of the offer at which a chunk is stored; 0 and 1 for the first.
     pub store_threshold: u32,
     /// Whether generated tokens are not stored: without `--kv-offloading-all-tokens`.
     pub prompt_only: bool,
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::{DeploymentArgs, resolve};
 
-    /// 8 GiB.
+    /// Options of a tier of 8 GiB.
     fn eight() -> OffloadArgs {
         OffloadArgs { size_gib: 8.0, ..OffloadArgs::default() }
     }
@@ -166,7 +166,13 @@ mod tests {
     #[test]
     fn impossible_tiers_are_refused() {
         let refused = |args| tier(args, 1).expect_err("refused").to_string();
-        insta::assert_snapshot!(refused(OffloadArgs { size_gib: 0.001, ..eight() }), @"");
-        insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..eight() }), @"");
+        insta::assert_snapshot!(refused(OffloadArgs { size_gib: 0.001, ..eight() }), @r"
+        a CPU tier of 0.001 GiB is smaller than one chunk of KV blocks
+        hint: a chunk has 0.0020 GiB: raise `--kv-offloading-size`, or set it to 0 for no CPU tier
+        ");
+        insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..eight() }), @r"
+        both directions have 120 GB/s together (`--kv-offloading-bandwidth-both`), and one has 50 GB/s alone
+        hint: together they have at least as much as one alone, and at most twice as much
+        ");
     }
 }

@@ -831,7 +831,7 @@ fn offload(spec: &ExperimentSpec) -> Option<OffloadArgs> {
 /// What the CPU tier needs, and what needs the CPU tier.
 fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
     const NAME: &str = "kv-offloading-size";
-    if offload(spec).is_none() {
+    if spec.kv_offloading_size.is_none() {
         let others = [
             (spec.kv_offloading_eviction_policy.is_some(), "--kv-offloading-eviction-policy"),
             (spec.kv_offloading_blocks_per_chunk.is_some(), "--kv-offloading-blocks-per-chunk"),
@@ -845,6 +845,9 @@ fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
             None => Ok(()),
             Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
         };
+    }
+    if offload(spec).is_none() {
+        return Ok(());
     }
     if spec.parity == Some(ParityName::Blis) {
         let hint = "it is vLLM's CPU tier, and BLIS has another: leave out one of them";

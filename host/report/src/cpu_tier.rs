@@ -1,47 +1,10 @@
-//! The figures of CPU tiers, as text and in JSON.
+//! The figures of CPU tiers as text.
 
 use std::fmt;
 
 use blis_sim::metrics::OffloadReport;
-use serde::Serialize;
 
-use super::breakdown::{DistributionJson, EmptyFigures};
-use super::summary::Grouped;
-
-/// The CPU tiers of all instances together.
-#[derive(Serialize)]
-pub(super) struct CpuTierJson {
-    gpu_hit_tokens: u64,
-    cpu_hit_tokens: u64,
-    loads: u64,
-    loaded_bytes: u64,
-    stored_bytes: u64,
-    evicted_chunks: u64,
-    skipped_chunks: u64,
-    refused_chunks: u64,
-    flushes: u64,
-    flush_ms: f64,
-    load_wait: DistributionJson,
-}
-
-impl CpuTierJson {
-    pub fn new(report: &OffloadReport, empty: EmptyFigures) -> Self {
-        let counters = &report.counters;
-        Self {
-            gpu_hit_tokens: report.gpu_hit_tokens,
-            cpu_hit_tokens: report.cpu_hit_tokens,
-            loads: counters.loads,
-            loaded_bytes: counters.loaded_bytes,
-            stored_bytes: counters.stored_bytes,
-            evicted_chunks: counters.evicted,
-            skipped_chunks: counters.skipped,
-            refused_chunks: counters.refused,
-            flushes: counters.flushes,
-            flush_ms: counters.flush_time.as_millis_f64(),
-            load_wait: DistributionJson::new(report.load_wait, empty),
-        }
-    }
-}
+use super::grouped::Grouped;
 
 /// The row of the summary.
 pub(super) struct CpuTierText<'a>(pub &'a OffloadReport);
@@ -84,9 +47,9 @@ mod tests {
     fn the_row_names_what_happened() {
         let mut report = OffloadReport { gpu_hit_tokens: 1_000, cpu_hit_tokens: 32_000, ..OffloadReport::default() };
         report.counters = OffloadCounters { loads: 3, loaded_bytes: 4_200_000_000, ..report.counters };
-        insta::assert_snapshot!(CpuTierText(&report), @"");
+        insta::assert_snapshot!(CpuTierText(&report), @"32 000 tokens found there, 1 000 on the GPU; 4.2 GB loaded, 0.0 GB stored");
         report.counters = OffloadCounters { evicted: 5, flushes: 2, flush_time: Micros(1500), ..report.counters };
         report.load_wait.count = 3;
-        insta::assert_snapshot!(CpuTierText(&report), @"");
+        insta::assert_snapshot!(CpuTierText(&report), @"32 000 tokens found there, 1 000 on the GPU; 4.2 GB loaded, 0.0 GB stored; wait for loads 0.0 ms p50, 0.0 ms p99; 5 chunks evicted; 2 steps waited for stores");
     }
 }

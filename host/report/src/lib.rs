@@ -13,6 +13,7 @@ mod definitions;
 mod energy;
 mod export;
 mod file;
+mod grouped;
 mod load;
 mod log;
 mod plugins;

@@ -7,6 +7,7 @@ use blis_sim::request::Name;
 
 use super::breakdown::shown;
 use super::cpu_tier::CpuTierText;
+use super::grouped::Grouped;
 use super::load::LoadReport;
 use super::replicas::ReplicasDocument;
 use blis_workload::Names;
@@ -392,22 +393,6 @@ fn short_ms(ms: f64) -> String {
         _ => 0,
     };
     format!("{ms:.decimals$}")
-}
-
-/// A number with spaces between thousands: `1 234 567`.
-pub(super) struct Grouped(pub u64);
-
-impl Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                f.write_char(' ')?;
-            }
-            f.write_char(digit)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::ids::RequestId;
 use crate::offload::{
     ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, RequestAccess, TransferDirection,
 };
-use crate::outcome::OffloadCounters;
+use crate::outcome::{OffloadCounters, WaitReason};
 use crate::request::Content;
 use crate::units::Micros;
 
@@ -44,9 +44,21 @@ pub(super) enum TierHit {
     Tokens(u32),
 }
 
+/// What the CPU tier means for a waiting request.
+pub(super) enum TierAdmission {
+    /// It has nothing for it.
+    Nothing,
+    /// The request is passed over in this step.
+    Deferred,
+    /// Its load began: it has left the queue.
+    Begun,
+    /// There are not enough KV blocks for its load.
+    Refused(WaitReason),
+}
+
 /// The state of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum LoadState {
+enum LoadProgress {
     #[default]
     None,
     InProgress,
@@ -65,7 +77,7 @@ struct OffloadedRequest {
     transfers: u32,
     /// Its last store and the blocks of those in progress.
     fence: StoreFence,
-    load: LoadState,
+    load: LoadProgress,
     /// [`Offloading::changes`] when there was no room for its chunks; `None` if there was.
     refused_at: Option<u64>,
     /// Whether the request has ended, and is kept for its transfers.
@@ -124,7 +136,7 @@ pub(super) struct Offloading {
     new_stores: Vec<TransferJob>,
     /// Stores and loads on the links, in the order of submission.
     on_link: [VecDeque<TransferJob>; 2],
-    /// Transfers that have ended and were not noticed, stores and loads.
+    /// Transfers that have ended since [`Self::notice`], stores and loads.
     unnoticed: Vec<TransferDirection>,
     /// The time at which the last of them was seen.
     advanced_to: Micros,
@@ -199,9 +211,9 @@ impl Offloading {
             let state = self.requests.get_mut(&job.request).expect("it is kept for its transfers");
             state.transfers -= 1;
             match state.load {
-                LoadState::InProgress if direction == TransferDirection::ToGpu => state.load = LoadState::Done,
-                LoadState::Abandoned if direction == TransferDirection::ToGpu => {
-                    state.load = LoadState::None;
+                LoadProgress::InProgress if direction == TransferDirection::ToGpu => state.load = LoadProgress::Done,
+                LoadProgress::Abandoned if direction == TransferDirection::ToGpu => {
+                    state.load = LoadProgress::None;
                     self.abandoned -= 1;
                     self.released.push(job.request);
                 }
@@ -254,7 +266,7 @@ impl Offloading {
         self.tier.load(&self.chunks, &mut state.access);
         state.next_offer = end;
         state.transfers += 1;
-        state.load = LoadState::InProgress;
+        state.load = LoadProgress::InProgress;
         let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
         self.loading.extend(&chunks);
         self.jobs += 1;
@@ -266,13 +278,13 @@ impl Offloading {
 
     /// Whether the load of this request has ended.
     pub fn is_loaded(&self, id: RequestId) -> bool {
-        self.requests.get(&id).is_some_and(|state| state.load == LoadState::Done)
+        self.requests.get(&id).is_some_and(|state| state.load == LoadProgress::Done)
     }
 
     /// The request enters the batch after its load.
     pub fn enters(&mut self, id: RequestId) {
         if let Some(state) = self.requests.get_mut(&id) {
-            state.load = LoadState::None;
+            state.load = LoadProgress::None;
         }
     }
 
@@ -362,7 +374,7 @@ impl Offloading {
         let state = self.requests.get_mut(&id)?;
         self.ended.push((steps, id));
         self.refused -= u32::from(state.refused_at.take().is_some());
-        let fence = (state.transfers > 0 && state.load == LoadState::None).then_some(state.fence)?;
+        let fence = (state.transfers > 0 && state.load == LoadProgress::None).then_some(state.fence)?;
         self.last_fence = self.last_fence.max(fence.store);
         Some(fence)
     }
@@ -372,8 +384,8 @@ impl Offloading {
     pub fn abandon(&mut self, id: RequestId, steps: u64) -> bool {
         let _ = self.end(id, steps);
         let state = self.requests.get_mut(&id).expect("it loads");
-        let is_over = state.load == LoadState::Done;
-        state.load = if is_over { LoadState::None } else { LoadState::Abandoned };
+        let is_over = state.load == LoadProgress::Done;
+        state.load = if is_over { LoadProgress::None } else { LoadProgress::Abandoned };
         self.abandoned += u32::from(!is_over);
         is_over
     }
@@ -388,7 +400,7 @@ impl Offloading {
         }
     }
 
-    /// The end of the first transfer that was not noticed; `None` if there is none.
+    /// The end of the first transfer that [`Self::notice`] has not seen; `None` if there is none.
     pub fn next_end(&self) -> Option<Micros> {
         if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) }
     }
@@ -435,7 +447,7 @@ impl Offloading {
 
     /// Waits for all transfers. Numbers of chunks in the tier, of those that can be evicted, and of requests that are remembered.
     #[cfg(test)]
-    pub fn settled(&mut self) -> (usize, usize, usize) {
+    pub fn without_transfers(&mut self) -> (usize, usize, usize) {
         self.forget_ended(u64::MAX);
         self.notice(Micros::MAX, u64::MAX);
         (self.tier.used(), self.tier.evictable(), self.requests.len())

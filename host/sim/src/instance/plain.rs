@@ -6,9 +6,8 @@ mod offloading;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use self::offloading::TierAdmission;
 use super::cadence::PrefillCadence;
-use super::offloading::Offloading;
+use super::offloading::{Offloading, TierAdmission};
 use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;

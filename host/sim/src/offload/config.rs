@@ -5,10 +5,10 @@ use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, TRACKED_CHUNKS};
 /// Which chunk makes room for another (vLLM `eviction_policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChunkEviction {
-    /// Least recently used.
+    /// The one that was used least recently.
     #[default]
     Lru,
-    /// Adaptive replacement.
+    /// The one that adaptive replacement chooses.
     Arc,
 }
 
@@ -35,7 +35,7 @@ pub struct OffloadConfig {
     pub block_bytes: u64,
     /// Number of GPUs that hold a share of each block.
     pub gpus: u32,
-    /// What makes room.
+    /// Which chunk makes room for another.
     pub eviction: ChunkEviction,
     /// A chunk is stored when it is offered this often (vLLM `store_threshold`); 0 and 1: at once.
     pub store_threshold: u32,

@@ -46,7 +46,7 @@ impl Lru {
         self.now
     }
 
-    /// The last use of `slot` is `time`, at the place `order` among others of that time.
+    /// The last use of `slot` is `time`, in the order `order` among others of that time.
     fn set_time(&mut self, slot: ChunkSlot, time: u64, order: u32) {
         let index = slot as usize;
         if index >= self.chunks.len() {

@@ -386,7 +386,7 @@ impl CpuTier {
         self.policy.ended(&ended);
     }
 
-    /// Records that the request uses `chunk`; a first use is told to the policy by [`Self::tell_uses`].
+    /// Records that the request uses `chunk`; the policy learns of a first use by [`Self::tell_uses`].
     fn use_chunk<'a>(
         &mut self,
         slot: Option<ChunkSlot>,

@@ -118,7 +118,7 @@ proptest! {
             return Ok(());
         }
         prop_assert_eq!((plain.load().used_kv_blocks, fast.load().used_kv_blocks), (0, 0));
-        for tier in [plain.settled_tier(), fast.settled_tier()] {
+        for tier in [plain.idle_tier(), fast.idle_tier()] {
             let (used, evictable, requests) = tier.expect("a tier");
             prop_assert_eq!((used, requests), (evictable, 0), "chunks are pinned or pending, or requests remembered");
         }

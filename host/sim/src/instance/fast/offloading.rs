@@ -1,4 +1,4 @@
-//! The CPU tier in the fast engine, as `plain/offloading.rs` has it. The end of a transfer is noticed when a step is planned that could
+//! The CPU tier in the fast engine, as `plain/offloading.rs` has it. The end of a transfer is seen when a step is planned that could
 //! depend on it; quiet runs of steps end before that.
 
 use super::arena::RequestKey;
@@ -7,24 +7,12 @@ use super::plan::StepPlan;
 use super::{Fast, NEVER};
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
-use crate::instance::offloading::{ChunkSource, TierHit};
+use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::HeldBlocks;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::units::Micros;
-
-/// What the CPU tier means for a waiting request.
-pub(super) enum TierAdmission {
-    /// It has nothing for it.
-    Nothing,
-    /// The request is passed over in this step.
-    Deferred,
-    /// Its load began: it has left the queue.
-    Begun,
-    /// There are not enough KV blocks for its load.
-    Refused(WaitReason),
-}
 
 /// KV blocks that are being loaded for a request that has ended.
 #[derive(Clone, Debug)]
@@ -297,9 +285,9 @@ impl Fast {
         !offers && !offloading.has_fences() && (is_full || queue_rests)
     }
 
-    /// See `Offloading::settled`; `None` without a tier.
+    /// See `Offloading::without_transfers`; `None` without a tier.
     #[cfg(test)]
-    pub(in crate::instance) fn settled_tier(&mut self) -> Option<(usize, usize, usize)> {
-        self.offloading.as_mut().map(|offloading| offloading.settled())
+    pub(in crate::instance) fn idle_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.without_transfers())
     }
 }

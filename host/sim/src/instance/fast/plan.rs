@@ -2,8 +2,8 @@
 
 use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
-use super::offloading::TierAdmission;
 use super::{Fast, NEVER};
+use crate::instance::offloading::TierAdmission;
 use crate::instance::policy::JoiningRequest;
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;

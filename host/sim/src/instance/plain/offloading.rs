@@ -2,24 +2,12 @@
 
 use super::{Plain, PlainRequest};
 use crate::ids::RequestId;
-use crate::instance::offloading::{ChunkSource, TierHit};
+use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingResult, WaitReason};
 use crate::units::Micros;
-
-/// What the CPU tier means for a waiting request.
-pub(super) enum TierAdmission {
-    /// It has nothing for it.
-    Nothing,
-    /// The request is passed over in this step.
-    Deferred,
-    /// Its load began: it has left the queue.
-    Begun,
-    /// There are not enough KV blocks for its load.
-    Refused(WaitReason),
-}
 
 impl PlainRequest {
     fn chunks(&self) -> ChunkSource<'_> {
@@ -233,9 +221,9 @@ impl Plain {
         Some(live)
     }
 
-    /// See `Offloading::settled`; `None` without a tier.
+    /// See `Offloading::without_transfers`; `None` without a tier.
     #[cfg(test)]
-    pub(in crate::instance) fn settled_tier(&mut self) -> Option<(usize, usize, usize)> {
-        self.offloading.as_mut().map(|offloading| offloading.settled())
+    pub(in crate::instance) fn idle_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.without_transfers())
     }
 }
