@@ -3,6 +3,7 @@
 //!
 //! The tables are complete: [`every_flag_has_its_test`] reads `--help` and misses nothing.
 
+mod cpu_tier;
 mod deployment;
 mod engine;
 mod flow;
@@ -18,6 +19,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::macros::{Ended, Scratch, blis};
+use cpu_tier::*;
 use deployment::*;
 use engine::*;
 use flow::*;
@@ -63,6 +65,14 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--watermark"], watermark),
     (&["--max-num-queued-reqs"], max_num_queued_reqs),
     (&["--max-num-queued-tokens"], max_num_queued_tokens),
+    (&["--kv-offloading-size"], kv_offloading_size),
+    (&["--kv-offloading-eviction-policy"], kv_offloading_eviction_policy),
+    (&["--kv-offloading-blocks-per-chunk"], kv_offloading_blocks_per_chunk),
+    (&["--kv-offloading-store-threshold"], kv_offloading_store_threshold),
+    (&["--kv-offloading-all-tokens"], kv_offloading_all_tokens),
+    (&["--kv-offloading-bandwidth"], kv_offloading_bandwidth),
+    (&["--kv-offloading-bandwidth-both"], kv_offloading_bandwidth_both),
+    (&["--kv-offloading-latency"], kv_offloading_latency),
     (&["--enable-prefix-caching"], enable_prefix_caching),
     (&["--no-enable-prefix-caching"], no_enable_prefix_caching),
     (&["--enable-chunked-prefill"], enable_chunked_prefill),

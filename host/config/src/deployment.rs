@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use blis_sim::energy::StepEnergy;
 use blis_sim::latency::{LatencyModel, Sampler};
+use blis_sim::offload::OffloadConfig;
 
+use super::cpu_tier::OffloadArgs;
 use super::engine::{BatchLimits, BatchSettings};
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
@@ -61,6 +63,8 @@ pub struct DeploymentArgs {
     /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
     pub batch: BatchSettings,
+    /// The CPU tier of the KV cache; `None` for none.
+    pub offload: Option<OffloadArgs>,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -94,6 +98,7 @@ impl DeploymentArgs {
             max_model_len: None,
             gpu_memory_utilization: 0.9,
             batch: BatchSettings::default(),
+            offload: None,
             model_config_folder: None,
             hardware_config: None,
         }
@@ -134,6 +139,8 @@ pub struct Deployment {
     pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
+    /// The CPU tier of the KV cache of an instance; `None` for none.
+    pub offload: Option<OffloadConfig>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

@@ -5,6 +5,7 @@
 
 mod architecture;
 mod coefficients;
+mod cpu_tier;
 mod deployment;
 mod embedded;
 pub mod engine;
@@ -25,6 +26,7 @@ mod resolve;
 mod short_name;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
+pub use cpu_tier::OffloadArgs;
 pub use deployment::{Deployment, DeploymentArgs, KvBlocksSource};
 pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware, same_hardware};

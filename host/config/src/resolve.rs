@@ -13,6 +13,7 @@ use blis_sim::latency::{
 };
 use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
+use blis_sim::offload::OffloadConfig;
 
 use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
@@ -118,6 +119,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let pipeline_parallel_size = choice.pipeline;
     let weight_bytes = config.map(|model| memory::weight_bytes(&model.config, parallelism, pipeline_parallel_size));
     let energy = choice.energy(tensor_parallel_size);
+    let offload = choice.offload(tensor_parallel_size, &mut notes)?;
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
@@ -134,6 +136,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         batch_limits,
         batch_limits_source,
         max_model_len,
+        offload,
         weight_bytes,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
@@ -535,6 +538,22 @@ impl Resolution<'_> {
         let given = self.args.max_model_len.filter(|given| *given > 0);
         let own = || u32::try_from(self.config?.config.max_model_len?).ok();
         batch.on(&self.hardware.name, self.hardware.usable_gib, given.or_else(own))
+    }
+
+    /// The CPU tier of an instance, with a note about its size.
+    fn offload(&self, tensor: u32, notes: &mut Vec<String>) -> Result<Option<OffloadConfig>, ConfigError> {
+        let Some(offload) = &self.args.offload else { return Ok(None) };
+        let Some(LoadedModel { config, .. }) = self.config else {
+            return Err(ConfigError::NoModelConfig {
+                model: self.name.into(),
+                needed_for: "a CPU tier (`--kv-offloading-size`)".into(),
+                instead: "",
+            });
+        };
+        let parallelism = (tensor, self.pipeline, self.args.data_parallel_size);
+        let (tier, note) = offload.resolve(config, parallelism, self.args.block_size)?;
+        notes.push(note);
+        Ok(Some(tier))
     }
 
     /// The settings of a batch without any option: the number of GPUs that is chosen for a model rests on them, so that no budget of tokens

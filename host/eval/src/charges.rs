@@ -543,6 +543,8 @@ mod tests {
             scheduling_delay: None,
             preemptions: 0,
             cached_tokens: 0,
+            cpu_cached_tokens: 0,
+            kv_load_wait: Micros::ZERO,
         }
     }
 

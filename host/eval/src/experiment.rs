@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -17,7 +18,9 @@ use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{
     Bundle, Choices, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, SettingSource, Sourced,
 };
-use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
+use blis_config::{
+    Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, OffloadArgs, PrecisionArgs, Quantization,
+};
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -35,9 +38,9 @@ use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
-    DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
-    PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName,
-    defaults, value_hint,
+    ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
+    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList,
+    TieBreakName, TraceLevelName, defaults, value_hint,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
@@ -438,6 +441,7 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
             return Err(spec.misplaced(flag, "cannot be used with `--parity blis`", hint));
         }
     }
+    check_offload(spec)?;
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
             return Err(spec.misplaced(one, &format!("cannot be used with `--{other}`"), "leave out one of them"));
@@ -799,9 +803,61 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
             max_num_batched_tokens: spec.max_num_batched_tokens,
             unchunked_prefill: spec.enable_chunked_prefill == Some(false),
         },
+        offload: offload(spec),
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
     }
+}
+
+/// The CPU tier of the flags, if it has a size.
+fn offload(spec: &ExperimentSpec) -> Option<OffloadArgs> {
+    let size_gib = spec.kv_offloading_size.filter(|&size| size > 0.0)?;
+    let default = OffloadArgs::default();
+    Some(OffloadArgs {
+        size_gib,
+        eviction: match spec.kv_offloading_eviction_policy.unwrap_or(defaults::KV_OFFLOADING_EVICTION_POLICY) {
+            ChunkEvictionName::Lru => ChunkEviction::Lru,
+            ChunkEvictionName::Arc => ChunkEviction::Arc,
+        },
+        blocks_per_chunk: spec.kv_offloading_blocks_per_chunk.unwrap_or(default.blocks_per_chunk),
+        store_threshold: spec.kv_offloading_store_threshold.unwrap_or(default.store_threshold),
+        prompt_only: spec.kv_offloading_all_tokens != Some(true),
+        bandwidth: spec.kv_offloading_bandwidth.unwrap_or(default.bandwidth),
+        bandwidth_both: spec.kv_offloading_bandwidth_both,
+        latency: spec.kv_offloading_latency.unwrap_or(default.latency),
+    })
+}
+
+/// What the CPU tier needs, and what needs the CPU tier.
+fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
+    const NAME: &str = "kv-offloading-size";
+    if spec.kv_offloading_size.is_none() {
+        let others = [
+            (spec.kv_offloading_eviction_policy.is_some(), "--kv-offloading-eviction-policy"),
+            (spec.kv_offloading_blocks_per_chunk.is_some(), "--kv-offloading-blocks-per-chunk"),
+            (spec.kv_offloading_store_threshold.is_some(), "--kv-offloading-store-threshold"),
+            (spec.kv_offloading_all_tokens == Some(true), "--kv-offloading-all-tokens"),
+            (spec.kv_offloading_bandwidth.is_some(), "--kv-offloading-bandwidth"),
+            (spec.kv_offloading_bandwidth_both.is_some(), "--kv-offloading-bandwidth-both"),
+            (spec.kv_offloading_latency.is_some(), "--kv-offloading-latency"),
+        ];
+        return match flags_set(others).next() {
+            None => Ok(()),
+            Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
+        };
+    }
+    if offload(spec).is_none() {
+        return Ok(());
+    }
+    if spec.parity == Some(ParityName::Blis) {
+        let hint = "it is vLLM's CPU tier, and BLIS has another: leave out one of them";
+        return Err(spec.misplaced(NAME, "cannot be used with `--parity blis`", hint));
+    }
+    if spec.enable_prefix_caching == Some(false) {
+        let hint = "chunks are found in the CPU tier by the hashes of the prefix cache: leave out one of them";
+        return Err(spec.misplaced(NAME, "cannot be used with `--no-enable-prefix-caching`", hint));
+    }
+    Ok(())
 }
 
 /// The number formats of the flags. BLIS has none of them: it takes the formats of the model's config.
@@ -912,6 +968,7 @@ impl EngineConfig {
             scheduler: self.scheduler.into(),
             preemption: self.preemption.into(),
             classes: Arc::clone(classes),
+            offload: deployment.offload,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
         }

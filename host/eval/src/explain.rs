@@ -14,6 +14,7 @@ use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_sim::cluster::EMPTY_NODE_DELAY;
+use blis_sim::offload::ChunkEviction;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -24,8 +25,8 @@ use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{scaling_rules_text, start_mode_text, start_times_text, target_text, think_time_text};
 use crate::spec::{
-    ArrivalName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName, ParityName, SessionMode, SettingKey,
-    ValueForm, WorkloadName,
+    ArrivalName, ChunkEvictionName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName, ParityName,
+    SessionMode, SettingKey, ValueForm, WorkloadName,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
@@ -285,6 +286,7 @@ impl Explanation<'_> {
         self.flag(settings, "watermark", engine.watermark);
         self.flag(settings, "max-num-queued-reqs", optional(engine.options.max_num_queued_reqs));
         self.flag(settings, "max-num-queued-tokens", optional(engine.options.max_num_queued_tokens));
+        self.cpu_tier(settings);
         self.flag(settings, "enable-prefix-caching", engine.enable_prefix_caching);
         self.flag(settings, "enable-chunked-prefill", engine.enable_chunked_prefill);
         self.flag(settings, "async-scheduling", engine.async_scheduling);
@@ -296,6 +298,22 @@ impl Explanation<'_> {
         let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
         self.flag(settings, "parity", parity);
         self.flag(settings, "simulation", engine.simulation);
+    }
+
+    fn cpu_tier(&self, settings: &mut ExplainedSettings) {
+        let tier = self.config.deployment.offload.unwrap_or_default();
+        self.flag(settings, "kv-offloading-size", tier.size_gib);
+        let eviction = match tier.eviction {
+            ChunkEviction::Lru => ChunkEvictionName::Lru,
+            ChunkEviction::Arc => ChunkEvictionName::Arc,
+        };
+        self.flag(settings, "kv-offloading-eviction-policy", eviction);
+        self.flag(settings, "kv-offloading-blocks-per-chunk", tier.blocks_per_chunk);
+        self.flag(settings, "kv-offloading-store-threshold", tier.store_threshold);
+        self.flag(settings, "kv-offloading-all-tokens", !tier.prompt_only);
+        self.flag(settings, "kv-offloading-bandwidth", tier.bandwidth);
+        self.flag(settings, "kv-offloading-bandwidth-both", optional(tier.bandwidth_both));
+        self.flag(settings, "kv-offloading-latency", tier.latency.0);
     }
 
     fn cluster(&self, settings: &mut ExplainedSettings) {

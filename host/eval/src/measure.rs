@@ -251,6 +251,7 @@ pub(crate) fn metrics_options(
             || config.cluster.policies.plugin(Kind::Scheduling).is_some(),
         // Evaluations of candidates, which have a budget, read none of them.
         instance_latencies: config.budget.is_none(),
+        offload: config.deployment.offload.is_some(),
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,
     }

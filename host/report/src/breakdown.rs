@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::metrics::{
-    Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
+    Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, OffloadReport, Report,
+    SessionReport,
 };
 use blis_sim::request::Name;
 use serde::Serialize;
@@ -93,6 +94,8 @@ pub(super) struct Breakdown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<SessionsJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_tier: Option<CpuTierJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     anomalies: Option<AnomaliesJson>,
 }
 
@@ -113,6 +116,7 @@ impl<'a> Breakdown<'a> {
             tenants: by_name(&report.tenants, names, |tenant| CountsJson::new(&tenant.counts)),
             jain_fairness_index: report.jain_index,
             sessions: report.sessions.as_ref().map(|sessions| SessionsJson::new(sessions, empty)),
+            cpu_tier: report.offload.as_ref().map(|offload| CpuTierJson::new(offload, empty)),
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
         }
     }
@@ -219,6 +223,41 @@ impl SessionsJson {
             ttft_first_round: DistributionJson::new(*ttft_first_round, empty),
             ttft_later_rounds: DistributionJson::new(*ttft_later_rounds, empty),
             duration: DistributionJson::new(*duration, empty),
+        }
+    }
+}
+
+/// The CPU tiers of all instances together.
+#[derive(Serialize)]
+struct CpuTierJson {
+    gpu_hit_tokens: u64,
+    cpu_hit_tokens: u64,
+    loads: u64,
+    loaded_bytes: u64,
+    stored_bytes: u64,
+    evicted_chunks: u64,
+    skipped_chunks: u64,
+    refused_chunks: u64,
+    flushes: u64,
+    flush_ms: f64,
+    load_wait: DistributionJson,
+}
+
+impl CpuTierJson {
+    fn new(report: &OffloadReport, empty: EmptyFigures) -> Self {
+        let counters = &report.counters;
+        Self {
+            gpu_hit_tokens: report.gpu_hit_tokens,
+            cpu_hit_tokens: report.cpu_hit_tokens,
+            loads: counters.loads,
+            loaded_bytes: counters.loaded_bytes,
+            stored_bytes: counters.stored_bytes,
+            evicted_chunks: counters.evicted,
+            skipped_chunks: counters.skipped,
+            refused_chunks: counters.refused,
+            flushes: counters.flushes,
+            flush_ms: counters.flush_time.as_millis_f64(),
+            load_wait: DistributionJson::new(report.load_wait, empty),
         }
     }
 }

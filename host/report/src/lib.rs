@@ -6,12 +6,14 @@
 mod aggregate;
 mod breakdown;
 mod cost;
+mod cpu_tier;
 mod decision_summary;
 pub mod decisions;
 mod definitions;
 mod energy;
 mod export;
 mod file;
+mod grouped;
 mod load;
 mod log;
 mod plugins;

@@ -6,6 +6,8 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 use blis_sim::request::Name;
 
 use super::breakdown::shown;
+use super::cpu_tier::CpuTierText;
+use super::grouped::Grouped;
 use super::load::LoadReport;
 use super::replicas::ReplicasDocument;
 use blis_workload::Names;
@@ -123,6 +125,9 @@ impl Summary<'_> {
         }
         self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
+        if let Some(offload) = &self.report.offload {
+            self.row(f, "CPU tier", CpuTierText(offload))?;
+        }
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
@@ -388,22 +393,6 @@ fn short_ms(ms: f64) -> String {
         _ => 0,
     };
     format!("{ms:.decimals$}")
-}
-
-/// A number with spaces between thousands: `1 234 567`.
-struct Grouped(u64);
-
-impl Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                f.write_char(' ')?;
-            }
-            f.write_char(digit)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

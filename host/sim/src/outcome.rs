@@ -102,8 +102,13 @@ pub struct Outcome {
     pub scheduling_delay: Option<Micros>,
     /// Number of times it was preempted.
     pub preemptions: u32,
-    /// Prompt tokens found in the prefix cache at its first admission to the batch.
+    /// Prompt tokens found in the prefix cache at its first admission to the batch, those of
+    /// [`Self::cpu_cached_tokens`] included.
     pub cached_tokens: u32,
+    /// Of these, the tokens that were loaded from the CPU tier.
+    pub cpu_cached_tokens: u32,
+    /// Time in which it waited for loads from the CPU tier; 0 if it loaded nothing.
+    pub kv_load_wait: Micros,
 }
 
 impl Outcome {
@@ -128,6 +133,8 @@ impl Outcome {
             scheduling_delay: None,
             preemptions: 0,
             cached_tokens: 0,
+            cpu_cached_tokens: 0,
+            kv_load_wait: Micros::ZERO,
         }
     }
 
@@ -323,6 +330,8 @@ pub enum WaitReason {
     BatchFull,
     /// Prefill waits for a later step (`prefill_schedule_interval`).
     PrefillInterval,
+    /// KV blocks of its prompt are on their way to the CPU tier, or from it for another request.
+    KvTransfer,
     /// Its prompt must not be chunked, and is longer than what is left of the token budget.
     UnsplitPrompt {
         /// Tokens that it would compute.
@@ -362,10 +371,34 @@ pub struct PreemptionDecision {
     pub preemptions: u32,
 }
 
+/// What the CPU tier of one instance did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct OffloadCounters {
+    /// Bytes submitted for the way from host to GPU, of all GPUs of the instance.
+    pub loaded_bytes: u64,
+    /// Bytes submitted for the way from GPU to host.
+    pub stored_bytes: u64,
+    /// Chunks that were offered too rarely to be stored, once for each offer.
+    pub skipped: u64,
+    /// Chunks for which there was no room, once for each attempt.
+    pub refused: u64,
+    /// Chunks that made room for others.
+    pub evicted: u64,
+    /// Steps that waited for a store, because its KV blocks were needed for another request.
+    pub flushes: u64,
+    /// How long these steps waited.
+    pub flush_time: Micros,
+    /// Loads from the tier.
+    pub loads: u64,
+}
+
 /// Counters of one instance at the end of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
+    /// The CPU tier; zeros if there is none.
+    pub offload: OffloadCounters,
     /// Preemptions of running requests.
     pub preemptions: u64,
     /// Σ [`LatencyModel::preemption_time`](crate::latency::LatencyModel::preemption_time).

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use blis_config::OffloadArgs;
 use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
 use blis_eval::compare::CompareConfig;
 use blis_eval::error::RunError;
@@ -17,10 +18,10 @@ use blis_eval::group::GroupSettings;
 use blis_eval::node_pool::NodePoolSettings;
 use blis_eval::planning::Variation;
 use blis_eval::spec::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
-    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
-    SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
-    defaults, parse,
+    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList,
+    FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName,
+    RegretName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
+    WeightList, WorkloadName, defaults, parse,
 };
 use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
@@ -321,6 +322,7 @@ const COMPARISON: &str = "Comparison";
 const MODEL: &str = "Model and hardware";
 const LATENCY: &str = "Latency model";
 const ENGINE: &str = "Engine (one vLLM-like instance)";
+const CPU_TIER: &str = "CPU tier of the KV cache (vLLM's OffloadingConnector)";
 const CLUSTER: &str = "Cluster";
 const FLOW_CONTROL: &str = "Flow control";
 const SCALING: &str = "Autoscaling";
@@ -457,6 +459,31 @@ pub(super) struct EngineFlags {
     /// Prompt tokens waiting for their first output token at which the API server returns 503 [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse::tokens, help_heading = ENGINE)]
     pub max_num_queued_tokens: Option<u64>,
+    /// CPU tier of the KV cache, GiB of host memory for all GPUs of an instance together; 0 for none
+    #[arg(long, value_name = "GIB", default_value_t = 0.0, value_parser = parse::from_0, help_heading = CPU_TIER)]
+    pub kv_offloading_size: f64,
+    /// What makes room in the CPU tier
+    #[arg(long, value_parser = OneOf::<ChunkEvictionName>::new(), value_name = "NAME",
+          default_value_t = defaults::KV_OFFLOADING_EVICTION_POLICY, help_heading = CPU_TIER)]
+    pub kv_offloading_eviction_policy: ChunkEvictionName,
+    /// KV blocks that are stored and loaded together, ≥ 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::count, help_heading = CPU_TIER)]
+    pub kv_offloading_blocks_per_chunk: u32,
+    /// Store a chunk when it is offered for the N-th time; 0 and 1 for at once
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = CPU_TIER)]
+    pub kv_offloading_store_threshold: u32,
+    /// Store generated tokens, too, not only prompts
+    #[arg(long, help_heading = CPU_TIER)]
+    pub kv_offloading_all_tokens: bool,
+    /// Bandwidth of one direction between a GPU and the host while the other is idle, GB/s (H100 with PCIe 5)
+    #[arg(long, value_name = "GB/S", default_value_t = OffloadArgs::BANDWIDTH, value_parser = parse::above_0, help_heading = CPU_TIER)]
+    pub kv_offloading_bandwidth: f64,
+    /// Bandwidth of both directions together, GB/s [default: 1.668 times that of one]
+    #[arg(long, value_name = "GB/S", value_parser = parse::above_0, help_heading = CPU_TIER)]
+    pub kv_offloading_bandwidth_both: Option<f64>,
+    /// Time before the first byte of a transfer, µs or with a unit (the default is a guess)
+    #[arg(long, value_name = "US", default_value = "30", value_parser = parse::delay, help_heading = CPU_TIER)]
+    pub kv_offloading_latency: Micros,
     /// Prefix caching (default; --no-enable-prefix-caching turns it off)
     #[arg(long, overrides_with = "no_enable_prefix_caching", help_heading = ENGINE)]
     pub enable_prefix_caching: bool,

@@ -168,6 +168,15 @@ choices! {
 }
 
 choices! {
+    /// What makes room in the CPU tier (`--kv-offloading-eviction-policy`).
+    ChunkEvictionName:
+    /// Least recently used
+    Lru = "lru",
+    /// Adaptive: chunks that were used once, or chunks that were used again
+    Arc = "arc",
+}
+
+choices! {
     /// The engine that is simulated (`--engine`).
     EngineName:
     /// vLLM 0.33.0

@@ -3,8 +3,8 @@
 use blis_sim::units::Micros;
 
 use super::choice::{
-    EngineName, OnErrorName, ParityName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
-    TraceLevelName,
+    ChunkEvictionName, EngineName, OnErrorName, ParityName, RegretName, SessionMode, SimulationName, TieBreakName,
+    TraceFormatName, TraceLevelName,
 };
 
 /// Data-parallel servers that share experts.
@@ -13,6 +13,8 @@ pub const DP: u32 = 1;
 pub const BLOCK_SIZE_IN_TOKENS: u32 = 16;
 /// Share of GPU memory that may be used, as in vLLM, 0 to 1.
 pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
+/// What makes room in the CPU tier, as in vLLM.
+pub const KV_OFFLOADING_EVICTION_POLICY: ChunkEvictionName = ChunkEvictionName::Lru;
 /// Which scheduler's behaviour is followed.
 pub const PARITY: ParityName = ParityName::Vllm;
 /// The newest engine that is known step by step.

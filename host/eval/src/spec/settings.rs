@@ -32,8 +32,8 @@ use crate::node_pool::NodePoolSettings;
 use crate::startup::StartupSettings;
 
 use super::choice::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
-    ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
+    OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
     TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
@@ -162,6 +162,14 @@ settings! {
     watermark: f64 = "watermark", Number, one(parse::part), text::text;
     max_num_queued_reqs: u32 = "max-num-queued-reqs", Number, one(parse::count_or_zero), text::text;
     max_num_queued_tokens: u64 = "max-num-queued-tokens", Number, one(parse::tokens), text::text;
+    kv_offloading_size: f64 = "kv-offloading-size", Number, one(parse::from_0), text::text;
+    kv_offloading_eviction_policy: ChunkEvictionName = "kv-offloading-eviction-policy", Text, one(parse::choice), text::text;
+    kv_offloading_blocks_per_chunk: u32 = "kv-offloading-blocks-per-chunk", Number, one(parse::count), text::text;
+    kv_offloading_store_threshold: u32 = "kv-offloading-store-threshold", Number, one(parse::count_or_zero), text::text;
+    kv_offloading_all_tokens: bool = "kv-offloading-all-tokens", Switch, one(parse::switch), text::text;
+    kv_offloading_bandwidth: f64 = "kv-offloading-bandwidth", Number, one(parse::above_0), text::text;
+    kv_offloading_bandwidth_both: f64 = "kv-offloading-bandwidth-both", Number, one(parse::above_0), text::text;
+    kv_offloading_latency: Micros = "kv-offloading-latency", Number, one(parse::delay), text::micros;
     enable_prefix_caching: bool = "enable-prefix-caching", Switch, one(parse::switch), text::text;
     enable_chunked_prefill: bool = "enable-chunked-prefill", Switch, one(parse::switch), text::text;
     async_scheduling: bool = "async-scheduling", Switch, one(parse::switch), text::text;

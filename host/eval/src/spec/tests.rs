@@ -117,6 +117,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "weights=2s".to_owned(),
         "hot:2".to_owned(),
         "newest".to_owned(),
+        "lru".to_owned(),
     ];
     let key = SettingKey::find(key.name).expect("known");
     let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();

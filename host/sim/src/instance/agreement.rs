@@ -1,5 +1,7 @@
 //! Property tests: the two engines give the same results to the microsecond, whatever the load.
 
+mod tiers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hasher as _;
@@ -21,9 +23,10 @@ use crate::latency::{
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
+use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::outcome::{
-    Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
-    Status, WaitReason,
+    Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision, Rejection, SchedulingDecision,
+    SchedulingResult, Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -362,9 +365,43 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
                 semantics,
                 latency,
+                offload: None,
             }
         },
     )
+}
+
+/// CPU tiers, on links from slow to infinitely fast.
+fn tier() -> impl Strategy<Value = OffloadConfig> {
+    let bandwidth = prop_oneof![Just(f64::INFINITY), 0.5..20.0_f64, 20.0..2000.0_f64];
+    let eviction = prop_oneof![Just(ChunkEviction::Lru), Just(ChunkEviction::Arc)];
+    let capacity = prop_oneof![1u32..12, 12u32..200];
+    let sizes = (capacity, prop_oneof![2 => Just(1u32), 1 => 2u32..5], 1u64..5000);
+    let store = (prop_oneof![2 => Just(0u32), 1 => 2u32..4], prop_oneof![3 => Just(true), 1 => Just(false)]);
+    (sizes, eviction, store, bandwidth, 0.5..1.0_f64, prop_oneof![Just(0u64), 1u64..2000]).prop_map(
+        |((capacity, blocks_per_chunk, block_bytes), eviction, (store_threshold, prompt_only), alone, shared, base)| {
+            OffloadConfig {
+                capacity,
+                blocks_per_chunk,
+                block_bytes,
+                gpus: 2,
+                eviction,
+                store_threshold,
+                prompt_only,
+                speed: LinkSpeed { alone, together: alone * shared, base: Micros(base) },
+            }
+        },
+    )
+}
+
+/// Configurations with a CPU tier, which BLIS does not know.
+fn config_with_tier() -> impl Strategy<Value = InstanceConfig> {
+    (config(), tier()).prop_map(|(config, tier)| InstanceConfig {
+        enable_prefix_caching: true,
+        semantics: Semantics { full_hit_is_free: false, ..config.semantics },
+        offload: Some(tier),
+        ..config
+    })
 }
 
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks, sampling parameters)
@@ -547,31 +584,48 @@ proptest! {
         drafts in drafts(),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1000u64..200_000).prop_map(Micros)],
     ) {
-        let requests = requests(&drafts, config.block_size);
-        let plain = simulate(Plain::new(config.clone()), &requests, horizon);
-        let fast = simulate(Fast::new(config.clone()), &requests, horizon);
-        prop_assert_eq!(&plain, &fast);
-        let custom = simulate(Fast::new(with_custom_policies(&config)), &requests, horizon);
-        prop_assert_eq!(&plain, &custom);
-        let fast_instance = Fast::new(config.clone());
-        let recording = simulate(Fast::new(config.clone()).recording(), &requests, horizon);
-        prop_assert_eq!(&plain, &recording);
-        if plain.stuck.is_none() {
-            let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
-            let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
-            let expected = EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
-            prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
-            plain.is_consistent()?;
-        }
-        if plain.stuck.is_none() {
-            let forked = simulate_with_clone(fast_instance, &requests, horizon);
-            prop_assert_eq!(&plain, &forked);
-        }
-        if plain.stuck.is_none() {
-            let arrived = requests.iter().filter(|r| r.arrival <= horizon).count();
-            prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
-        }
+        compare(config, &drafts, horizon)?;
     }
+
+    #[test]
+    fn fast_equals_plain_with_a_cpu_tier(
+        config in config_with_tier(),
+        drafts in drafts(),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1000u64..200_000).prop_map(Micros)],
+    ) {
+        compare(config, &drafts, horizon)?;
+    }
+}
+
+/// Compares the results of both engines, and those of the fast one if it is observed less, custom policies are used, or
+/// it goes on as a clone.
+fn compare(config: InstanceConfig, drafts: &[RequestNumbers], horizon: Micros) -> Result<(), TestCaseError> {
+    let requests = requests(drafts, config.block_size);
+    let plain = simulate(Plain::new(config.clone()), &requests, horizon);
+    let fast = simulate(Fast::new(config.clone()), &requests, horizon);
+    prop_assert_eq!(&plain, &fast);
+    let custom = simulate(Fast::new(with_custom_policies(&config)), &requests, horizon);
+    prop_assert_eq!(&plain, &custom);
+    let fast_instance = Fast::new(config.clone());
+    let recording = simulate(Fast::new(config.clone()).recording(), &requests, horizon);
+    prop_assert_eq!(&plain, &recording);
+    if plain.stuck.is_none() {
+        let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
+        let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
+        let expected =
+            EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
+        prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
+        plain.is_consistent()?;
+    }
+    if plain.stuck.is_none() {
+        let forked = simulate_with_clone(fast_instance, &requests, horizon);
+        prop_assert_eq!(&plain, &forked);
+    }
+    if plain.stuck.is_none() {
+        let arrived = requests.iter().filter(|r| r.arrival <= horizon).count();
+        prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
+    }
+    Ok(())
 }
 
 proptest! {
@@ -580,6 +634,16 @@ proptest! {
     #[test]
     fn both_report_the_same_and_correctly(
         config in config(),
+        drafts in drafts(),
+        reports in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
+    ) {
+        let requests = requests(&drafts, config.block_size);
+        watch(&config, &requests, &reports)?;
+    }
+
+    #[test]
+    fn both_report_the_same_with_a_cpu_tier(
+        config in config_with_tier(),
         drafts in drafts(),
         reports in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
     ) {
@@ -655,6 +719,7 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
                 SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
+                SchedulingResult::Waits(WaitReason::KvTransfer) => unreachable!("there is no CPU tier"),
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -695,6 +760,7 @@ fn steady() -> InstanceConfig {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        offload: None,
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }

@@ -13,6 +13,9 @@
 //!                                        └── preempted ──┘
 //! ```
 //!
+//! With a CPU tier a request may go from the queue to the batch through a load, during which it holds KV blocks, and neither a
+//! slot nor tokens of the budget (`offloading.rs`).
+//!
 //! Events of one instance at the same microsecond are executed in this order, each for a reason:
 //!
 //! | rank | event | reason |
@@ -33,6 +36,7 @@ mod agreement;
 mod cadence;
 mod fast;
 mod guards;
+mod offloading;
 mod plain;
 mod policy;
 mod record;
@@ -41,6 +45,7 @@ mod watchdog;
 use std::sync::Arc;
 
 pub use fast::Fast;
+pub(crate) use offloading::StoreFence;
 pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use record::StepRecord;
@@ -49,6 +54,7 @@ pub use watchdog::NoProgress;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
+use crate::offload::OffloadConfig;
 use crate::outcome::Counters;
 use crate::policy::Classes;
 use crate::request::{BlockKey, Request};
@@ -96,6 +102,8 @@ pub struct InstanceConfig {
     pub preemption: PreemptionChoice,
     /// Priorities of the SLO classes. Only policies that are not built in read them.
     pub classes: Arc<Classes>,
+    /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
+    pub offload: Option<OffloadConfig>,
 }
 
 /// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.

@@ -2,9 +2,12 @@
 //!
 //! It is kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
 
+mod offloading;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::cadence::PrefillCadence;
+use super::offloading::{Offloading, TierAdmission};
 use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
@@ -44,6 +47,11 @@ struct PlainRequest {
     itl: Vec<Micros>,
     scheduling_delay: Option<Micros>,
     cached_tokens: u32,
+    /// Of these, the tokens that the CPU tier had.
+    cpu_cached_tokens: u32,
+    /// Time of its loads from the CPU tier, and the beginning of the present one.
+    kv_load_wait: Micros,
+    load_began: Micros,
     preemptions: u32,
     /// Time at which it last joined the waiting queue.
     queued_at: Micros,
@@ -64,6 +72,8 @@ impl PlainRequest {
             scheduling_delay: self.scheduling_delay,
             preemptions: self.preemptions,
             cached_tokens: self.cached_tokens,
+            cpu_cached_tokens: self.cpu_cached_tokens,
+            kv_load_wait: self.kv_load_wait,
             ..Outcome::new(&self.request, status)
         }
     }
@@ -84,6 +94,10 @@ pub struct Plain {
     /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, PlainRequest)>,
     waiting: BTreeMap<QueueKey, PlainRequest>,
+    /// The CPU tier, if there is one.
+    offloading: Option<Offloading>,
+    /// Requests that wait for their load from the CPU tier or, after it, for the batch, in the order of the loads.
+    loading: Vec<PlainRequest>,
     /// The running batch in the order of admission.
     running: Vec<PlainRequest>,
     /// Number of requests in queue and batch, counted when they join and leave.
@@ -121,6 +135,8 @@ impl Plain {
             kv,
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
+            offloading: config.offload.map(|offload| Offloading::new(offload, config.block_size)),
+            loading: Vec::new(),
             running: Vec::new(),
             present: 0,
             deadlines: BTreeMap::new(),
@@ -145,11 +161,12 @@ impl Plain {
     fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.step_at = None;
         self.last_step = StepRecord { now, ..StepRecord::default() };
-        if self.running.is_empty() && self.waiting.is_empty() {
+        self.notice_transfers(now);
+        if self.running.is_empty() && self.queue_len() == 0 {
+            self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
-        self.counters.steps += 1;
-        self.prefill_limit = self.config.prefill_limit(self.running.len() + self.waiting.len());
+        self.prefill_limit = self.config.prefill_limit(self.running.len() + self.queue_len());
         self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         let (budget, mut prefill) = self.plan_running(now, observer)?;
         if self.last_step.preempted.is_empty() {
@@ -158,17 +175,21 @@ impl Plain {
                 self.cadence.left_waiting(self.waiting.len());
             }
             if self.running.is_empty() {
+                if self.waits_for_transfers(now) {
+                    return Ok(());
+                }
                 self.useless(now)?;
             }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
         self.release_drained();
+        self.counters.steps += 1;
         self.cadence.executed(self.running.iter().any(|live| live.num_new > 0), prefill);
 
-        self.last_step.waiting = self.waiting.len() as u32;
+        self.last_step.waiting = self.queue_len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
-        let end = now + self.config.latency.step_time(&batch);
+        let end = now + self.start_transfers(now) + self.config.latency.step_time(&batch);
         self.execute(now, end, observer);
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
@@ -177,15 +198,15 @@ impl Plain {
         if observer.interests().contains(Interests::STEPS) {
             observer.record(&SimEvent::Step { instance: self.config.index, step: &self.last_step });
         }
-        if !(self.running.is_empty() && self.waiting.is_empty()) {
-            self.step_at = Some(end);
-        }
+        let is_idle = self.running.is_empty() && self.queue_len() == 0;
+        self.step_at = (!is_idle).then_some(end);
+        self.end_step_of_transfers(end);
         Ok(())
     }
 
     /// Checks the invariants that hold after every step. `batch` is the batch of that step.
     fn check_conservation(&self, batch: &Batch) {
-        let (running, waiting) = (self.running.len(), self.waiting.len());
+        let (running, waiting) = (self.running.len(), self.queue_len());
         assert_eq!(
             running + waiting,
             self.present,
@@ -195,7 +216,8 @@ impl Plain {
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
-        assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
+        let loads = !self.loading.is_empty() || self.offloading.as_ref().is_some_and(Offloading::has_abandoned);
+        assert!(running > 0 || held == 0 || loads, "the batch is empty, and {held} KV blocks are held");
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
@@ -305,7 +327,7 @@ impl Plain {
             needed_kv_blocks: blocks(requester.computed + num_tokens) - blocks(requester.computed),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running.len() as u32,
-            waiting: self.waiting.len() as u32,
+            waiting: self.queue_len() as u32,
             computed_tokens: victim.computed,
             generated_tokens: victim.generated,
             preemptions: victim.preemptions,
@@ -317,6 +339,11 @@ impl Plain {
         self.counters.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         self.last_step.preempted.push(live.request.id);
+        if live.draining {
+            self.end_offloading(live.request.id);
+        } else if let Some(offloading) = &mut self.offloading {
+            offloading.preempted(live.request.id);
+        }
         self.kv.release(live.request.id);
         if live.draining {
             self.present -= 1;
@@ -353,14 +380,31 @@ impl Plain {
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
-        let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
-        while budget > 0 && self.running.len() < self.config.batch_limit() as usize {
-            let Some((&key, live)) = self.waiting.first_key_value() else { break };
+        let mut wait_reason = self.plan_loaded(now, &mut budget, &mut prefill, observer);
+        let is_blocked = wait_reason.is_some();
+        // The last request that was passed over.
+        let mut after: Option<QueueKey> = None;
+        while !is_blocked && budget > 0 && self.running.len() < self.config.batch_limit() as usize {
+            let Some(key) = self.next_waiting(after) else { break };
+            match self.admit_through_tier(key, now) {
+                TierAdmission::Begun => continue,
+                TierAdmission::Deferred => {
+                    wait_reason.get_or_insert(WaitReason::KvTransfer);
+                    after = Some(key);
+                    continue;
+                }
+                TierAdmission::Refused(found) => {
+                    wait_reason.get_or_insert(found);
+                    break;
+                }
+                TierAdmission::Nothing => {}
+            }
+            let live = &self.waiting[&key];
             let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
-                    wait_reason = Some(found);
+                    wait_reason.get_or_insert(found);
                     break;
                 }
             };
@@ -377,14 +421,16 @@ impl Plain {
                 self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
             if needed > self.kv.free_blocks() || !self.kv.allocate(&request) {
-                wait_reason = Some(WaitReason::KvBlocks { needed });
+                wait_reason.get_or_insert(WaitReason::KvBlocks { needed });
                 break;
             }
             if reports {
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
-            self.reported_waiting = None;
-            let mut live = self.waiting.remove(&key).expect("it is the first");
+            if after.is_none() {
+                self.reported_waiting = None;
+            }
+            let mut live = self.waiting.remove(&key).expect("just found");
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
                 live.cached_tokens = start;
@@ -432,7 +478,7 @@ impl Plain {
             now,
             request: head.request.id,
             priority: head.request.priority,
-            waiting: self.waiting.len() as u32,
+            waiting: self.queue_len() as u32,
             running: self.running.len() as u32,
             free_kv_blocks: self.kv.free_blocks(),
             token_budget,
@@ -469,16 +515,19 @@ impl Plain {
     }
 
     fn release_drained(&mut self) {
-        let (kv, present) = (&mut self.kv, &mut self.present);
-        self.running.retain(|live| {
-            if live.draining {
-                // Its last token is processed only now, and with it the block that it filled.
-                kv.finish_in_flight(&live.request, live.computed);
-                kv.release(live.request.id);
-                *present -= 1;
+        let mut i = 0;
+        while i < self.running.len() {
+            if !self.running[i].draining {
+                i += 1;
+                continue;
             }
-            !live.draining
-        });
+            let live = self.running.remove(i);
+            // Its last token is processed only now, and with it the block that it filled.
+            self.kv.finish_in_flight(&live.request, live.computed);
+            self.end_offloading(live.request.id);
+            self.kv.release(live.request.id);
+            self.present -= 1;
+        }
     }
 
     /// [`Batch::common_prefix`].
@@ -559,6 +608,7 @@ impl Plain {
             }
             self.write_final_token(i, status);
             let live = self.running.remove(i);
+            self.end_offloading(live.request.id);
             self.kv.release(live.request.id);
             self.present -= 1;
         }
@@ -614,12 +664,12 @@ impl Plain {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let requests = self.running.iter().chain(self.waiting.values());
-        if !self.watchdog.stuck(requests.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
+        let requests = || self.running.iter().chain(self.waiting.values()).chain(&self.loading);
+        if !self.watchdog.stuck(requests().map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
             return Ok(());
         }
-        let live = self.running.iter().chain(self.waiting.values()).next().expect("a request is waiting or running");
-        Err(NoProgress::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
+        let live = requests().next().expect("a request is waiting or running");
+        Err(NoProgress::new(now, &live.request, live.generated, (self.running.len(), self.queue_len()), &self.config))
     }
 
     /// Checks a request and puts it into the waiting queue.
@@ -650,7 +700,8 @@ impl Plain {
 
     /// Whether the API server refuses a further request.
     fn server_refuses(&self, now: Micros) -> bool {
-        let unfinished = || self.running.iter().chain(self.waiting.values()).filter(|live| !live.draining);
+        let all = || self.running.iter().chain(self.waiting.values()).chain(&self.loading);
+        let unfinished = || all().filter(|live| !live.draining);
         let no_token = |live: &&PlainRequest| live.ttft.is_none_or(|ttft| live.request.arrival + ttft > now);
         let prompts = || unfinished().filter(no_token).map(|live| u64::from(live.request.input_tokens)).sum();
         self.config.server_is_limited() && self.config.server_refuses(unfinished().count(), prompts)
@@ -663,6 +714,7 @@ impl Plain {
                 return false;
             }
             let mut live = self.running.remove(index);
+            self.end_offloading(id);
             self.kv.release(id);
             // With asynchronous scheduling, the token of the step under way is not processed.
             let in_flight = self.config.async_scheduling && live.decoding && live.last_token == self.last_step.end;
@@ -670,6 +722,10 @@ impl Plain {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
+            self.end_offloading(id);
+            self.counters.waited(live.queued_at, now);
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
+        } else if let Some(live) = self.abandon_load(now, id) {
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {
@@ -677,7 +733,7 @@ impl Plain {
         }
         self.present -= 1;
         self.watchdog.progress();
-        if self.running.is_empty() && self.step_at.is_none() && !self.waiting.is_empty() {
+        if self.running.is_empty() && self.step_at.is_none() && self.queue_len() > 0 {
             self.step_at = Some(self.config.wakes_at(now, self.left_at));
         }
         true
@@ -723,6 +779,9 @@ impl Instance for Plain {
             itl: Vec::new(),
             scheduling_delay: None,
             cached_tokens: 0,
+            cpu_cached_tokens: 0,
+            kv_load_wait: Micros::ZERO,
+            load_began: Micros::ZERO,
             preemptions: 0,
             queued_at: Micros::ZERO,
             draining: false,
@@ -739,7 +798,7 @@ impl Instance for Plain {
 
     fn idle_since(&self) -> Option<Micros> {
         let is_idle =
-            self.arriving.is_empty() && self.waiting.is_empty() && self.running.iter().all(|live| live.draining);
+            self.arriving.is_empty() && self.queue_len() == 0 && self.running.iter().all(|live| live.draining);
         is_idle.then_some(self.left_at)
     }
 
@@ -769,7 +828,7 @@ impl Instance for Plain {
 
     fn load(&self) -> InstanceLoad {
         InstanceLoad {
-            queue_depth: self.waiting.len() as u32,
+            queue_depth: self.queue_len() as u32,
             batch_size: self.running.len() as u32,
             used_kv_blocks: self.kv.held_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
@@ -780,7 +839,7 @@ impl Instance for Plain {
     }
 
     fn waiting_tokens(&self) -> u64 {
-        self.waiting.values().map(|live| u64::from(live.target)).sum()
+        self.waiting.values().chain(&self.loading).map(|live| u64::from(live.target)).sum()
     }
 
     fn finds(&self, key: BlockKey) -> bool {
@@ -822,7 +881,7 @@ impl Instance for Plain {
         for live in self.running.iter().filter(|live| !live.draining) {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Running)));
         }
-        for live in self.waiting.values() {
+        for live in self.waiting.values().chain(&self.loading) {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Queued)));
         }
         for (_, live) in &self.arriving {
@@ -831,9 +890,10 @@ impl Instance for Plain {
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
-        for live in self.waiting.values() {
+        for live in self.waiting.values().chain(&self.loading) {
             self.counters.waited(live.queued_at, self.counters.clock);
         }
-        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+        let offload = self.offloading.map(|offloading| offloading.counters()).unwrap_or_default();
+        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, offload, ..self.counters }
     }
 }

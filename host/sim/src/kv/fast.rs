@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::leading;
 use super::paged::{NONE, Pages};
+use crate::instance::StoreFence;
 use crate::limits::CACHE_CHANGES;
 use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
@@ -20,6 +21,8 @@ use crate::semantics::Semantics;
 const FIRST_PRIVATE: u64 = 1 << 32;
 /// The key of a run of anonymous blocks.
 const ANONYMOUS: u64 = u64::MAX;
+/// The key of a run of anonymous blocks that a request left behind while they were being stored.
+const FENCED: u64 = ANONYMOUS - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockNode {
@@ -148,6 +151,10 @@ pub(crate) struct FastKv {
     next_private: u64,
     /// Blocks found by the latest look-up.
     found: Vec<u32>,
+    /// The last store of blocks whose requests have ended, by node.
+    fences: FxHashMap<u32, u64>,
+    /// The last of them of a block that was taken or claimed since [`Self::take_flush`].
+    flush: u64,
 }
 
 impl FastKv {
@@ -166,6 +173,8 @@ impl FastKv {
             private: FxHashMap::default(),
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
+            fences: FxHashMap::default(),
+            flush: 0,
             changes: None,
             watched: false,
             hits: 0,
@@ -251,6 +260,7 @@ impl FastKv {
                 self.free -= 1;
             }
             self.nodes[node as usize].count += 1;
+            self.reuse(node);
         }
         self.hits += self.found.len() as u64;
         holding.keyed.extend_from_slice(&self.found);
@@ -280,6 +290,14 @@ impl FastKv {
         self.take(needed - started);
     }
 
+    /// Hashes the first `blocks` blocks of `holding`, because they are loaded.
+    pub fn hash_loaded(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, blocks: u32) {
+        let known = holding.keyed_blocks();
+        for key in keys.from(known).take(blocks.min(keys.len()).saturating_sub(known) as usize) {
+            self.hash_block(holding, key);
+        }
+    }
+
     /// Hashes a block of shared content that became full during decode.
     pub fn filled(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, index: u32) {
         let key = keys.from(index).next().expect("the caller asks only for keyed blocks");
@@ -305,17 +323,22 @@ impl FastKv {
         let mut left = count;
         while left > 0 {
             let head = self.head;
+            self.reuse(head);
             let node = &mut self.nodes[head as usize];
-            if node.key == ANONYMOUS && node.count > left {
+            let is_run = node.key >= FENCED;
+            if is_run && node.count > left {
                 node.count -= left;
                 return;
             }
             let next = node.next;
-            if node.key == ANONYMOUS {
+            if is_run {
                 left -= node.count;
             } else {
                 left -= 1;
                 self.evict(head);
+            }
+            if !self.fences.is_empty() {
+                self.fences.remove(&head);
             }
             self.head = next;
             match next {
@@ -326,6 +349,42 @@ impl FastKv {
         }
     }
 
+    /// A block of `node` gets another owner.
+    fn reuse(&mut self, node: u32) {
+        if let Some(&store) = self.fences.get(&node) {
+            self.flush = self.flush.max(store);
+        }
+    }
+
+    /// The last store, perhaps ended, of a block that was taken or claimed since the last call; 0 for none.
+    pub fn take_flush(&mut self) -> u64 {
+        std::mem::take(&mut self.flush)
+    }
+
+    /// No store of a request that has ended is in progress.
+    pub fn forget_fences(&mut self) {
+        self.fences.clear();
+    }
+
+    /// As [`Self::release`], if a request has ended with some of its blocks still being stored. They are blocks of its prompt.
+    pub fn release_fenced(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32, fence: StoreFence) {
+        let keyed = holding.keyed.len() as u32;
+        for &node in &holding.keyed[fence.from.min(keyed) as usize..fence.to.min(keyed) as usize] {
+            let store = self.fences.entry(node).or_default();
+            *store = fence.store.max(*store);
+        }
+        let (from, to) = (fence.from.max(keyed), fence.to.max(keyed));
+        if from == to {
+            return self.release(holding, tokens, known);
+        }
+        let blocks = tokens.div_ceil(self.block_size);
+        let hashed = known / self.block_size;
+        self.free_anonymous(blocks - to, blocks - hashed.max(to));
+        self.append_fenced(to - from, fence.store);
+        self.append_anonymous(from - keyed);
+        self.release_keyed(holding);
+    }
+
     /// Releases all blocks, the last block first; `tokens` tokens are allocated, of which the first `known` are
     /// generated: blocks that they fill have hashes.
     pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32) {
@@ -333,6 +392,10 @@ impl FastKv {
         let hashed =
             if self.caching { (known / self.block_size).saturating_sub(holding.keyed.len() as u32) } else { 0 };
         self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
+        self.release_keyed(holding);
+    }
+
+    fn release_keyed(&mut self, holding: &mut HeldBlocks) {
         while let Some(node) = holding.keyed.pop() {
             let record = &mut self.nodes[node as usize];
             record.count -= 1;
@@ -342,7 +405,10 @@ impl FastKv {
             if record.key >= FIRST_PRIVATE {
                 self.evict_private(node); // its owner has ended: no request can look it up
                 self.unused.push(node);
-                self.append_anonymous(1);
+                match self.fences.remove(&node) {
+                    None => self.append_anonymous(1),
+                    Some(store) => self.append_fenced(1, store),
+                }
             } else {
                 self.append(node);
                 self.free += 1;
@@ -515,6 +581,13 @@ impl FastKv {
             return;
         }
         let node = self.new_node(BlockNode { key: ANONYMOUS, count, prev: NONE, next: NONE, duplicate: NONE });
+        self.append(node);
+    }
+
+    fn append_fenced(&mut self, count: u32, store: u64) {
+        self.free += count;
+        let node = self.new_node(BlockNode { key: FENCED, count, prev: NONE, next: NONE, duplicate: NONE });
+        self.fences.insert(node, store);
         self.append(node);
     }
 

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::leading;
 use crate::ids::RequestId;
+use crate::instance::StoreFence;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
@@ -23,6 +24,8 @@ struct Block {
     refs: u32,
     tokens: u32,
     hash: Option<BlockHash>,
+    /// The last store of it by a request that has ended; 0 for none.
+    store: u64,
 }
 
 /// The blocks that one request holds.
@@ -63,6 +66,8 @@ pub struct PlainKv {
     held: u32,
     by_hash: FxHashMap<BlockHash, Vec<u32>>,
     owned: BTreeMap<RequestId, OwnedBlocks>,
+    /// The last store of a block that was taken or claimed since [`Self::take_flush`].
+    flush: u64,
     /// The shared keys in the cache at the last report, if the cache is watched.
     reported: Option<BTreeSet<BlockKey>>,
     /// Number of cached blocks that were claimed.
@@ -84,6 +89,7 @@ impl PlainKv {
             held: 0,
             by_hash: FxHashMap::default(),
             owned: BTreeMap::new(),
+            flush: 0,
             reported: None,
             hits: 0,
             misses: 0,
@@ -195,6 +201,31 @@ impl PlainKv {
         }
     }
 
+    /// Hashes the first `blocks` blocks of `request`, because they are loaded.
+    pub fn hash_loaded(&mut self, request: &Request, blocks: u32) {
+        let keys: Vec<u32> = request.content.keys().collect();
+        for index in 0..blocks {
+            let block = self.owned[&request.id].blocks[index as usize];
+            if self.blocks[block as usize].hash.is_none() {
+                self.hash_block(block, hash_of(request, &keys, index));
+            }
+        }
+    }
+
+    /// Request `id` has ended, and these of its blocks are being stored.
+    pub(crate) fn fence(&mut self, id: RequestId, fence: StoreFence) {
+        let Some(owned) = self.owned.get(&id) else { return };
+        for &block in &owned.blocks[fence.from as usize..fence.to as usize] {
+            let store = &mut self.blocks[block as usize].store;
+            *store = fence.store.max(*store);
+        }
+    }
+
+    /// The last store, perhaps ended, of a block that was taken or claimed since the last call; 0 for none.
+    pub fn take_flush(&mut self) -> u64 {
+        std::mem::take(&mut self.flush)
+    }
+
     /// Releases all blocks that `id` holds, its last block first. Blocks without a hash are reused first, if the
     /// semantics say so.
     pub fn release(&mut self, id: RequestId) {
@@ -223,6 +254,7 @@ impl PlainKv {
             self.held += 1;
         }
         self.blocks[block as usize].refs += 1;
+        self.flush = self.flush.max(self.blocks[block as usize].store);
         self.hits += 1;
     }
 
@@ -272,6 +304,7 @@ impl PlainKv {
     fn take(&mut self) -> u32 {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);
+        self.flush = self.flush.max(record.store);
         if let Some(hash) = record.hash {
             if self.semantics.forget_duplicate_blocks {
                 self.by_hash.remove(&hash);

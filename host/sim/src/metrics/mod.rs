@@ -14,6 +14,7 @@ mod counts;
 mod distribution;
 mod histogram;
 mod inversions;
+mod offload;
 mod sessions;
 mod tenants;
 
@@ -24,6 +25,7 @@ pub use anomalies::{Anomalies, Anomaly, BlockedInstance};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
 pub use counts::Counts;
 pub use distribution::Distribution;
+pub use offload::OffloadReport;
 pub use sessions::SessionReport;
 pub use tenants::TenantReport;
 
@@ -39,6 +41,7 @@ use aggregate::{InstanceSamples, hit_rate};
 use classes::ClassSamples;
 use histogram::InterTokenLatencies;
 use inversions::BatchAdmissions;
+use offload::OffloadSamples;
 use sessions::SessionCollector;
 
 /// The figures to collect.
@@ -59,6 +62,8 @@ pub struct MetricsOptions {
     /// Whether [`Report::instances`] have latencies, and the cluster has scheduling delays. Without them a report of
     /// several instances takes half the time.
     pub instance_latencies: bool,
+    /// Whether to collect [`Report::offload`].
+    pub offload: bool,
     /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
     pub targets: Vec<(Name, SloTargets)>,
     /// Requests that arrive before this time are in no figure of requests. Figures of the service are those of the whole
@@ -77,6 +82,7 @@ impl Default for MetricsOptions {
             per_tenant: false,
             inversions: false,
             instance_latencies: true,
+            offload: false,
             targets: Vec::new(),
             warmup: Micros::ZERO,
         }
@@ -98,6 +104,7 @@ pub struct Metrics {
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
     gateway_waits: Vec<Micros>,
+    offload: OffloadSamples,
     replicas: Option<ReplicaReport>,
     offered: Option<u64>,
     /// Requests that do not count, by [`MetricsOptions::warmup`].
@@ -131,6 +138,8 @@ pub struct Report {
     /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
     /// control.
     pub gateway_wait: Distribution,
+    /// Figures of CPU tiers; `None` if no instance has one.
+    pub offload: Option<OffloadReport>,
     /// Figures of replicas; `None` if the number of instances is fixed.
     pub replicas: Option<ReplicaReport>,
     /// What an instance costs, as far as that was set; not read if there are [`Self::replicas`].
@@ -211,6 +220,7 @@ impl Metrics {
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
             gateway_waits: Vec::new(),
+            offload: OffloadSamples::default(),
             replicas: None,
             offered: None,
             cut: 0,
@@ -265,6 +275,7 @@ impl Metrics {
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
+            offload: self.options.offload.then(|| self.offload.report(&counters)),
             replicas: self.replicas.clone(),
             cost: InstanceCost::default(),
             energy: None,
@@ -341,6 +352,9 @@ impl Metrics {
         }
         if self.options.per_tenant && outcome.tags.tenant != Name::NONE {
             self.tenants.entry(outcome.tags.tenant).or_default().count(outcome.status, outcome.generated_tokens);
+        }
+        if self.options.offload {
+            self.offload.add(outcome);
         }
         self.sessions.add(outcome);
         use Rejection::{Admission, GatewayDisplaced, GatewayExpired};

@@ -1,9 +1,9 @@
 //! Adaptive replacement.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::queue::ChunkQueue;
-use super::{CachePolicy, ChunkKey, Positioned, RequestRank};
+use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
 
 /// Adaptive replacement (ARC), as vLLM's `ARCCachePolicy`: chunks that were stored once, and chunks that a later request reused,
 /// each from the least recently used on; which of the two gives way follows from the chunks that were missed after their
@@ -19,6 +19,8 @@ pub struct Arc {
     /// The number of chunks from which on those that were stored once give way.
     target: f64,
     evictable: FxHashSet<ChunkKey>,
+    /// The numbers of its chunks.
+    slots: FxHashMap<ChunkKey, ChunkSlot>,
 }
 
 impl Arc {
@@ -33,6 +35,7 @@ impl Arc {
             evicted_reused: ChunkQueue::default(),
             target: 0.0,
             evictable: FxHashSet::default(),
+            slots: FxHashMap::default(),
         }
     }
 
@@ -50,20 +53,22 @@ impl Arc {
 }
 
 impl CachePolicy for Arc {
-    fn insert(&mut self, (key, _): Positioned, _request: &mut RequestRank<'_>) {
+    fn insert(&mut self, slot: ChunkSlot, (key, _): Positioned, _request: &mut RequestRank<'_>) {
+        self.slots.insert(key, slot);
         self.once.push(key);
         self.evicted_once.remove(key);
         self.evicted_reused.remove(key);
     }
 
-    fn remove(&mut self, key: ChunkKey) {
+    fn remove(&mut self, _slot: ChunkSlot, key: ChunkKey) {
+        self.slots.remove(&key);
         if !self.once.remove(key) {
             self.reused.remove(key);
         }
         self.evictable.remove(&key);
     }
 
-    fn set_evictable(&mut self, key: ChunkKey, evictable: bool) {
+    fn set_evictable(&mut self, _slot: ChunkSlot, key: ChunkKey, evictable: bool) {
         if evictable {
             self.evictable.insert(key);
         } else {
@@ -75,29 +80,29 @@ impl CachePolicy for Arc {
         keys.iter().rev().for_each(|&key| self.learn(key));
     }
 
-    fn used(&mut self, _chunks: &[Positioned], _request: &mut RequestRank<'_>) {}
+    fn used(&mut self, _chunks: &[(Option<ChunkSlot>, Positioned)], _request: &mut RequestRank<'_>) {}
 
-    fn ended(
-        &mut self,
-        keys: &[ChunkKey],
-        is_inserted: &dyn Fn(ChunkKey) -> bool,
-        is_reused: &dyn Fn(ChunkKey) -> bool,
-    ) {
-        for &key in keys.iter().rev() {
-            if is_inserted(key) {
+    fn ended(&mut self, chunks: &[EndedUse]) {
+        for &EndedUse { key, inserted, reused, .. } in chunks.iter().rev() {
+            if inserted {
                 // To store a chunk is no second use, but a recent one.
                 let queues = [&mut self.once, &mut self.reused];
                 if let Some(queue) = queues.into_iter().find(|queue| queue.contains(key)) {
                     queue.push(key);
                 }
-            } else if is_reused(key) && (self.once.remove(key) || self.reused.contains(key)) {
+            } else if reused && (self.once.remove(key) || self.reused.contains(key)) {
                 self.reused.push(key);
             }
         }
     }
 
-    fn evict(&mut self, number: usize, protected: &FxHashSet<ChunkKey>) -> Option<Vec<ChunkKey>> {
-        let is_free = |key: &ChunkKey| self.evictable.contains(key) && !protected.contains(key);
+    fn evict(
+        &mut self,
+        number: usize,
+        is_protected: &dyn Fn(ChunkSlot) -> bool,
+        evicted_slots: &mut Vec<ChunkSlot>,
+    ) -> bool {
+        let is_free = |key: &ChunkKey| self.evictable.contains(key) && !is_protected(self.slots[key]);
         let (mut once, mut reused) = (self.once.iter().filter(is_free), self.reused.iter().filter(is_free));
         let mut left = self.once.len();
         let mut chosen = Vec::with_capacity(number);
@@ -106,13 +111,14 @@ impl CachePolicy for Arc {
             let mut next = if too_many { once.next().map(|key| (key, true)) } else { None };
             next = next.or_else(|| reused.next().map(|key| (key, false)));
             next = next.or_else(|| once.next().map(|key| (key, true)));
-            let (key, was_once) = next?;
+            let Some((key, was_once)) = next else { return false };
             left -= usize::from(was_once);
             chosen.push((key, was_once));
         }
         drop((once, reused));
         for &(key, was_once) in &chosen {
             self.evictable.remove(&key);
+            evicted_slots.extend(self.slots.remove(&key));
             let (queue, evicted) = if was_once {
                 (&mut self.once, &mut self.evicted_once)
             } else {
@@ -126,7 +132,7 @@ impl CachePolicy for Arc {
                 evicted.pop();
             }
         }
-        Some(chosen.into_iter().map(|(key, _)| key).collect())
+        true
     }
 
     fn fork(&self) -> Box<dyn CachePolicy> {

@@ -7,11 +7,12 @@
 //! Requests tell what they use through a [`RequestAccess`]. A request that ends ([`CpuTier::end`]) counts as one use of all
 //! its chunks, the head of the prompt newer than its tail; until then its chunks have one provisional rank.
 //!
-//! The engines do not use it yet: it is the first part of tiers below the GPU. [`MemoryLinks`] has the times of transfers.
-//!
-//! [`CpuTier`] holds only what is in memory when. It takes no time: transfers are scheduled by its user, who reports their ends.
+//! [`CpuTier`] holds only what is in memory when. It takes no time: [`MemoryLinks`] has the times of transfers, and the engines
+//! (`instance/offloading.rs`) report their ends.
 
+mod access;
 mod arc;
+mod config;
 mod links;
 mod lru;
 mod queue;
@@ -20,7 +21,10 @@ use std::fmt::Debug;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::access::RequestAccess;
+use self::access::UsedChunk;
 pub use self::arc::Arc;
+pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 use self::queue::ChunkQueue;
@@ -40,31 +44,7 @@ pub enum Lookup {
     Hit,
 }
 
-/// What one request has read and stored.
-#[derive(Clone, Debug, Default)]
-pub struct RequestAccess {
-    /// The chunks it used, in the order in which it did, with their positions.
-    seen: Vec<(ChunkKey, Option<u32>)>,
-    known: FxHashSet<ChunkKey>,
-    /// Of these, the ones that it stored first, and the ones that were there already.
-    inserted: FxHashSet<ChunkKey>,
-    reused: FxHashSet<ChunkKey>,
-    /// The ones that it wanted to store and that the policy knows of.
-    missed: FxHashSet<ChunkKey>,
-    /// Its provisional rank, once it has one.
-    rank: Option<u64>,
-}
-
-impl RequestAccess {
-    fn reuse(&mut self, key: ChunkKey) {
-        // Reading what it has stored itself is no second use.
-        if !self.inserted.contains(&key) {
-            self.reused.insert(key);
-        }
-    }
-}
-
-/// A chunk and the number of its last token in the prompt, if that is known.
+/// A chunk and the number of its last token in the prompt, if that is known. For one request it is always the same.
 pub type Positioned = (ChunkKey, Option<u32>);
 
 /// The chunks that a store takes in, and those that make room for them.
@@ -76,35 +56,46 @@ pub struct Stored {
     pub evicted: Vec<ChunkKey>,
 }
 
+/// The number of a chunk in the tier, from 0 on. It is given to another chunk when the chunk has left the tier.
+pub type ChunkSlot = u32;
+
+/// A chunk that a request has used, at the end of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedUse {
+    /// The chunk.
+    pub key: ChunkKey,
+    /// Its number, if it is still in the tier.
+    pub slot: Option<ChunkSlot>,
+    /// The request stored it and did not find it.
+    pub inserted: bool,
+    /// The request found it.
+    pub reused: bool,
+}
+
 /// Decides which chunk is evicted. It receives every chunk that is inserted, removed or used, and which of them can be
 /// evicted at present: those that are readable and not pinned.
 pub trait CachePolicy: Debug + Send {
-    /// `chunk` is inserted, not yet readable, by a request of this provisional rank.
-    fn insert(&mut self, chunk: Positioned, request: &mut RequestRank<'_>);
+    /// `chunk` is inserted as number `slot`, not yet readable, by a request of this provisional rank.
+    fn insert(&mut self, slot: ChunkSlot, chunk: Positioned, request: &mut RequestRank<'_>);
 
-    /// `key` is removed, because its store failed.
-    fn remove(&mut self, key: ChunkKey);
+    /// Chunk `slot` is removed, because its store failed.
+    fn remove(&mut self, slot: ChunkSlot, key: ChunkKey);
 
-    /// `key` can be evicted from now on, or no longer.
-    fn set_evictable(&mut self, key: ChunkKey, evictable: bool);
+    /// Chunk `slot` can be evicted from now on, or no longer.
+    fn set_evictable(&mut self, slot: ChunkSlot, key: ChunkKey, evictable: bool);
 
     /// A request offers chunks that are not in the tier; once per chunk and request, before they are inserted.
     fn missed(&mut self, keys: &[ChunkKey]);
 
-    /// A request uses these chunks for the first time; those to be stored are not in the tier yet.
-    fn used(&mut self, chunks: &[Positioned], request: &mut RequestRank<'_>);
+    /// A request uses these chunks for the first time; those to be stored are not in the tier yet and have no number.
+    fn used(&mut self, chunks: &[(Option<ChunkSlot>, Positioned)], request: &mut RequestRank<'_>);
 
-    /// A request ends that used `keys`, from the head of its prompt to the tail. `is_inserted`: it stored the chunk and did not
-    /// find it. `is_reused`: it found the chunk.
-    fn ended(
-        &mut self,
-        keys: &[ChunkKey],
-        is_inserted: &dyn Fn(ChunkKey) -> bool,
-        is_reused: &dyn Fn(ChunkKey) -> bool,
-    );
+    /// A request ends that used `chunks`, from the head of its prompt to the tail.
+    fn ended(&mut self, chunks: &[EndedUse]);
 
-    /// Removes and returns `number` chunks that can be evicted and are not `protected`; if there are fewer, none.
-    fn evict(&mut self, number: usize, protected: &FxHashSet<ChunkKey>) -> Option<Vec<ChunkKey>>;
+    /// Removes `number` chunks that can be evicted and are not protected, and adds them to `chosen`; if there are fewer, none, and the
+    /// result is `false`.
+    fn evict(&mut self, number: usize, is_protected: &dyn Fn(ChunkSlot) -> bool, chosen: &mut Vec<ChunkSlot>) -> bool;
 
     /// A copy with its state.
     fn fork(&self) -> Box<dyn CachePolicy>;
@@ -162,36 +153,50 @@ impl StoreFilter {
     }
 }
 
-/// The state of a chunk in the tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChunkState {
-    Writing,
-    /// With this number of loads in progress.
-    Readable(u32),
+/// A chunk in the tier.
+#[derive(Clone, Copy, Debug)]
+struct StoredChunk {
+    key: ChunkKey,
+    /// Whether it is being written.
+    writing: bool,
+    /// Number of loads in progress.
+    loads: u32,
+    /// The last offer that it was part of.
+    offer: u64,
 }
 
 /// The CPU tier of one instance.
 #[derive(Debug)]
 pub struct CpuTier {
     capacity: usize,
-    chunks: FxHashMap<ChunkKey, ChunkState>,
+    slots: FxHashMap<ChunkKey, ChunkSlot>,
+    chunks: Vec<StoredChunk>,
+    free: Vec<ChunkSlot>,
     policy: Box<dyn CachePolicy>,
     filter: Option<StoreFilter>,
     evictable: usize,
     skipped: u64,
     refused: u64,
+    /// Number of offers.
+    offers: u64,
+    /// Memory for one offer.
+    wanted: Vec<Positioned>,
+    used: Vec<(Option<ChunkSlot>, Positioned)>,
+    chosen: Vec<ChunkSlot>,
 }
 
 impl Clone for CpuTier {
     fn clone(&self) -> Self {
         Self {
-            capacity: self.capacity,
+            slots: self.slots.clone(),
             chunks: self.chunks.clone(),
+            free: self.free.clone(),
             policy: self.policy.fork(),
             filter: self.filter.clone(),
-            evictable: self.evictable,
-            skipped: self.skipped,
-            refused: self.refused,
+            wanted: Vec::new(),
+            used: Vec::new(),
+            chosen: Vec::new(),
+            ..*self
         }
     }
 }
@@ -210,42 +215,61 @@ impl CpuTier {
             order: ChunkQueue::default(),
             size: tracked,
         });
-        Self { capacity, chunks: FxHashMap::default(), policy, filter, evictable: 0, skipped: 0, refused: 0 }
+        Self {
+            capacity,
+            slots: FxHashMap::default(),
+            chunks: Vec::new(),
+            free: Vec::new(),
+            policy,
+            filter,
+            evictable: 0,
+            skipped: 0,
+            refused: 0,
+            offers: 0,
+            wanted: Vec::new(),
+            used: Vec::new(),
+            chosen: Vec::new(),
+        }
     }
 
     /// Whether `key` can be read.
     #[must_use]
     pub fn lookup(&self, key: ChunkKey) -> Lookup {
-        match self.chunks.get(&key) {
+        match self.slots.get(&key) {
             None => Lookup::Miss,
-            Some(ChunkState::Writing) => Lookup::Pending,
-            Some(ChunkState::Readable(_)) => Lookup::Hit,
+            Some(&slot) if self.chunks[slot as usize].writing => Lookup::Pending,
+            Some(_) => Lookup::Hit,
         }
     }
 
     /// Pins readable chunks for a load; chunks that cannot be read are left out. Each call needs one [`Self::loaded`].
     pub fn load(&mut self, chunks: &[Positioned], access: &mut RequestAccess) {
-        for (key, _) in chunks {
-            if let Some(ChunkState::Readable(loads)) = self.chunks.get_mut(key) {
+        self.used.clear();
+        for &chunk in chunks {
+            let slot = self.slots.get(&chunk.0).copied();
+            if let Some(slot) = slot
+                && let StoredChunk { writing: false, loads, .. } = &mut self.chunks[slot as usize]
+            {
                 *loads += 1;
                 if *loads == 1 {
                     self.evictable -= 1;
-                    self.policy.set_evictable(*key, false);
+                    self.policy.set_evictable(slot, chunk.0, false);
                 }
             }
+            self.use_chunk(slot, chunk, access).reuse();
         }
-        self.use_chunks(chunks, access);
-        chunks.iter().for_each(|&(key, _)| access.reuse(key));
+        self.tell_uses(access);
     }
 
     /// A load of `keys` has ended.
     pub fn loaded(&mut self, keys: &[ChunkKey]) {
         for key in keys {
-            if let Some(ChunkState::Readable(loads @ 1..)) = self.chunks.get_mut(key) {
+            let Some(&slot) = self.slots.get(key) else { continue };
+            if let StoredChunk { writing: false, loads: loads @ 1.., .. } = &mut self.chunks[slot as usize] {
                 *loads -= 1;
                 if *loads == 0 {
                     self.evictable += 1;
-                    self.policy.set_evictable(*key, true);
+                    self.policy.set_evictable(slot, *key, true);
                 }
             }
         }
@@ -254,97 +278,132 @@ impl CpuTier {
     /// A request offers chunks. Returns which of them are to be written, and what is evicted for them; `None` if there is not
     /// enough room.
     pub fn store(&mut self, chunks: &[Positioned], access: &mut RequestAccess) -> Option<Stored> {
-        let keys: Vec<ChunkKey> = chunks.iter().map(|&(key, _)| key).collect();
         if let Some(filter) = &mut self.filter {
+            let keys: Vec<ChunkKey> = chunks.iter().map(|&(key, _)| key).collect();
             filter.count(&keys);
         }
-        let absent = keys.iter().copied().filter(|key| !self.chunks.contains_key(key));
-        let mut wanted: Vec<ChunkKey> = absent.collect();
-        if let Some(StoreFilter { threshold, offers, .. }) = &self.filter {
-            let candidates = wanted.len();
-            wanted.retain(|key| offers.get(key).is_some_and(|count| count >= threshold));
-            self.skipped += (candidates - wanted.len()) as u64;
+        self.offers += 1;
+        let mut missed = Vec::new();
+        self.wanted.clear();
+        self.used.clear();
+        for &chunk in chunks {
+            let slot = self.slots.get(&chunk.0).copied();
+            if let Some(slot) = slot {
+                let stored = &mut self.chunks[slot as usize];
+                stored.offer = self.offers;
+                if !stored.writing {
+                    self.use_chunk(Some(slot), chunk, access).reuse();
+                }
+                continue;
+            }
+            if let Some(StoreFilter { threshold, offers, .. }) = &self.filter
+                && offers.get(&chunk.0).is_none_or(|count| count < threshold)
+            {
+                self.skipped += 1;
+                continue;
+            }
+            self.wanted.push(chunk);
+            if !std::mem::replace(&mut self.use_chunk(None, chunk, access).missed, true) {
+                missed.push(chunk.0);
+            }
         }
-        let missed: Vec<ChunkKey> = wanted.iter().copied().filter(|&key| access.missed.insert(key)).collect();
         if !missed.is_empty() {
             self.policy.missed(&missed);
         }
-        let is_ready = |key: &ChunkKey| matches!(self.chunks.get(key), Some(ChunkState::Readable(_)));
-        let ready: Vec<ChunkKey> = keys.iter().copied().filter(is_ready).collect();
-        let is_wanted: FxHashSet<ChunkKey> = wanted.iter().chain(&ready).copied().collect();
-        let used: Vec<Positioned> = chunks.iter().copied().filter(|(key, _)| is_wanted.contains(key)).collect();
-        self.use_chunks(&used, access);
-        ready.into_iter().for_each(|key| access.reuse(key));
-        self.insert(chunks, wanted, keys, access)
+        self.tell_uses(access);
+        self.insert(access)
     }
 
-    fn insert(
-        &mut self,
-        chunks: &[Positioned],
-        wanted: Vec<ChunkKey>,
-        offered: Vec<ChunkKey>,
-        access: &mut RequestAccess,
-    ) -> Option<Stored> {
-        let missing = wanted.len().saturating_sub(self.capacity - self.chunks.len());
-        let mut evicted = Vec::new();
+    /// Stores the chunks of [`Self::wanted`].
+    fn insert(&mut self, access: &mut RequestAccess) -> Option<Stored> {
+        let missing = self.wanted.len().saturating_sub(self.capacity - self.slots.len());
+        self.chosen.clear();
         if missing > 0 {
             // What was offered stays, if it was there.
-            let chosen = (missing <= self.evictable)
-                .then(|| self.policy.evict(missing, &offered.into_iter().collect()))
-                .flatten();
-            let Some(chosen) = chosen else {
-                self.refused += wanted.len() as u64;
+            let (chunks, offer) = (&self.chunks, self.offers);
+            let is_protected = |slot: ChunkSlot| chunks[slot as usize].offer == offer;
+            if missing > self.evictable || !self.policy.evict(missing, &is_protected, &mut self.chosen) {
+                self.refused += self.wanted.len() as u64;
                 return None;
-            };
-            self.evictable -= chosen.len();
-            for key in &chosen {
-                self.chunks.remove(key);
             }
-            evicted = chosen;
+            self.evictable -= self.chosen.len();
         }
-        let is_new: FxHashSet<ChunkKey> = wanted.iter().copied().collect();
-        for &chunk in chunks.iter().filter(|(key, _)| is_new.contains(key)) {
-            self.chunks.insert(chunk.0, ChunkState::Writing);
-            self.policy.insert(chunk, &mut RequestRank(&mut access.rank));
-            access.inserted.insert(chunk.0);
+        let evicted: Vec<ChunkKey> = self.chosen.iter().map(|&slot| self.chunks[slot as usize].key).collect();
+        for (&slot, key) in self.chosen.iter().zip(&evicted) {
+            self.slots.remove(key);
+            self.free.push(slot);
         }
-        Some(Stored { chunks: wanted, evicted })
+        let mut stored = Stored { chunks: Vec::with_capacity(self.wanted.len()), evicted };
+        for &chunk in &self.wanted {
+            let record = StoredChunk { key: chunk.0, writing: true, loads: 0, offer: self.offers };
+            let slot = match self.free.pop() {
+                Some(slot) => {
+                    self.chunks[slot as usize] = record;
+                    slot
+                }
+                None => {
+                    self.chunks.push(record);
+                    self.chunks.len() as ChunkSlot - 1
+                }
+            };
+            self.slots.insert(chunk.0, slot);
+            self.policy.insert(slot, chunk, &mut RequestRank(&mut access.rank));
+            access.get_mut(chunk).expect("it was used").inserted = true;
+            stored.chunks.push(chunk.0);
+        }
+        Some(stored)
     }
 
     /// The write of `keys` has ended: they are readable, or, if it failed, gone.
     pub fn written(&mut self, keys: &[ChunkKey], success: bool) {
         for key in keys {
-            if self.chunks.get(key) != Some(&ChunkState::Writing) {
+            let Some(&slot) = self.slots.get(key) else { continue };
+            let stored = &mut self.chunks[slot as usize];
+            if !stored.writing {
                 continue;
             }
             if success {
-                self.chunks.insert(*key, ChunkState::Readable(0));
+                stored.writing = false;
                 self.evictable += 1;
-                self.policy.set_evictable(*key, true);
+                self.policy.set_evictable(slot, *key, true);
             } else {
-                self.chunks.remove(key);
-                self.policy.remove(*key);
+                self.slots.remove(key);
+                self.free.push(slot);
+                self.policy.remove(slot, *key);
             }
         }
     }
 
     /// A request ends: what it used has been used now.
     pub fn end(&mut self, access: RequestAccess) {
-        let RequestAccess { mut seen, inserted, reused, .. } = access;
-        if seen.iter().all(|(_, position)| position.is_some()) {
-            seen.sort_by_key(|&(_, position)| position);
-        }
-        let keys: Vec<ChunkKey> = seen.into_iter().map(|(key, _)| key).collect();
-        let is_inserted = |key| inserted.contains(&key) && !reused.contains(&key);
-        self.policy.ended(&keys, &is_inserted, &|key| reused.contains(&key));
+        let ended = access.into_chunks().into_iter().map(|chunk| EndedUse {
+            key: chunk.key,
+            slot: self.slots.get(&chunk.key).copied(),
+            inserted: chunk.inserted && !chunk.reused,
+            reused: chunk.reused,
+        });
+        let ended: Vec<EndedUse> = ended.collect();
+        self.policy.ended(&ended);
     }
 
-    /// Tells the policy which of `chunks` the request uses for the first time.
-    fn use_chunks(&mut self, chunks: &[Positioned], access: &mut RequestAccess) {
-        let new: Vec<Positioned> = chunks.iter().copied().filter(|(key, _)| access.known.insert(*key)).collect();
-        if !new.is_empty() {
-            access.seen.extend(&new);
-            self.policy.used(&new, &mut RequestRank(&mut access.rank));
+    /// Records that the request uses `chunk`; the policy learns of a first use by [`Self::tell_uses`].
+    fn use_chunk<'a>(
+        &mut self,
+        slot: Option<ChunkSlot>,
+        chunk: Positioned,
+        access: &'a mut RequestAccess,
+    ) -> &'a mut UsedChunk {
+        let (used, is_new) = access.add(chunk);
+        if is_new {
+            self.used.push((slot, chunk));
+        }
+        used
+    }
+
+    /// Tells the policy which chunks the request uses for the first time.
+    fn tell_uses(&mut self, access: &mut RequestAccess) {
+        if !self.used.is_empty() {
+            self.policy.used(&self.used, &mut RequestRank(&mut access.rank));
         }
     }
 
@@ -357,7 +416,7 @@ impl CpuTier {
     /// Number of chunks in it, those that are being written included.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.chunks.len()
+        self.slots.len()
     }
 
     /// Number of chunks that could be evicted.

@@ -116,7 +116,7 @@ proptest! {
                 TierCall::Load(at) => {
                     let keys = (0..9).map(|chunk| ChunkKey(100 * at as u64 + chunk));
                     let hit: Vec<ChunkKey> = keys.take_while(|&key| tier.lookup(key) == Lookup::Hit).collect();
-                    let chunks: Vec<Positioned> = hit.iter().map(|&key| (key, Some(key.0 as u32))).collect();
+                    let chunks: Vec<Positioned> = hit.iter().map(|&key| (key, Some(key.0 as u32 % 100))).collect();
                     let (loading, _, access) = &mut live[at];
                     tier.load(&chunks, access);
                     loading.extend(hit);

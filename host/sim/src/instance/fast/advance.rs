@@ -34,7 +34,7 @@ impl Fast {
                 }
             } else if step == now {
                 // A step that starts at a deadline is executed first.
-                let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
+                let until = limit.min(queued).min(deadline.saturating_add(Micros(1))).min(self.next_transfer());
                 let reported = observer.interests().contains(Interests::SCHEDULING);
                 if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
                     self.step(now, observer)?;
@@ -57,6 +57,7 @@ impl Fast {
     /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
     /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
+    /// With a CPU tier such a head could be passed over while transfers are in progress (`transfers_are_quiet`).
     /// If waiting is `reported`, the waiting of this head must have been reported before. A prefill interval counts steps,
     /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered.
     #[inline]
@@ -69,6 +70,7 @@ impl Fast {
             && !self.decoders.tracks()
             && self.record.is_none()
             && !self.cadence.is_used()
+            && self.transfers_are_quiet()
             && (self.running == budget
                 || self.running >= self.config.batch_limit()
                 || self.waiting.head().is_none_or(|(_, head)| self.refused == Some((head, budget - self.running))))
@@ -90,7 +92,7 @@ impl Fast {
             let live = &self.live[key];
             self.tokens_left(&live.request, live.target, live.generated)
         });
-        let waiting = (!self.waiting.is_empty()).then_some(self.fewest_waiting);
+        let waiting = (self.queue_len() > 0).then_some(self.fewest_waiting);
         let entering = prefilling.chain(waiting).map(|left| left.saturating_sub(self.free_tokens()));
         let decoding = (self.decoders.count > 0).then_some(decoding);
         let fewest = entering.chain(decoding).min().unwrap_or(0);
@@ -114,6 +116,7 @@ impl Fast {
             self.complete_decoders(end, observer);
             self.prefetch_at(PrefetchDistance::Request);
             self.schedule_next(end);
+            self.quiet_end_of_transfers();
         }
         true
     }
@@ -243,7 +246,7 @@ impl Fast {
 
     /// Schedules the step after the one that ended at `end`.
     pub(super) fn schedule_next(&mut self, end: Micros) {
-        self.step_at = if self.running > 0 || !self.waiting.is_empty() { end } else { NEVER };
+        self.step_at = if self.running > 0 || self.queue_len() > 0 { end } else { NEVER };
     }
 
     /// Drops step durations that no running request needs any more.

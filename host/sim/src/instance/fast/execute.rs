@@ -216,6 +216,7 @@ impl Fast {
         let status = if capped { Status::LengthCapped } else { Status::Completed };
         let saved = self.rares.saved(live);
         let outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
+        let outcome = self.rares.with_loads(live, outcome);
         for &(gap, count) in saved {
             observer.record(&self.config.latencies(gap, u64::from(count)));
         }
@@ -240,11 +241,10 @@ impl Fast {
         }
         let allocated = self.write_final_token(key, capped);
         self.leave_batch(key);
-        self.kv.release(&mut self.live[key].holding, allocated, allocated);
+        self.release(key, allocated, allocated);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);
         }
-        self.refused = None;
     }
 
     /// Allocates KV for the last output token, as BLIS does, although nothing reads it. Returns the tokens with KV.

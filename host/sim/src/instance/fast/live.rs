@@ -19,6 +19,8 @@ const UNKNOWN: Micros = Micros(u64::MAX);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Waiting,
+    /// It waits for its load from the CPU tier or, after it, for the batch.
+    Loading,
     Prefilling,
     /// One of the [`Decoders`](super::decoders::Decoders): `computed` and `generated` keep their values from the time
     /// when it joined.
@@ -81,7 +83,7 @@ slotmap::new_key_type! {
     pub(super) struct RareKey;
 }
 
-/// Data that is needed only for requests that were preempted or left out of a step.
+/// Data that is needed only for requests that were preempted, left out of a step, or loaded from the CPU tier.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RareState {
     /// Maximum number of tokens that it had computed before a preemption.
@@ -90,6 +92,11 @@ pub(super) struct RareState {
     pub last_token: Micros,
     /// Inter-token latencies that are not reported yet, or were retracted: (gap, count).
     pub saved: Vec<(Micros, u32)>,
+    /// Prompt tokens that the CPU tier had at its first admission to the batch.
+    pub cpu_cached_tokens: u32,
+    /// Time of its loads from the CPU tier, and the beginning of the present one.
+    pub kv_load_wait: Micros,
+    pub load_began: Micros,
 }
 
 /// The rare parts of all requests of an instance that have one.
@@ -111,6 +118,13 @@ impl RareStates {
     /// [`RareState::saved`], empty if `live` has no rare part.
     pub fn saved(&self, live: &LiveRequest) -> &[(Micros, u32)] {
         live.rare.map_or(&[], |key| &self.0[key].saved)
+    }
+
+    /// `outcome` of `live`, with what it loaded.
+    pub fn with_loads(&self, live: &LiveRequest, outcome: Outcome) -> Outcome {
+        let Some(key) = live.rare else { return outcome };
+        let &RareState { cpu_cached_tokens, kv_load_wait, .. } = &self.0[key];
+        Outcome { cpu_cached_tokens, kv_load_wait, ..outcome }
     }
 
     /// Removes the rare part of `live`, which has ended.

@@ -24,6 +24,7 @@ mod deadlines;
 mod decoders;
 mod execute;
 mod live;
+mod offloading;
 mod order;
 mod plan;
 mod prefetch;
@@ -36,10 +37,12 @@ use self::arena::{RequestArena, RequestKey};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
 use self::live::{LiveRequest, RareStates, RequestState};
+use self::offloading::AbandonedLoad;
 use self::order::BatchOrder;
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
 use super::cadence::PrefillCadence;
+use super::offloading::Offloading;
 use super::policy::JoiningRequest;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
@@ -127,6 +130,12 @@ pub struct Fast {
     turn_front: i64,
     deadlines: Deadlines,
     rares: RareStates,
+    /// The CPU tier, if there is one.
+    offloading: Option<Box<Offloading>>,
+    /// Requests that wait for their load from the CPU tier or, after it, for the batch, in the order of the loads.
+    loading: Vec<RequestKey>,
+    /// KV blocks that are being loaded for requests that have ended.
+    abandoned: Vec<AbandonedLoad>,
 }
 
 /// A time later than every event.
@@ -175,6 +184,9 @@ impl Fast {
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
+            offloading: config.offload.map(|offload| Box::new(Offloading::new(offload, config.block_size))),
+            loading: Vec::new(),
+            abandoned: Vec::new(),
             config,
         }
     }
@@ -260,7 +272,7 @@ impl Fast {
             turn: self.turn_back,
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
-        self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
+        self.fewest_waiting = if self.queue_len() == 0 { left } else { self.fewest_waiting.min(left) };
         let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
         self.queue_changes(now);
         self.waiting.insert(queue_key, key);
@@ -306,10 +318,16 @@ impl Fast {
         Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
     }
 
+    /// The outcome of a request that the end of the simulation leaves behind.
+    fn unfinished(&self, key: RequestKey, status: Status) -> Outcome {
+        let live = &self.live[key];
+        self.rares.with_loads(live, live.outcome(self.config.index, live.generated, status))
+    }
+
     /// Adds the time since the last change of the queue's length to the integral of the length, before the length
     /// changes again.
     fn queue_changes(&mut self, now: Micros) {
-        let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.waiting.len() as u64);
+        let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.queue_len() as u64);
         self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
         self.queue_changed = now;
     }
@@ -321,6 +339,12 @@ impl Fast {
             Some(RequestState::Waiting) => {
                 self.queue_changes(now);
                 self.waiting.remove(&self.live[key].queue_key());
+                self.end_offloading(key);
+            }
+            Some(RequestState::Loading) => {
+                self.queue_changes(now);
+                self.loading.retain(|&other| other != key);
+                self.abandon_load(key, now);
             }
             Some(RequestState::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
@@ -335,19 +359,31 @@ impl Fast {
                 live.generated -= u32::from(in_flight && live.generated > 0);
             }
         }
-        let mut live = self.live.remove(key).expect("it has a state");
-        self.rares.forget(&live);
-        if live.state != RequestState::Waiting {
-            let known = self.config.known_tokens(live.computed, live.target);
-            self.kv.release(&mut live.holding, live.computed, known);
-            self.refused = None;
+        let live = &self.live[key];
+        let known = self.config.known_tokens(live.computed, live.target);
+        if !matches!(live.state, RequestState::Waiting | RequestState::Loading) {
+            self.release(key, live.computed, known);
         }
-        observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, status).ended_at(now)));
+        let live = self.live.remove(key).expect("it has a state");
+        let outcome = live.outcome(self.config.index, live.generated, status).ended_at(now);
+        observer.record(&SimEvent::Outcome(&self.rares.with_loads(&live, outcome)));
+        self.rares.forget(&live);
         self.watchdog.progress();
-        if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
+        if self.running == 0 && self.step_at == NEVER && self.queue_len() > 0 {
             self.step_at = self.config.wakes_at(now, self.left_at);
         }
         true
+    }
+
+    /// Releases the blocks of `key`, which ends, with `tokens` allocated tokens, of which `known` are generated.
+    fn release(&mut self, key: RequestKey, tokens: u32, known: u32) {
+        let fence = self.end_offloading(key);
+        let holding = &mut self.live[key].holding;
+        match fence {
+            None => self.kv.release(holding, tokens, known),
+            Some(fence) => self.kv.release_fenced(holding, tokens, known, fence),
+        }
+        self.refused = None;
     }
 
     /// Removes `key` from the batch.
@@ -370,13 +406,14 @@ impl Fast {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let requests: Vec<RequestKey> = self.order.iter().chain(self.waiting.requests()).collect();
+        let requests: Vec<RequestKey> =
+            self.order.iter().chain(self.waiting.requests()).chain(self.loading.iter().copied()).collect();
         let furthest = |&key: &RequestKey| u64::from(self.rares.furthest_at(&self.live[key], self.v));
         if !self.watchdog.stuck(requests.iter().map(furthest).sum()) {
             return Ok(());
         }
         let live = &self.live[requests[0]];
-        let counts = (self.running as usize, self.waiting.len());
+        let counts = (self.running as usize, self.queue_len());
         Err(NoProgress::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
     }
 }
@@ -423,7 +460,7 @@ impl Instance for Fast {
 
     fn load(&self) -> InstanceLoad {
         InstanceLoad {
-            queue_depth: self.waiting.len() as u32,
+            queue_depth: self.queue_len() as u32,
             batch_size: self.running,
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
             total_kv_blocks: self.kv.total_blocks(),
@@ -434,7 +471,8 @@ impl Instance for Fast {
     }
 
     fn waiting_tokens(&self) -> u64 {
-        self.waiting.requests().map(|key| u64::from(self.live[key].target)).sum()
+        let waiting = self.waiting.requests().chain(self.loading.iter().copied());
+        waiting.map(|key| u64::from(self.live[key].target)).sum()
     }
 
     fn finds(&self, key: BlockKey) -> bool {
@@ -490,14 +528,12 @@ impl Instance for Fast {
             match self.live[key].state {
                 RequestState::Draining => continue,
                 RequestState::Decoding => self.leave_decoders(key, now, observer),
-                RequestState::Prefilling | RequestState::Waiting => {}
+                RequestState::Prefilling | RequestState::Waiting | RequestState::Loading => {}
             }
-            let live = &self.live[key];
-            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Running)));
+            observer.record(&SimEvent::Outcome(&self.unfinished(key, Status::Running)));
         }
-        for key in self.waiting.requests() {
-            let live = &self.live[key];
-            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Queued)));
+        for key in self.waiting.requests().chain(self.loading.iter().copied()) {
+            observer.record(&SimEvent::Outcome(&self.unfinished(key, Status::Queued)));
         }
         for (_, request) in std::mem::take(&mut self.arriving) {
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Arriving)));
@@ -511,6 +547,7 @@ impl Instance for Fast {
             preemptions: self.preemptions,
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,
+            offload: self.offloading.map(|offloading| offloading.counters()).unwrap_or_default(),
             ..self.counters
         }
     }

@@ -3,6 +3,7 @@
 use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
+use crate::instance::offloading::TierAdmission;
 use crate::instance::policy::JoiningRequest;
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
@@ -32,7 +33,11 @@ impl Fast {
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
-        if self.running == 0 && self.waiting.is_empty() {
+        if self.offloading.is_some() {
+            self.notice_transfers(now);
+        }
+        if self.running == 0 && self.queue_len() == 0 {
+            self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
         self.prefill_limit = self.config.prefill_limit(self.live.len());
@@ -50,6 +55,9 @@ impl Fast {
                 self.cadence.left_waiting(self.waiting.len());
             }
             if self.running == 0 {
+                if self.waits_for_transfers(now) {
+                    return Ok(());
+                }
                 self.useless(now)?;
             }
         }
@@ -65,10 +73,14 @@ impl Fast {
             self.record_plan(&plan, planned);
         }
 
-        let end = now + self.config.latency.step_time(&batch);
+        let mut end = now + self.config.latency.step_time(&batch);
+        if self.offloading.is_some() {
+            end += self.start_transfers(now, &plan);
+        }
         self.execute(now, end, &plan, observer);
         self.check_conservation(&batch);
         self.schedule_next(end);
+        self.end_step_of_transfers(end);
         self.trim_log();
         let free = self.kv.free_blocks();
         if let Some(record) = &mut self.record {
@@ -87,11 +99,15 @@ impl Fast {
     fn check_conservation(&self, batch: &Batch) {
         let in_batch = self.decoders.count as usize + self.prefilling.len() + self.draining.len();
         assert_eq!(in_batch, self.running as usize, "requests in the batch, by state and in total");
-        assert_eq!(in_batch + self.waiting.len(), self.live.len(), "requests in batch and queue, and live requests");
+        assert_eq!(in_batch + self.queue_len(), self.live.len(), "requests in batch and queue, and live requests");
         assert!(self.running <= self.config.max_num_seqs, "{} requests in the batch", self.running);
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, total) = (self.kv.free_blocks(), self.kv.total_blocks());
-        assert!(free <= total && (self.running > 0 || free == total), "KV blocks: {free} of {total} are free");
+        let loads = self.loading.len() + self.abandoned.len();
+        assert!(
+            free <= total && (self.running > 0 || free == total || loads > 0),
+            "KV blocks: {free} of {total} are free"
+        );
     }
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
@@ -183,7 +199,7 @@ impl Fast {
             }
             let live = &self.live[key];
             let num_tokens = match live.state {
-                RequestState::Draining | RequestState::Waiting => 0,
+                RequestState::Draining | RequestState::Waiting | RequestState::Loading => 0,
                 RequestState::Prefilling if self.holds_prefill => 0,
                 RequestState::Prefilling => (live.target - live.computed).min(self.prefill_limit).min(plan.budget),
                 RequestState::Decoding => 1,
@@ -261,7 +277,7 @@ impl Fast {
         match live.state {
             RequestState::Prefilling => live.num_new,
             RequestState::Decoding => u32::from(live.planned),
-            RequestState::Draining | RequestState::Waiting => 0,
+            RequestState::Draining | RequestState::Waiting | RequestState::Loading => 0,
         }
     }
 
@@ -347,7 +363,7 @@ impl Fast {
             needed_kv_blocks: self.blocks_for(requester, num_tokens),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running,
-            waiting: self.waiting.len() as u32,
+            waiting: self.queue_len() as u32,
             computed_tokens: live.computed_at(self.v),
             generated_tokens: live.generated_at(self.v),
             preemptions: live.preemptions,
@@ -366,15 +382,20 @@ impl Fast {
         match self.live[key].state {
             RequestState::Draining => {
                 // Its last token was generated: it only leaves earlier.
-                let mut live = self.live.remove(key).expect("running");
+                let known = self.config.known_tokens(allocated, self.live[key].target);
+                self.release(key, allocated, known);
+                let live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
-                let known = self.config.known_tokens(allocated, live.target);
-                self.kv.release(&mut live.holding, allocated, known);
                 self.draining.retain(|&other| other != key);
                 return;
             }
             RequestState::Decoding => self.leave_decoders(key, now, observer),
-            RequestState::Prefilling | RequestState::Waiting => self.prefilling.retain(|&other| other != key),
+            RequestState::Prefilling | RequestState::Waiting | RequestState::Loading => {
+                self.prefilling.retain(|&other| other != key);
+            }
+        }
+        if let Some(offloading) = &mut self.offloading {
+            offloading.preempted(self.live[key].request.id);
         }
         let live = &mut self.live[key];
         if self.config.semantics.preemption_restarts {
@@ -409,7 +430,7 @@ impl Fast {
         live.rank = queue_key.rank;
         self.queue_changes(now);
         let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
-        self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
+        self.fewest_waiting = if self.queue_len() == 0 { left } else { self.fewest_waiting.min(left) };
         self.waiting.insert(queue_key, key);
     }
 
@@ -417,22 +438,43 @@ impl Fast {
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
-        let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
-        while budget > 0 && self.running < self.config.batch_limit() {
-            let Some((queue_key, key)) = self.waiting.head() else { break };
+        let mut wait_reason = None;
+        if !self.loading.is_empty() {
+            wait_reason = self.plan_loaded(now, &mut budget, &mut prefill, observer);
+        }
+        let is_blocked = wait_reason.is_some();
+        // The last request that was passed over.
+        let mut after = None;
+        while !is_blocked && budget > 0 && self.running < self.config.batch_limit() {
+            let Some((queue_key, key)) = self.waiting.behind(after) else { break };
+            match self.admit_through_tier(queue_key, key, now) {
+                TierAdmission::Nothing => {}
+                TierAdmission::Begun => continue,
+                TierAdmission::Deferred => {
+                    wait_reason.get_or_insert(WaitReason::KvTransfer);
+                    after = Some(queue_key);
+                    continue;
+                }
+                TierAdmission::Refused(found) => {
+                    wait_reason.get_or_insert(found);
+                    break;
+                }
+            }
             let decision = reports.then(|| self.scheduling(key, budget, now));
             let num_tokens = match self.admit(key, budget) {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
-                    wait_reason = Some(found);
+                    wait_reason.get_or_insert(found);
                     break;
                 }
             };
             if let Some(decision) = decision {
                 let result = SchedulingResult::Scheduled { cached_tokens: self.live[key].computed, num_tokens };
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { result, ..decision })));
-                self.reported_waiting = None;
+                if after.is_none() {
+                    self.reported_waiting = None;
+                }
             }
             self.queue_changes(now);
             self.waiting.remove(&queue_key);
@@ -471,14 +513,14 @@ impl Fast {
     }
 
     /// The record of a scheduling decision about `head`, the head of the queue, before its result is known.
-    fn scheduling(&self, head: RequestKey, token_budget: u32, now: Micros) -> SchedulingDecision {
+    pub(super) fn scheduling(&self, head: RequestKey, token_budget: u32, now: Micros) -> SchedulingDecision {
         let live = &self.live[head];
         SchedulingDecision {
             instance: self.config.index,
             now,
             request: live.request.id,
             priority: live.request.priority,
-            waiting: self.waiting.len() as u32,
+            waiting: self.queue_len() as u32,
             running: self.running,
             free_kv_blocks: self.kv.free_blocks(),
             token_budget,
@@ -510,7 +552,10 @@ impl Fast {
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
         if uncut || whole || blocks(start + num_tokens) > free {
             let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
-            if stays && !self.config.options.adaptive_prefill_threshold {
+            // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that does not fit as
+            // a whole does not fit either way.
+            let tier = self.offloading.is_some() && !whole;
+            if stays && !tier && !self.config.options.adaptive_prefill_threshold {
                 self.refused = Some((key, budget));
             }
             return Err(match (uncut, whole) {
@@ -533,15 +578,16 @@ impl Fast {
         let mut draining = std::mem::take(&mut self.draining);
         for key in draining.drain(..) {
             self.leave_batch(key);
-            let mut live = self.live.remove(key).expect("draining requests are live");
-            self.rares.forget(&live);
+            let live = &mut self.live[key];
             debug_assert_eq!(live.seq, NOT_RUNNING);
             // Its last token is processed only now, and with it the block that it filled.
-            if let Some(index) = self.config.shared_block_filled(&live, live.computed) {
+            if let Some(index) = self.config.shared_block_filled(live, live.computed) {
                 self.kv.filled(&mut live.holding, &live.keys, index);
             }
-            self.kv.release(&mut live.holding, live.computed, live.computed);
-            self.refused = None;
+            let computed = live.computed;
+            self.release(key, computed, computed);
+            let live = self.live.remove(key).expect("draining requests are live");
+            self.rares.forget(&live);
         }
         self.draining = draining; // to be filled again without an allocation
     }
@@ -578,7 +624,7 @@ impl Fast {
     fn record_plan(&mut self, plan: &StepPlan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
-        (record.waiting, record.running) = (self.waiting.len() as u32, self.running);
+        (record.waiting, record.running) = (self.queue_len() as u32, self.running);
         for key in self.order.iter() {
             let live = &self.live[key];
             let computed = live.computed_at(self.v);

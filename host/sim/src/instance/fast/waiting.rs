@@ -1,6 +1,7 @@
 //! The waiting queue of an instance, in the order of its scheduler.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::arena::RequestKey;
 use crate::instance::policy::QueueKey;
@@ -26,6 +27,15 @@ impl WaitingQueue {
     /// The request that is served first.
     pub fn head(&self) -> Option<(QueueKey, RequestKey)> {
         self.head
+    }
+
+    /// The first request behind `after`; without that, the head.
+    pub fn behind(&self, after: Option<QueueKey>) -> Option<(QueueKey, RequestKey)> {
+        let Some(after) = after else { return self.head };
+        if let Some(head) = self.head.filter(|&(key, _)| key > after) {
+            return Some(head);
+        }
+        self.rest.range((Bound::Excluded(after), Bound::Unbounded)).next().map(|(&key, &request)| (key, request))
     }
 
     /// The requests in the order of the queue.
@@ -91,6 +101,10 @@ mod tests {
                 }
                 prop_assert_eq!(queue.requests().collect::<Vec<_>>(), tree.values().copied().collect::<Vec<_>>());
                 prop_assert_eq!(queue.head(), tree.first_key_value().map(|(&queue_key, &key)| (queue_key, key)));
+                for after in keys.iter().map(|&(queue_key, _)| queue_key) {
+                    let behind = tree.range(after..).find(|&(&queue_key, _)| queue_key > after);
+                    prop_assert_eq!(queue.behind(Some(after)), behind.map(|(&queue_key, &key)| (queue_key, key)));
+                }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (tree.len(), tree.is_empty()));
             }
         }

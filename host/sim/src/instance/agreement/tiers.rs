@@ -1,0 +1,187 @@
+//! The CPU tier: times worked out by hand, and what holds for every load.
+
+use super::*;
+
+const TIER: OffloadConfig = OffloadConfig {
+    capacity: 100,
+    blocks_per_chunk: 1,
+    block_bytes: 1000,
+    gpus: 1,
+    eviction: ChunkEviction::Lru,
+    store_threshold: 0,
+    prompt_only: true,
+    speed: LinkSpeed { alone: 10.0, together: 10.0, base: Micros(10) },
+};
+
+/// A prompt of `blocks` blocks that others have, too, from block `first` on, and one output token.
+fn shared(id: u32, arrival: u64, first: u32, blocks: u32) -> Request {
+    Request {
+        content: Content::shared(&[Span { first, len: blocks }]),
+        ..Request::new(RequestId(id), Micros(arrival), 16 * blocks, 1)
+    }
+}
+
+/// The outcomes of both engines by id.
+fn outcomes(config: &InstanceConfig, requests: &[Request]) -> (Vec<Outcome>, Counters) {
+    let mut log = simulate(Plain::new(config.clone()), requests, Micros::MAX);
+    assert_eq!(log, simulate(Fast::new(config.clone()), requests, Micros::MAX));
+    log.outcomes.sort_by_key(|outcome| outcome.id);
+    (log.outcomes, log.counters)
+}
+
+/// Steps of 100 µs, 6 blocks. The third request is as the first, of which the second has left one block on the GPU: it loads three
+/// from 2000 on, 10 µs and 3000 bytes at 10 bytes/µs, waits on the idle instance, and computes its last token again.
+#[test]
+fn a_prompt_is_loaded_and_its_last_token_computed() {
+    let config = InstanceConfig { total_kv_blocks: 6, offload: Some(TIER), ..steady() };
+    let requests = [shared(0, 0, 0, 4), shared(1, 1000, 50, 5), shared(2, 2000, 0, 4)];
+    let (outcomes, counters) = outcomes(&config, &requests);
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.ttft).collect::<Vec<_>>(),
+        [100, 100, 410].map(|us| Some(Micros(us)))
+    );
+    let third = outcomes[2];
+    assert_eq!((third.cached_tokens, third.cpu_cached_tokens, third.kv_load_wait), (63, 48, Micros(310)));
+    let offload = OffloadCounters { loaded_bytes: 3000, stored_bytes: 9000, loads: 1, ..OffloadCounters::default() };
+    assert_eq!(counters.offload, offload);
+}
+
+/// Of two equal prompts that come together, the second waits until the first has loaded, and finds the blocks on the GPU.
+#[test]
+fn what_is_being_loaded_is_not_loaded_again() {
+    let config = InstanceConfig { total_kv_blocks: 6, offload: Some(TIER), ..steady() };
+    let requests = [shared(0, 0, 0, 4), shared(1, 1000, 50, 6), shared(2, 2000, 0, 4), shared(3, 2000, 0, 4)];
+    let (outcomes, counters) = outcomes(&config, &requests);
+    // 4 blocks: 10 + 400 µs. The fourth request takes the first three blocks from the GPU, and loads the last one.
+    assert_eq!(outcomes[2].ttft, Some(Micros(510)));
+    assert_eq!((outcomes[3].cpu_cached_tokens, counters.offload.loads), (16, 2));
+}
+
+/// The second request needs the blocks of the first, which are being stored until 510: its step waits.
+#[test]
+fn blocks_that_are_being_stored_are_waited_for() {
+    let config = InstanceConfig { total_kv_blocks: 4, offload: Some(TIER), ..steady() };
+    let (outcomes, counters) = outcomes(&config, &[shared(0, 0, 0, 4), shared(1, 200, 50, 4)]);
+    assert_eq!(outcomes[1].ttft, Some(Micros(310 + 100)));
+    assert_eq!((counters.offload.flushes, counters.offload.flush_time), (1, Micros(310)));
+}
+
+/// A prompt that is longer than the tier is not stored at all, and is computed as without it.
+#[test]
+fn a_tier_smaller_than_a_prompt_stores_nothing_of_it() {
+    let tier = OffloadConfig { capacity: 3, ..TIER };
+    let config = InstanceConfig { total_kv_blocks: 6, offload: Some(tier), ..steady() };
+    let requests = [shared(0, 0, 0, 4), shared(1, 1000, 50, 6), shared(2, 2000, 0, 4)];
+    let (outcomes, counters) = outcomes(&config, &requests);
+    assert!(outcomes.iter().all(|outcome| outcome.ttft == Some(Micros(100)) && outcome.cpu_cached_tokens == 0));
+    assert_eq!((counters.offload.stored_bytes, counters.offload.refused), (0, 14));
+}
+
+/// A client times out while its prompt is loaded: the blocks are free when the load has ended.
+#[test]
+fn a_timeout_during_a_load_frees_everything() {
+    let config = InstanceConfig { total_kv_blocks: 6, offload: Some(TIER), ..steady() };
+    let late = Request { deadline: Some(Micros(2100)), ..shared(2, 2000, 0, 4) };
+    let requests = [shared(0, 0, 0, 4), shared(1, 1000, 50, 5), late];
+    let (outcomes, _) = outcomes(&config, &requests);
+    assert_eq!((outcomes[2].status, outcomes[2].kv_load_wait), (Status::TimedOut, Micros(100)));
+    let used = |until: u64| {
+        let mut instance = Fast::new(config.clone());
+        for request in requests.clone() {
+            instance.advance(request.arrival, &mut EngineLog::default()).expect("not stuck");
+            instance.arrive(request.arrival, request);
+        }
+        instance.advance(Micros(until), &mut EngineLog::default()).expect("not stuck");
+        instance.load().used_kv_blocks
+    };
+    assert_eq!((used(2300), used(2311)), (4, 0), "the load ends at 2310");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// When all requests have ended, completed or not, nothing is held or pinned.
+    #[test]
+    fn nothing_is_left_behind(config in config_with_tier(), drafts in drafts()) {
+        let requests = requests(&drafts, config.block_size);
+        let (mut plain, mut fast) = (Plain::new(config.clone()), Fast::new(config));
+        let [mut log, mut other] = [EngineLog::default(), EngineLog::default()];
+        for request in requests {
+            let arrival = request.arrival;
+            if plain.advance(arrival, &mut log).is_err() || fast.advance(arrival, &mut other).is_err() {
+                return Ok(());
+            }
+            plain.arrive(arrival, request.clone());
+            fast.arrive(arrival, request);
+        }
+        if plain.advance(Micros::MAX, &mut log).is_err() || fast.advance(Micros::MAX, &mut other).is_err() {
+            return Ok(());
+        }
+        prop_assert_eq!((plain.load().used_kv_blocks, fast.load().used_kv_blocks), (0, 0));
+        for tier in [plain.idle_tier(), fast.idle_tier()] {
+            let (used, evictable, requests) = tier.expect("a tier");
+            prop_assert_eq!((used, requests), (evictable, 0), "chunks are pinned or pending, or requests remembered");
+        }
+    }
+
+    /// With infinite bandwidth and no latency a tier makes no request wait longer for its first token, if they come one at a time.
+    #[test]
+    fn an_infinitely_fast_tier_raises_no_ttft(config in config_with_tier(), drafts in drafts()) {
+        let tier = config.offload.expect("a tier");
+        let speed = LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO };
+        let config = InstanceConfig {
+            offload: Some(OffloadConfig { speed, ..tier }),
+            latency: Arc::new(RandomLatency { base: 50, per_prefill: 3, per_decode: 2, ..RandomLatency::CONSTANT }),
+            ..config
+        };
+        let mut requests = requests(&drafts, config.block_size);
+        for (index, request) in requests.iter_mut().enumerate() {
+            (request.arrival, request.deadline) = (Micros(index as u64 * 10_000_000), None);
+        }
+        let with = simulate(Plain::new(config.clone()), &requests, Micros::MAX);
+        let without = simulate(Plain::new(InstanceConfig { offload: None, ..config }), &requests, Micros::MAX);
+        prop_assert_eq!(with.first_tokens.len(), without.first_tokens.len());
+        for (with, without) in with.first_tokens.iter().zip(&without.first_tokens) {
+            prop_assert_eq!(with.id, without.id);
+            prop_assert!(with.ttft <= without.ttft, "{:?} {:?}", with, without);
+        }
+    }
+}
+
+/// Random loads are a useful test of the tier only if they reach its difficult cases.
+#[test]
+fn random_loads_reach_the_difficult_cases_of_tiers() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let (mut sum, mut deferred, mut lost, mut after_preemption) = (OffloadCounters::default(), 0, 0, 0);
+    for _ in 0..1000 {
+        let config = config_with_tier().new_tree(&mut runner).expect("a config").current();
+        let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
+        let log = simulate(Fast::new(config), &requests, Micros::MAX);
+        let OffloadCounters { skipped, refused, evicted, flushes, loads, .. } = log.counters.offload;
+        sum.skipped += skipped;
+        sum.refused += refused;
+        sum.evicted += evicted;
+        sum.flushes += flushes;
+        sum.loads += loads;
+        let waits = SchedulingResult::Waits(WaitReason::KvTransfer);
+        deferred += log.scheduled.iter().filter(|decision| decision.result == waits).count();
+        let waited = |outcome: &&Outcome| outcome.kv_load_wait > Micros::ZERO;
+        lost += log.outcomes.iter().filter(waited).filter(|outcome| outcome.status == Status::TimedOut).count();
+        after_preemption += log.outcomes.iter().filter(waited).filter(|outcome| outcome.preemptions > 0).count();
+    }
+    for (what, count) in [
+        ("chunks offered too rarely", sum.skipped),
+        ("chunks without room", sum.refused),
+        ("evicted chunks", sum.evicted),
+        ("flushes", sum.flushes),
+        ("loads", sum.loads),
+        ("deferred requests", deferred as u64),
+        ("timeouts of requests that loaded", lost as u64),
+        ("loads of preempted requests", after_preemption as u64),
+    ] {
+        assert!(count > 3, "{what}: only {count} in 1000 loads");
+    }
+}

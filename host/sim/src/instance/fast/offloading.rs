@@ -1,0 +1,293 @@
+//! The CPU tier in the fast engine, as `plain/offloading.rs` has it. The end of a transfer is seen when a step is planned that could
+//! depend on it; quiet runs of steps end before that.
+
+use super::arena::RequestKey;
+use super::live::{LiveRequest, RequestState};
+use super::plan::StepPlan;
+use super::{Fast, NEVER};
+use crate::ids::RequestId;
+use crate::instance::StoreFence;
+use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
+use crate::instance::policy::QueueKey;
+use crate::kv::fast::HeldBlocks;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
+use crate::units::Micros;
+
+/// KV blocks that are being loaded for a request that has ended.
+#[derive(Clone, Debug)]
+pub(super) struct AbandonedLoad {
+    id: RequestId,
+    holding: HeldBlocks,
+    tokens: u32,
+}
+
+impl LiveRequest {
+    fn chunks(&self) -> ChunkSource<'_> {
+        ChunkSource { id: self.request.id, content: &self.keys.content }
+    }
+}
+
+impl Fast {
+    /// Number of requests in the waiting queue, those included that wait for a load.
+    pub(super) fn queue_len(&self) -> usize {
+        self.waiting.len() + self.loading.len()
+    }
+
+    /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
+    #[inline]
+    pub(super) fn admit_through_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
+        if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now) }
+    }
+
+    fn ask_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
+        let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
+        let live = &mut self.live[key];
+        let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
+        let block_size = self.config.block_size;
+        let local = hit.blocks * block_size;
+        let tokens = match offloading.look_up(live.chunks(), local, live.target) {
+            TierHit::Deferred => return TierAdmission::Deferred,
+            TierHit::Tokens(0) => return TierAdmission::Nothing,
+            TierHit::Tokens(tokens) => tokens,
+        };
+        let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+        let blocks = |tokens: u32| tokens.div_ceil(block_size) - hit.blocks + hit.unheld + spare;
+        let (whole, free) = (blocks(live.target), self.kv.free_blocks());
+        if self.config.reserve_full_prompt && whole > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+        }
+        let needed = blocks(local + tokens) + self.reserved_blocks();
+        if needed > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+        }
+        let live = &mut self.live[key];
+        if let Some(offloading) = &mut self.offloading {
+            offloading.load(live.chunks(), local, tokens);
+        }
+        self.kv.claim_found(&mut live.holding);
+        self.kv.take(tokens / block_size);
+        live.computed = local + tokens;
+        live.state = RequestState::Loading;
+        let is_first = live.scheduling_delay().is_none();
+        let rare = self.rares.of(live);
+        if is_first {
+            rare.cpu_cached_tokens = tokens;
+        }
+        rare.load_began = now;
+        self.waiting.remove(&queue_key);
+        self.loading.push(key);
+        TierAdmission::Begun
+    }
+
+    /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
+    fn reserved_blocks(&self) -> u32 {
+        let missing = |&key: &RequestKey| {
+            let live = &self.live[key];
+            let held = (live.computed + live.num_new).div_ceil(self.config.block_size);
+            live.target.div_ceil(self.config.block_size).saturating_sub(held)
+        };
+        self.prefilling.iter().chain(&self.loading).map(missing).sum()
+    }
+
+    /// Schedules the requests with ended loads, in the order of the loads. Returns why one of them waits.
+    pub(super) fn plan_loaded(
+        &mut self,
+        now: Micros,
+        budget: &mut u32,
+        prefill: &mut bool,
+        observer: &mut impl Observer,
+    ) -> Option<WaitReason> {
+        let mut i = 0;
+        while i < self.loading.len() && *budget > 0 && self.running < self.config.batch_limit() {
+            let key = self.loading[i];
+            if !self.is_loaded(key) {
+                i += 1;
+                continue;
+            }
+            let live = &self.live[key];
+            let (loaded, target) = (live.computed, live.target);
+            // The last token is computed again: something must be.
+            let computed = loaded.min(target - 1);
+            let left = target - computed;
+            if self.holds_prefill && left > 1 {
+                return Some(WaitReason::PrefillInterval);
+            }
+            let chunk = left.min(self.prefill_limit);
+            if !self.config.enable_chunked_prefill && chunk > *budget {
+                return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
+            }
+            let num_tokens = chunk.min(*budget);
+            let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+            let blocks =
+                |tokens: u32| tokens.div_ceil(self.config.block_size) - loaded / self.config.block_size + spare;
+            let end = loaded.max(computed + num_tokens);
+            let needed = if self.config.reserve_full_prompt { blocks(target) } else { blocks(end) };
+            if needed > self.kv.free_blocks() {
+                return Some(WaitReason::KvBlocks { needed });
+            }
+            if observer.interests().contains(Interests::SCHEDULING) {
+                let result = SchedulingResult::Scheduled { cached_tokens: computed, num_tokens };
+                let decision = SchedulingDecision { result, ..self.scheduling(key, *budget, now) };
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
+            }
+            self.queue_changes(now);
+            self.loading.remove(i);
+            *budget -= num_tokens;
+            *prefill |= computed + 1 < target;
+            self.enter_loaded(key, (computed, num_tokens), now);
+        }
+        None
+    }
+
+    fn is_loaded(&self, key: RequestKey) -> bool {
+        self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(self.live[key].request.id))
+    }
+
+    /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
+    fn enter_loaded(&mut self, key: RequestKey, (computed, num_tokens): (u32, u32), now: Micros) {
+        let live = &mut self.live[key];
+        let loaded = live.computed;
+        self.kv.hash_loaded(&mut live.holding, &live.keys, loaded / self.config.block_size);
+        self.kv.extend(&mut live.holding, &live.keys, loaded, loaded.max(computed + num_tokens));
+        if let Some(offloading) = &mut self.offloading {
+            offloading.enters(live.request.id);
+        }
+        let rare = self.rares.of(live);
+        rare.kv_load_wait += now - rare.load_began;
+        if live.scheduling_delay().is_none() {
+            live.cached_tokens = computed;
+        }
+        live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
+        live.computed = computed;
+        live.num_new = num_tokens;
+        live.context = computed;
+        live.state = RequestState::Prefilling;
+        live.seq = self.order.join(key);
+        live.admitted_v = self.v;
+        self.running += 1;
+        self.prefilling.push(key);
+    }
+
+    /// Notices the transfers that have ended by `now`, before a step.
+    pub(super) fn notice_transfers(&mut self, now: Micros) {
+        let Some(offloading) = &mut self.offloading else { return };
+        offloading.notice(now, self.v);
+        let released = offloading.take_released();
+        if !offloading.has_fences() {
+            self.kv.forget_fences();
+        }
+        for id in released {
+            let index = self.abandoned.iter().position(|load| load.id == id).expect("it was abandoned");
+            let AbandonedLoad { mut holding, tokens, .. } = self.abandoned.remove(index);
+            self.kv.release(&mut holding, tokens, 0);
+            self.refused = None;
+        }
+    }
+
+    /// Offers the chunks of the step that starts at `now`, and starts its loads. Returns how long the step waits for stores.
+    pub(super) fn start_transfers(&mut self, now: Micros, plan: &StepPlan) -> Micros {
+        let Some(offloading) = &mut self.offloading else { return Micros::ZERO };
+        let also_output = offloading.is_offered_output();
+        let mut offer = |live: &LiveRequest, computed: u32| {
+            offloading.offer(live.chunks(), computed, live.request.input_tokens);
+        };
+        if also_output {
+            for key in self.order.iter() {
+                let live = &self.live[key];
+                match live.state {
+                    RequestState::Prefilling if live.num_new > 0 => offer(live, live.computed + live.num_new),
+                    RequestState::Decoding if !plan.left_out.contains(&key) => {
+                        offer(live, live.computed_at(self.v) + u32::from(!self.config.async_scheduling));
+                    }
+                    _ => {}
+                }
+            }
+        } else {
+            for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
+                offer(live, live.computed + live.num_new);
+            }
+        }
+        let Some(offloading) = &mut self.offloading else { return Micros::ZERO };
+        offloading.flush(self.kv.take_flush());
+        offloading.start_loads(now)
+    }
+
+    /// A step has ended at `end`.
+    pub(super) fn end_step_of_transfers(&mut self, end: Micros) {
+        let Some(offloading) = &mut self.offloading else { return };
+        offloading.end_step(end, self.v);
+        self.quiet_end_of_transfers();
+    }
+
+    /// A step has ended that had no transfers of its own.
+    pub(super) fn quiet_end_of_transfers(&mut self) {
+        let Some(offloading) = self.offloading.as_mut().filter(|_| self.step_at == NEVER) else { return };
+        offloading.forget_ended(u64::MAX);
+        self.wake_to_release();
+    }
+
+    /// Without requests: wakes at the end of the next load of a request that has ended, to release its blocks.
+    pub(super) fn wake_to_release(&mut self) {
+        if let Some(offloading) = self.offloading.as_ref().filter(|offloading| offloading.has_abandoned()) {
+            self.step_at = offloading.next_end().unwrap_or(NEVER);
+        }
+    }
+
+    /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
+    pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
+        let Some(offloading) = &mut self.offloading else { return false };
+        offloading.flush(self.kv.take_flush());
+        let stall = offloading.start_loads(now);
+        offloading.forget_ended(u64::MAX);
+        let Some(end) = offloading.next_end() else { return false };
+        self.step_at = end.max(now + stall);
+        true
+    }
+
+    /// A request ends that is not waiting for a load. Returns its blocks that are still being stored.
+    pub(super) fn end_offloading(&mut self, key: RequestKey) -> Option<StoreFence> {
+        self.offloading.as_mut()?.end(self.live[key].request.id, self.v)
+    }
+
+    /// The request `key` ends, which waits for a load. Its blocks are released when the load has ended.
+    pub(super) fn abandon_load(&mut self, key: RequestKey, now: Micros) {
+        let live = &mut self.live[key];
+        let rare = self.rares.of(live);
+        rare.kv_load_wait += now - rare.load_began;
+        let Some(offloading) = &mut self.offloading else { return };
+        let (id, tokens) = (live.request.id, live.computed);
+        let mut holding = std::mem::take(&mut live.holding);
+        if offloading.abandon(id, self.v) {
+            self.kv.release(&mut holding, tokens, 0);
+            self.refused = None;
+        } else {
+            self.abandoned.push(AbandonedLoad { id, holding, tokens });
+        }
+    }
+
+    /// The end of the next transfer that requests wait for; [`NEVER`] if there is none.
+    #[inline]
+    pub(super) fn next_transfer(&self) -> Micros {
+        let awaited = self.offloading.as_ref().filter(|offloading| offloading.is_awaited());
+        awaited.and_then(|offloading| offloading.next_end()).unwrap_or(NEVER)
+    }
+
+    /// Whether transfers allow a quiet run of steps: none starts or offers a store, none must wait for one, and which of the waiting
+    /// requests could be scheduled does not change before [`Self::next_transfer`].
+    #[inline]
+    pub(super) fn transfers_are_quiet(&self) -> bool {
+        let Some(offloading) = &self.offloading else { return true };
+        let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;
+        let queue_rests =
+            (self.waiting.is_empty() || offloading.is_still()) && !self.loading.iter().any(|&key| self.is_loaded(key));
+        let offers = offloading.stores_output() || offloading.repeats_offers();
+        !offers && !offloading.has_fences() && (is_full || queue_rests)
+    }
+
+    /// See `Offloading::without_transfers`; `None` without a tier.
+    #[cfg(test)]
+    pub(in crate::instance) fn idle_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.without_transfers())
+    }
+}

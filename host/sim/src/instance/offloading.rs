@@ -1,0 +1,478 @@
+//! The CPU tier of an instance as vLLM 0.33's `OffloadingConnector` uses it; both engines share this.
+//!
+//! In the order of a step that starts at `now`:
+//! 1. [`Offloading::notice`]: transfers that ended by now have ended for the scheduler, which looks only between steps.
+//! 2. For a request that is about to be scheduled, [`Offloading::look_up`] asks for chunks behind the prefix that the GPU has. It
+//!    defers a request with chunks that are being written, or loaded for another one. [`Offloading::load`] begins a load.
+//! 3. [`Offloading::offer`]: each request of the step offers the chunks that the step completes.
+//! 4. [`Offloading::start_loads`]: the loads go to the link. If a block with a store in progress was taken for another request, the
+//!    step first waits for that store: a flush.
+//! 5. [`Offloading::end_step`], at the end of the step: the stores go to the link, after the tokens of the step are sampled.
+//!
+//! A store for which there was no room is offered again at every step in vLLM; here only after the tier has changed, because before
+//! that there is no room either.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ids::RequestId;
+use crate::offload::{
+    ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, RequestAccess, TransferDirection,
+};
+use crate::outcome::{OffloadCounters, WaitReason};
+use crate::request::Content;
+use crate::units::Micros;
+
+/// KV blocks of a request that ended while they were being stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoreFence {
+    /// Number of the last of these stores, > 0.
+    pub store: u64,
+    /// The first of the blocks, by its index in the request.
+    pub from: u32,
+    /// The block behind the last one.
+    pub to: u32,
+}
+
+/// What the tier has for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TierHit {
+    /// It is to be asked again at a later step.
+    Deferred,
+    /// This many tokens behind those that the GPU has, perhaps 0.
+    Tokens(u32),
+}
+
+/// What the CPU tier means for a waiting request.
+pub(super) enum TierAdmission {
+    /// It has nothing for it.
+    Nothing,
+    /// The request is passed over in this step.
+    Deferred,
+    /// Its load began: it has left the queue.
+    Begun,
+    /// There are not enough KV blocks for its load.
+    Refused(WaitReason),
+}
+
+/// The state of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LoadProgress {
+    #[default]
+    None,
+    InProgress,
+    Done,
+    /// Its request has ended: the KV blocks are to be released when the load has ended.
+    Abandoned,
+}
+
+/// What a request has stored and loaded.
+#[derive(Clone, Debug, Default)]
+struct OffloadedRequest {
+    access: RequestAccess,
+    /// The first chunk to be offered.
+    next_offer: u32,
+    /// Number of its transfers in progress.
+    transfers: u32,
+    /// Its last store and the blocks of those in progress.
+    fence: StoreFence,
+    load: LoadProgress,
+    /// [`Offloading::changes`] when there was no room for its chunks; `None` if there was.
+    refused_at: Option<u64>,
+    /// Whether the request has ended, and is kept for its transfers.
+    ended: bool,
+}
+
+/// A transfer in progress, or about to begin.
+#[derive(Clone, Debug)]
+struct TransferJob {
+    id: u64,
+    request: RequestId,
+    chunks: Vec<ChunkKey>,
+    bytes: u64,
+}
+
+/// The content of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkSource<'a> {
+    pub id: RequestId,
+    pub content: &'a Content,
+}
+
+impl ChunkSource<'_> {
+    /// The keys of the chunks `from..to`, of `blocks` KV blocks each. A chunk has the content of its last block, which includes
+    /// everything before.
+    fn keys(self, from: u32, to: u32, blocks: u32) -> impl Iterator<Item = ChunkKey> {
+        let mut spans = self.content.spans().iter();
+        let (mut span, mut before) = (spans.next(), 0);
+        (from..to).map(move |chunk| {
+            let block = (chunk + 1) * blocks - 1;
+            while let Some(present) = span {
+                if block - before < present.len {
+                    return ChunkKey(u64::from(present.first + (block - before)));
+                }
+                before += present.len;
+                span = spans.next();
+            }
+            // No other request has it.
+            ChunkKey(1 << 63 | u64::from(self.id.0) << 31 | u64::from(block))
+        })
+    }
+}
+
+/// The CPU tier of one instance, and its transfers.
+#[derive(Clone, Debug)]
+pub(super) struct Offloading {
+    config: OffloadConfig,
+    /// Size of a KV block, tokens.
+    block_size: u32,
+    tier: CpuTier,
+    links: MemoryLinks,
+    requests: FxHashMap<RequestId, OffloadedRequest>,
+    /// Loads of this step, not yet on the link.
+    new_loads: Vec<TransferJob>,
+    /// Stores of this step, not yet on the link.
+    new_stores: Vec<TransferJob>,
+    /// Stores and loads on the links, in the order of submission.
+    on_link: [VecDeque<TransferJob>; 2],
+    /// Transfers that have ended since [`Self::notice`], stores and loads.
+    unnoticed: Vec<TransferDirection>,
+    /// The time at which the last of them was seen.
+    advanced_to: Micros,
+    /// Chunks that are being loaded.
+    loading: FxHashSet<ChunkKey>,
+    /// Requests that ended, with the number of steps before that.
+    ended: Vec<(u64, RequestId)>,
+    /// Abandoned loads that have ended.
+    released: Vec<RequestId>,
+    /// The last store that this step must wait for; 0 for none.
+    flush: u64,
+    /// The last store of a request that ended.
+    last_fence: u64,
+    /// Number of jobs so far.
+    jobs: u64,
+    /// Number of times at which chunks in the tier changed.
+    changes: u64,
+    /// As it was before the offers of the last step.
+    changes_before_offers: u64,
+    /// Number of requests for whose chunks there was no room.
+    refused: u32,
+    /// Number of loads that ended requests have left behind.
+    abandoned: u32,
+    counters: OffloadCounters,
+    chunks: Vec<Positioned>,
+}
+
+impl Offloading {
+    pub fn new(config: OffloadConfig, block_size: u32) -> Self {
+        Self {
+            config,
+            block_size,
+            tier: config.tier(),
+            links: MemoryLinks::new(config.speed),
+            requests: FxHashMap::default(),
+            new_loads: Vec::new(),
+            new_stores: Vec::new(),
+            on_link: [VecDeque::new(), VecDeque::new()],
+            unnoticed: Vec::new(),
+            advanced_to: Micros::ZERO,
+            loading: FxHashSet::default(),
+            ended: Vec::new(),
+            released: Vec::new(),
+            flush: 0,
+            last_fence: 0,
+            jobs: 0,
+            changes: 0,
+            changes_before_offers: 0,
+            refused: 0,
+            abandoned: 0,
+            counters: OffloadCounters::default(),
+            chunks: Vec::new(),
+        }
+    }
+
+    /// Notices the transfers that have ended by `now`, after `steps` steps. The blocks of [`Self::take_released`] are free then.
+    pub fn notice(&mut self, now: Micros, steps: u64) {
+        self.forget_ended(steps);
+        self.advance(now);
+        for direction in std::mem::take(&mut self.unnoticed) {
+            let job = self.on_link[direction as usize].pop_front().expect("it was submitted");
+            match direction {
+                TransferDirection::ToHost => self.tier.written(&job.chunks, true),
+                TransferDirection::ToGpu => {
+                    self.tier.loaded(&job.chunks);
+                    job.chunks.iter().for_each(|key| {
+                        self.loading.remove(key);
+                    });
+                }
+            }
+            self.changes += 1;
+            let state = self.requests.get_mut(&job.request).expect("it is kept for its transfers");
+            state.transfers -= 1;
+            match state.load {
+                LoadProgress::InProgress if direction == TransferDirection::ToGpu => state.load = LoadProgress::Done,
+                LoadProgress::Abandoned if direction == TransferDirection::ToGpu => {
+                    state.load = LoadProgress::None;
+                    self.abandoned -= 1;
+                    self.released.push(job.request);
+                }
+                _ => {}
+            }
+            if state.ended && state.transfers == 0 {
+                self.requests.remove(&job.request);
+            }
+        }
+        self.changes_before_offers = self.changes;
+    }
+
+    /// Requests that ended during their load, which has ended now.
+    pub fn take_released(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// What the tier has for a request of `tokens` tokens, of which the GPU has the first `local`, whole blocks.
+    pub fn look_up(&mut self, source: ChunkSource<'_>, local: u32, tokens: u32) -> TierHit {
+        let state = self.requests.entry(source.id).or_default();
+        state.next_offer = 0;
+        if state.transfers > 0 {
+            return TierHit::Deferred;
+        }
+        let chunk = self.config.blocks_per_chunk * self.block_size;
+        let (first, chunks) = (local / chunk, tokens / chunk);
+        let (mut found, mut pending) = (first, false);
+        for key in source.keys(first, chunks, self.config.blocks_per_chunk) {
+            match self.tier.lookup(key) {
+                Lookup::Miss => break,
+                Lookup::Hit => pending |= self.loading.contains(&key),
+                Lookup::Pending => pending = true,
+            }
+            found += 1;
+        }
+        // Less than a chunk is not loaded.
+        let hit = (found * chunk).saturating_sub(local);
+        match (hit >= chunk, pending) {
+            (false, _) => TierHit::Tokens(0),
+            (true, true) => TierHit::Deferred,
+            (true, false) => TierHit::Tokens(hit),
+        }
+    }
+
+    /// Begins the load of `tokens` tokens that [`Self::look_up`] has found behind `local` ones.
+    pub fn load(&mut self, source: ChunkSource<'_>, local: u32, tokens: u32) {
+        let end = (local + tokens) / self.chunk_tokens();
+        self.take_chunks(source, local / self.chunk_tokens(), end);
+        let state = self.requests.get_mut(&source.id).expect("it was looked up");
+        self.tier.load(&self.chunks, &mut state.access);
+        state.next_offer = end;
+        state.transfers += 1;
+        state.load = LoadProgress::InProgress;
+        let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
+        self.loading.extend(&chunks);
+        self.jobs += 1;
+        let bytes = u64::from(tokens / self.block_size) * self.config.block_bytes;
+        self.counters.loads += 1;
+        self.counters.loaded_bytes += bytes * u64::from(self.config.gpus);
+        self.new_loads.push(TransferJob { id: self.jobs, request: source.id, chunks, bytes });
+    }
+
+    /// Whether the load of this request has ended.
+    pub fn is_loaded(&self, id: RequestId) -> bool {
+        self.requests.get(&id).is_some_and(|state| state.load == LoadProgress::Done)
+    }
+
+    /// The request enters the batch after its load.
+    pub fn enters(&mut self, id: RequestId) {
+        if let Some(state) = self.requests.get_mut(&id) {
+            state.load = LoadProgress::None;
+        }
+    }
+
+    /// A request of this step will have computed `computed` tokens after it, and has a prompt of `prompt`: offers its new chunks.
+    pub fn offer(&mut self, source: ChunkSource<'_>, computed: u32, prompt: u32) {
+        let tokens = if self.config.prompt_only { computed.min(prompt) } else { computed };
+        let end = tokens / self.chunk_tokens();
+        let Some(state) = self.requests.get_mut(&source.id) else { return };
+        let start = state.next_offer;
+        if start >= end || state.refused_at == Some(self.changes) {
+            return;
+        }
+        self.take_chunks(source, start, end);
+        let state = self.requests.get_mut(&source.id).expect("just seen");
+        let stored = self.tier.store(&self.chunks, &mut state.access);
+        self.refused -= u32::from(state.refused_at.is_some());
+        state.refused_at = stored.is_none().then_some(self.changes);
+        let Some(stored) = stored else {
+            self.refused += 1;
+            return;
+        };
+        state.next_offer = end;
+        self.counters.evicted += stored.evicted.len() as u64;
+        let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
+        let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
+        let blocks = self.config.blocks_per_chunk;
+        let (from, to) = ((start + at(first)) * blocks, (start + at(last) + 1) * blocks);
+        self.jobs += 1;
+        self.changes += 1;
+        let others = if state.transfers > 0 { state.fence } else { StoreFence { from, to, store: 0 } };
+        state.fence = StoreFence { store: self.jobs, from: others.from.min(from), to: others.to.max(to) };
+        state.transfers += 1;
+        let bytes = u64::from(blocks) * stored.chunks.len() as u64 * self.config.block_bytes;
+        self.counters.stored_bytes += bytes * u64::from(self.config.gpus);
+        self.new_stores.push(TransferJob { id: self.jobs, request: source.id, chunks: stored.chunks, bytes });
+    }
+
+    /// This step must wait until `store` has ended, and with it all stores before; 0 for none.
+    pub fn flush(&mut self, store: u64) {
+        self.flush = self.flush.max(store);
+    }
+
+    /// Submits the loads of the step that starts at `now`. Returns how long the step waits before it computes.
+    pub fn start_loads(&mut self, now: Micros) -> Micros {
+        let mut stall = Micros::ZERO;
+        let flush = std::mem::take(&mut self.flush);
+        let stores = &self.on_link[TransferDirection::ToHost as usize];
+        let last = stores.iter().rev().find(|job| job.id <= flush).map(|job| job.id);
+        if let Some(end) = last.and_then(|id| self.links.end_of(TransferDirection::ToHost, id)) {
+            stall = end.saturating_sub(now);
+            self.counters.flushes += 1;
+            self.counters.flush_time += stall;
+            self.advance(end);
+        }
+        for job in std::mem::take(&mut self.new_loads) {
+            self.submit(now + stall, TransferDirection::ToGpu, job);
+        }
+        stall
+    }
+
+    /// Step number `step` (from 1) ends at `end`: submits its stores, and forgets the requests that ended before it.
+    pub fn end_step(&mut self, end: Micros, step: u64) {
+        self.forget_ended(step);
+        if !self.new_stores.is_empty() {
+            self.advance(end);
+            for job in std::mem::take(&mut self.new_stores) {
+                self.submit(end, TransferDirection::ToHost, job);
+            }
+        }
+    }
+
+    /// Forgets the requests that ended before step `step`: what they used was used now.
+    pub fn forget_ended(&mut self, step: u64) {
+        let before = self.ended.partition_point(|&(steps, _)| steps < step);
+        for (_, id) in self.ended.drain(..before) {
+            let state = self.requests.get_mut(&id).expect("it is kept until now");
+            self.tier.end(std::mem::take(&mut state.access));
+            state.ended = true;
+            if state.transfers == 0 {
+                self.requests.remove(&id);
+            }
+        }
+    }
+
+    /// A request in queue or batch ends after `steps` steps. Returns the blocks that are still being stored.
+    pub fn end(&mut self, id: RequestId, steps: u64) -> Option<StoreFence> {
+        let state = self.requests.get_mut(&id)?;
+        self.ended.push((steps, id));
+        self.refused -= u32::from(state.refused_at.take().is_some());
+        let fence = (state.transfers > 0 && state.load == LoadProgress::None).then_some(state.fence)?;
+        self.last_fence = self.last_fence.max(fence.store);
+        Some(fence)
+    }
+
+    /// A request ends that waits for its load. Returns whether its blocks can be released now; if not, [`Self::take_released`] will have
+    /// it.
+    pub fn abandon(&mut self, id: RequestId, steps: u64) -> bool {
+        let _ = self.end(id, steps);
+        let state = self.requests.get_mut(&id).expect("it loads");
+        let is_over = state.load == LoadProgress::Done;
+        state.load = if is_over { LoadProgress::None } else { LoadProgress::Abandoned };
+        self.abandoned += u32::from(!is_over);
+        is_over
+    }
+
+    /// A request is preempted: the step waits for its stores in progress.
+    pub fn preempted(&mut self, id: RequestId) {
+        if let Some(state) = self.requests.get_mut(&id) {
+            self.refused -= u32::from(state.refused_at.take().is_some());
+            if state.transfers > 0 {
+                self.flush = self.flush.max(state.fence.store);
+            }
+        }
+    }
+
+    /// The end of the first transfer that [`Self::notice`] has not seen; `None` if there is none.
+    pub fn next_end(&self) -> Option<Micros> {
+        if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) }
+    }
+
+    /// Whether the ends of transfers matter to requests that no step would otherwise look at: loads, and stores without room.
+    pub fn is_awaited(&self) -> bool {
+        !self.on_link[TransferDirection::ToGpu as usize].is_empty() || self.refused > 0
+    }
+
+    /// Whether loads of ended requests hold KV blocks.
+    pub fn has_abandoned(&self) -> bool {
+        self.abandoned > 0
+    }
+
+    /// Whether nothing is on its way.
+    pub fn is_still(&self) -> bool {
+        self.on_link.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether a store of a request that ended may be in progress.
+    pub fn has_fences(&self) -> bool {
+        let last = self.on_link[TransferDirection::ToHost as usize].front();
+        last.is_some_and(|job| job.id <= self.last_fence)
+    }
+
+    /// Whether generated tokens are stored, too.
+    pub fn stores_output(&self) -> bool {
+        !self.config.prompt_only
+    }
+
+    /// Whether chunks without room are offered again at the next step, because the last one has changed the tier.
+    pub fn repeats_offers(&self) -> bool {
+        self.refused > 0 && self.changes != self.changes_before_offers
+    }
+
+    /// Whether requests that generate tokens offer chunks.
+    pub fn is_offered_output(&self) -> bool {
+        !self.config.prompt_only || self.refused > 0
+    }
+
+    pub fn counters(&self) -> OffloadCounters {
+        OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), ..self.counters }
+    }
+
+    /// Waits for all transfers. Numbers of chunks in the tier, of those that can be evicted, and of requests that are remembered.
+    #[cfg(test)]
+    pub fn without_transfers(&mut self) -> (usize, usize, usize) {
+        self.forget_ended(u64::MAX);
+        self.notice(Micros::MAX, u64::MAX);
+        (self.tier.used(), self.tier.evictable(), self.requests.len())
+    }
+
+    fn chunk_tokens(&self) -> u32 {
+        self.config.blocks_per_chunk * self.block_size
+    }
+
+    /// Fills [`Self::chunks`] with the chunks `from..to`.
+    fn take_chunks(&mut self, source: ChunkSource<'_>, from: u32, to: u32) {
+        let chunk = self.chunk_tokens();
+        self.chunks.clear();
+        let keys = source.keys(from, to, self.config.blocks_per_chunk);
+        self.chunks.extend(keys.zip(from..).map(|(key, index)| (key, Some((index + 1) * chunk))));
+    }
+
+    fn submit(&mut self, now: Micros, direction: TransferDirection, job: TransferJob) {
+        self.links.submit(now, direction, job.bytes, job.id);
+        self.on_link[direction as usize].push_back(job);
+    }
+
+    fn advance(&mut self, now: Micros) {
+        self.advanced_to = now;
+        let unnoticed = &mut self.unnoticed;
+        self.links.advance(now, |direction, _| unnoticed.push(direction));
+    }
+}

@@ -1,0 +1,229 @@
+//! The CPU tier in the plain engine: requests that wait for loads, and transfers.
+
+use super::{Plain, PlainRequest};
+use crate::ids::RequestId;
+use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
+use crate::instance::policy::QueueKey;
+use crate::kv::plain::AllocationRequest;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Decision, SchedulingResult, WaitReason};
+use crate::units::Micros;
+
+impl PlainRequest {
+    fn chunks(&self) -> ChunkSource<'_> {
+        ChunkSource { id: self.request.id, content: &self.request.content }
+    }
+}
+
+impl Plain {
+    /// Number of requests in the waiting queue, those included that wait for a load.
+    pub(super) fn queue_len(&self) -> usize {
+        self.waiting.len() + self.loading.len()
+    }
+
+    /// The next waiting request behind `after`.
+    pub(super) fn next_waiting(&self, after: Option<QueueKey>) -> Option<QueueKey> {
+        use std::ops::Bound;
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.waiting.range((behind, Bound::Unbounded)).next().map(|(&key, _)| key)
+    }
+
+    /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
+    pub(super) fn admit_through_tier(&mut self, key: QueueKey, now: Micros) -> TierAdmission {
+        let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
+        let live = &self.waiting[&key];
+        let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
+        let local = cached.len() as u32 * self.config.block_size;
+        let tokens = match offloading.look_up(live.chunks(), local, live.target) {
+            TierHit::Deferred => return TierAdmission::Deferred,
+            TierHit::Tokens(0) => return TierAdmission::Nothing,
+            TierHit::Tokens(tokens) => tokens,
+        };
+        let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
+        let whole = self.kv.needs(live.target, &cached) + spare;
+        if self.config.reserve_full_prompt && whole > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+        }
+        let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
+        if needed > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+        }
+        let mut live = self.waiting.remove(&key).expect("just seen");
+        let allocation = AllocationRequest {
+            request: &live.request,
+            start: local,
+            end: local + tokens,
+            prefill: true,
+            in_flight: true, // they get their hashes after the load
+            cached: &cached,
+        };
+        assert!(self.kv.allocate(&allocation), "there are enough free blocks");
+        if let Some(offloading) = &mut self.offloading {
+            offloading.load(live.chunks(), local, tokens);
+        }
+        if live.scheduling_delay.is_none() {
+            live.cpu_cached_tokens = tokens;
+        }
+        live.computed = local + tokens;
+        live.load_began = now;
+        self.loading.push(live);
+        TierAdmission::Begun
+    }
+
+    /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
+    fn reserved_blocks(&self) -> u32 {
+        let prefills = self.running.iter().filter(|live| live.prefilling()).chain(&self.loading);
+        let missing = |live: &PlainRequest| {
+            live.target.div_ceil(self.config.block_size).saturating_sub(self.kv.held_by(live.request.id))
+        };
+        prefills.map(missing).sum()
+    }
+
+    /// Schedules the requests with ended loads, in the order of the loads. Returns why one of them waits.
+    pub(super) fn plan_loaded(
+        &mut self,
+        now: Micros,
+        budget: &mut u32,
+        prefill: &mut bool,
+        observer: &mut impl Observer,
+    ) -> Option<WaitReason> {
+        let mut i = 0;
+        while i < self.loading.len() && *budget > 0 && self.running.len() < self.config.batch_limit() as usize {
+            let id = self.loading[i].request.id;
+            if !self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(id)) {
+                i += 1;
+                continue;
+            }
+            let live = &self.loading[i];
+            let loaded = live.computed;
+            // The last token is computed again: something must be.
+            let computed = loaded.min(live.target - 1);
+            let left = live.target - computed;
+            if self.holds_prefill && left > 1 {
+                return Some(WaitReason::PrefillInterval);
+            }
+            let chunk = left.min(self.prefill_limit);
+            if !self.config.enable_chunked_prefill && chunk > *budget {
+                return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
+            }
+            let num_tokens = chunk.min(*budget);
+            let blocks = |tokens: u32| {
+                tokens.div_ceil(self.config.block_size) - loaded / self.config.block_size + self.blocks_to_spare()
+            };
+            let end = loaded.max(computed + num_tokens);
+            let needed = if self.config.reserve_full_prompt { blocks(live.target) } else { blocks(end) };
+            if needed > self.kv.free_blocks() {
+                return Some(WaitReason::KvBlocks { needed });
+            }
+            let result = SchedulingResult::Scheduled { cached_tokens: computed, num_tokens };
+            if observer.interests().contains(Interests::SCHEDULING) {
+                let decision = self.scheduling(live, *budget, now, result);
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
+            }
+            let live = self.loading.remove(i);
+            *budget -= num_tokens;
+            *prefill |= computed + 1 < live.target;
+            self.enter_loaded(live, (computed, num_tokens), now);
+        }
+        None
+    }
+
+    /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
+    fn enter_loaded(&mut self, mut live: PlainRequest, (computed, num_tokens): (u32, u32), now: Micros) {
+        self.kv.hash_loaded(&live.request, live.computed / self.config.block_size);
+        let allocation = AllocationRequest {
+            request: &live.request,
+            start: live.computed,
+            end: live.computed.max(computed + num_tokens),
+            prefill: true,
+            in_flight: false,
+            cached: &[],
+        };
+        assert!(self.kv.allocate(&allocation), "there are enough free blocks");
+        if let Some(offloading) = &mut self.offloading {
+            offloading.enters(live.request.id);
+        }
+        self.counters.waited(live.queued_at, now);
+        if live.scheduling_delay.is_none() {
+            live.cached_tokens = computed;
+        }
+        live.kv_load_wait += now - live.load_began;
+        live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
+        live.computed = computed;
+        live.num_new = num_tokens;
+        live.context = computed;
+        self.running.push(live);
+    }
+
+    /// Notices the transfers that have ended by `now`, before a step.
+    pub(super) fn notice_transfers(&mut self, now: Micros) {
+        let Some(offloading) = &mut self.offloading else { return };
+        offloading.notice(now, self.counters.steps);
+        for id in offloading.take_released() {
+            self.kv.release(id);
+        }
+    }
+
+    /// Offers the chunks of the step that starts at `now`, and starts its loads. Returns how long the step waits for stores.
+    pub(super) fn start_transfers(&mut self, now: Micros) -> Micros {
+        let Some(offloading) = &mut self.offloading else { return Micros::ZERO };
+        for live in self.running.iter().filter(|live| live.num_new > 0) {
+            // With asynchronous scheduling, the token itself is still being generated.
+            let known = live.num_new - u32::from(self.config.async_scheduling && !live.prefilling());
+            offloading.offer(live.chunks(), live.computed + known, live.request.input_tokens);
+        }
+        offloading.flush(self.kv.take_flush());
+        offloading.start_loads(now)
+    }
+
+    /// A step has ended at `end`.
+    pub(super) fn end_step_of_transfers(&mut self, end: Micros) {
+        let Some(offloading) = &mut self.offloading else { return };
+        offloading.end_step(end, self.counters.steps);
+        if self.step_at.is_none() {
+            offloading.forget_ended(u64::MAX);
+            self.wake_to_release();
+        }
+    }
+
+    /// Without requests: wakes at the end of the next load of a request that has ended, to release its blocks.
+    pub(super) fn wake_to_release(&mut self) {
+        let Some(offloading) = self.offloading.as_ref().filter(|offloading| offloading.has_abandoned()) else { return };
+        self.step_at = offloading.next_end();
+    }
+
+    /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
+    pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
+        let Some(offloading) = &mut self.offloading else { return false };
+        offloading.flush(self.kv.take_flush());
+        let stall = offloading.start_loads(now);
+        offloading.forget_ended(u64::MAX);
+        let Some(end) = offloading.next_end() else { return false };
+        self.step_at = Some(end.max(now + stall));
+        true
+    }
+
+    /// A request that is not waiting for a load ends.
+    pub(super) fn end_offloading(&mut self, id: RequestId) {
+        if let Some(fence) = self.offloading.as_mut().and_then(|offloading| offloading.end(id, self.counters.steps)) {
+            self.kv.fence(id, fence);
+        }
+    }
+
+    /// Removes and returns request `id` if it waits for a load. Its blocks are released when the load has ended.
+    pub(super) fn abandon_load(&mut self, now: Micros, id: RequestId) -> Option<PlainRequest> {
+        let index = self.loading.iter().position(|live| live.request.id == id)?;
+        let mut live = self.loading.remove(index);
+        live.kv_load_wait += now - live.load_began;
+        if self.offloading.as_mut().is_some_and(|offloading| offloading.abandon(id, self.counters.steps)) {
+            self.kv.release(id);
+        }
+        Some(live)
+    }
+
+    /// See `Offloading::without_transfers`; `None` without a tier.
+    #[cfg(test)]
+    pub(in crate::instance) fn idle_tier(&mut self) -> Option<(usize, usize, usize)> {
+        self.offloading.as_mut().map(|offloading| offloading.without_transfers())
+    }
+}

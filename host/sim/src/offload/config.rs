@@ -1,0 +1,55 @@
+//! The configuration of a CPU tier.
+
+use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, TRACKED_CHUNKS};
+
+/// Which chunk makes room for another (vLLM `eviction_policy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChunkEviction {
+    /// The one that was used least recently.
+    #[default]
+    Lru,
+    /// The one that adaptive replacement chooses.
+    Arc,
+}
+
+impl ChunkEviction {
+    /// All choices, by vLLM's names.
+    pub const ALL: [(&'static str, Self); 2] = [("lru", Self::Lru), ("arc", Self::Arc)];
+
+    fn policy(self, capacity: usize) -> Box<dyn CachePolicy> {
+        match self {
+            Self::Lru => Box::new(Lru::default()),
+            Self::Arc => Box::new(Arc::new(capacity)),
+        }
+    }
+}
+
+/// The CPU tier of an instance, as vLLM 0.33's `OffloadingConnector` has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OffloadConfig {
+    /// Number of chunks that it holds, ≥ 1.
+    pub capacity: u32,
+    /// KV blocks per chunk (vLLM `blocks_per_chunk`), ≥ 1.
+    pub blocks_per_chunk: u32,
+    /// Size of a KV block on one GPU, bytes: each GPU moves its share over its own link, all at the same time.
+    pub block_bytes: u64,
+    /// Number of GPUs that hold a share of each block.
+    pub gpus: u32,
+    /// Which chunk makes room for another.
+    pub eviction: ChunkEviction,
+    /// A chunk is stored when it is offered this often (vLLM `store_threshold`); 0 and 1: at once.
+    pub store_threshold: u32,
+    /// Whether only chunks of prompts are stored, not generated tokens (vLLM `offload_prompt_only`).
+    pub prompt_only: bool,
+    /// The links between GPU and host.
+    pub speed: LinkSpeed,
+}
+
+impl OffloadConfig {
+    /// The tier that it describes, empty.
+    #[must_use]
+    pub fn tier(&self) -> CpuTier {
+        let capacity = self.capacity as usize;
+        CpuTier::new(capacity, self.eviction.policy(capacity), self.store_threshold, TRACKED_CHUNKS)
+    }
+}

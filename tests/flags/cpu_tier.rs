@@ -1,0 +1,96 @@
+//! Flags of the CPU tier.
+
+use super::*;
+
+/// Prompts with a shared prefix of 256 tokens, and between them others that need its KV blocks on the GPU.
+fn alternating() -> Vec<Row> {
+    let shared = rows(10, 2_000_000, Row { prefix: 256, ..ROW });
+    let other = rows(10, 2_000_000, ROW);
+    let later = |row: Row| Row { arrival_us: row.arrival_us + 1_000_000, ..row };
+    shared.into_iter().zip(other).flat_map(|(shared, other)| [shared, later(other)]).collect()
+}
+
+/// A GPU with room for one of them.
+const SMALL: &str = "--total-kv-blocks 22 --max-model-len 352 --no-async-scheduling";
+
+/// A CPU tier with room for all.
+const TIER: &str = "--total-kv-blocks 22 --max-model-len 352 --no-async-scheduling --kv-offloading-size 2";
+
+impl Trial {
+    fn tier(&self, flags: &str) -> Value {
+        self.figures(&alternating(), flags)["cpu_tier"].clone()
+    }
+}
+
+pub(super) fn kv_offloading_size(t: &Trial) {
+    let [off, on] = ["{} 0", "{} 1"].map(|flags| t.figures(&alternating(), &format!("{SMALL} {flags}")));
+    assert_eq!(off, t.figures(&alternating(), SMALL));
+    assert_eq!(number(&on["cpu_tier"], "cpu_hit_tokens"), 9.0 * 256.0);
+    assert!(number(&on, "ttft_mean_ms") < number(&off, "ttft_mean_ms"));
+    let one = t.error(&alternating(), &format!("{SMALL} {{}} 0.001"));
+    assert!(one.contains("smaller than one chunk"), "{one}");
+    let one = t.error(&alternating(), &format!("{SMALL} {{}} 1 --no-enable-prefix-caching"));
+    assert!(one.contains("hashes of the prefix cache"), "{one}");
+    let one = t.error(&alternating(), "{} 1 --parity blis");
+    assert!(one.contains("cannot be used with `--parity blis`"), "{one}");
+    assert!(t.summary(&alternating(), &format!("{SMALL} {{}} 1")).contains("\nCPU tier"));
+}
+
+pub(super) fn kv_offloading_eviction_policy(t: &Trial) {
+    // Room for 30 chunks of 2 MiB: two prompts have more.
+    let hits = |flags: &str| {
+        let small = format!("{SMALL} --kv-offloading-size 0.0586 {flags}");
+        number(&t.tier(&small), "cpu_hit_tokens")
+    };
+    assert_eq!(hits(""), hits("{} lru"));
+    assert!(hits("{} arc") < hits("{} lru") - 100.0, "{} {}", hits("{} arc"), hits("{} lru"));
+}
+
+pub(super) fn kv_offloading_blocks_per_chunk(t: &Trial) {
+    let hits = |flags: &str| number(&t.tier(&format!("{TIER} {flags}")), "cpu_hit_tokens");
+    assert_eq!((hits("{} 1"), hits("{} 5")), (9.0 * 256.0, 9.0 * 240.0), "of 16 blocks");
+}
+
+pub(super) fn kv_offloading_store_threshold(t: &Trial) {
+    let of = |flags: &str, name: &str| number(&t.tier(&format!("{TIER} {flags}")), name);
+    assert_eq!((of("{} 1", "skipped_chunks"), of("{} 0", "skipped_chunks")), (0.0, 0.0));
+    assert!(of("{} 2", "skipped_chunks") > 100.0);
+    assert_eq!(of("{} 2", "cpu_hit_tokens"), 8.0 * 256.0, "the second request stores the prefix");
+}
+
+pub(super) fn kv_offloading_all_tokens(t: &Trial) {
+    let stored = |flags: &str| number(&t.tier(&format!("{TIER} {flags}")), "stored_bytes");
+    // Of 349 tokens with KV, 300 are the prompt: 21 full blocks instead of 18, of 2 MiB.
+    assert_eq!(stored("{}") - stored(""), 20.0 * 3.0 * f64::from(2 << 20));
+}
+
+/// Mean wait for loads, ms.
+fn wait(t: &Trial, flags: &str) -> f64 {
+    number(&t.tier(&format!("{TIER} {flags}"))["load_wait"], "mean_ms")
+}
+
+pub(super) fn kv_offloading_bandwidth(t: &Trial) {
+    assert_eq!(wait(t, "{} 50"), wait(t, ""));
+    // 32 MiB at 1 GB/s.
+    assert!((wait(t, "{} 1") - 33.6).abs() < 1.0, "{}", wait(t, "{} 1"));
+}
+
+pub(super) fn kv_offloading_bandwidth_both(t: &Trial) {
+    // Stores take longer than the second until the next request comes. The GPU has room for two requests, so that none waits for them.
+    let every_third = |(index, row)| Row { prefix: if index % 3 == 0 { 256 } else { 0 }, ..row };
+    let load: Vec<Row> = rows(30, 1_500_000, ROW).into_iter().enumerate().map(every_third).collect();
+    let slow = |both: f64| {
+        let gpu = "--total-kv-blocks 44 --max-model-len 352 --kv-offloading-size 2 --kv-offloading-bandwidth 0.02";
+        let flags = format!("{gpu} {{}} {both}");
+        number(&t.figures(&load, &flags)["cpu_tier"]["load_wait"], "mean_ms")
+    };
+    assert!(slow(0.02) > 1.1 * slow(0.04), "{} {}", slow(0.02), slow(0.04));
+    let refused = t.error(&alternating(), &format!("{TIER} {{}} 120"));
+    assert!(refused.contains("at most twice as much"), "{refused}");
+    let refused = t.error(&alternating(), &format!("{SMALL} {{}} 60"));
+    assert!(refused.contains("needs `--kv-offloading-size`"), "{refused}");
+}
+
+pub(super) fn kv_offloading_latency(t: &Trial) {
+    assert!((wait(t, "{} 100ms") - wait(t, "{} 0") - 100.0).abs() < 0.1);
+}
