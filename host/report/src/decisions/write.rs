@@ -232,13 +232,17 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                     WaitReason::TokenBudget => ",\"decision\":\"waits\",\"obstacle\":\"token-budget\"",
                     WaitReason::BatchFull => ",\"decision\":\"waits\",\"obstacle\":\"batch-full\"",
                     WaitReason::PrefillInterval => ",\"decision\":\"waits\",\"obstacle\":\"prefill-interval\"",
+                    WaitReason::KvTransfer => ",\"decision\":\"waits\",\"obstacle\":\"kv-transfer\"",
                     WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
                     WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
                 });
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
                     WaitReason::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
-                    WaitReason::TokenBudget | WaitReason::BatchFull | WaitReason::PrefillInterval => {}
+                    WaitReason::TokenBudget
+                    | WaitReason::BatchFull
+                    | WaitReason::PrefillInterval
+                    | WaitReason::KvTransfer => {}
                 }
             }
         }

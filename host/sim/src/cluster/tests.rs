@@ -397,6 +397,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     .into(),
                 preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
                 classes: Arc::default(),
+                blis_tiers: None,
                 semantics,
                 latency: latency.clone(),
             };

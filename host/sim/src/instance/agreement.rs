@@ -360,6 +360,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 scheduler,
                 preemption,
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
+                blis_tiers: None,
                 semantics,
                 latency,
             }
@@ -655,6 +656,7 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
                 SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
+                SchedulingResult::Waits(WaitReason::KvTransfer) => unreachable!("there are no tiers"),
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -695,6 +697,7 @@ fn steady() -> InstanceConfig {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }

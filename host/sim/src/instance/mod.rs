@@ -47,6 +47,7 @@ pub use record::StepRecord;
 pub use watchdog::NoProgress;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::Counters;
@@ -96,6 +97,8 @@ pub struct InstanceConfig {
     pub preemption: PreemptionChoice,
     /// Priorities of the SLO classes. Only policies that are not built in read them.
     pub classes: Arc<Classes>,
+    /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
+    pub blis_tiers: Option<Arc<BlisTiers>>,
 }
 
 /// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.

@@ -3,6 +3,7 @@
 //! It is kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use super::cadence::PrefillCadence;
 use super::policy::{JoiningRequest, QueueKey};
@@ -11,6 +12,7 @@ use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
+use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
@@ -81,6 +83,8 @@ impl Counters {
 pub struct Plain {
     config: InstanceConfig,
     kv: PlainKv,
+    /// The tiers below the GPU, if it has any.
+    tiers: Option<Box<LowerTiers>>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, PlainRequest)>,
     waiting: BTreeMap<QueueKey, PlainRequest>,
@@ -119,6 +123,7 @@ impl Plain {
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
+            tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             running: Vec::new(),
@@ -149,15 +154,17 @@ impl Plain {
             return Ok(()); // all requests of this step have timed out
         }
         self.counters.steps += 1;
+        self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
         self.prefill_limit = self.config.prefill_limit(self.running.len() + self.waiting.len());
         self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         let (budget, mut prefill) = self.plan_running(now, observer)?;
+        self.tiers.iter_mut().for_each(|tiers| tiers.poll());
         if self.last_step.preempted.is_empty() {
             prefill |= self.plan_waiting(now, budget, observer);
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running.is_empty() {
+            if self.running.is_empty() && !self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits()) {
                 self.useless(now)?;
             }
         }
@@ -168,8 +175,12 @@ impl Plain {
         self.last_step.waiting = self.waiting.len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
-        let end = now + self.config.latency.step_time(&batch);
+        let reloads = self.tiers.as_mut().map_or(Micros::ZERO, |tiers| tiers.take_delay());
+        let end = now.saturating_add(self.config.latency.step_time(&batch)).saturating_add(reloads);
         self.execute(now, end, observer);
+        if let Some(tiers) = &mut self.tiers {
+            tiers.copy(&self.kv, self.running.iter().map(|live| &live.request));
+        }
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
         self.last_step.end = end;
@@ -195,7 +206,8 @@ impl Plain {
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
-        assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
+        // With tiers, a request may wait and hold blocks.
+        assert!(running > 0 || held == 0 || self.tiers.is_some(), "the batch is empty, and {held} KV blocks are held");
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
@@ -250,7 +262,7 @@ impl Plain {
                 in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
-            if self.kv.allocate(&request) {
+            if allocate(&mut self.kv, &mut self.tiers, &request) {
                 let live = &mut self.running[*i];
                 live.num_new = num_tokens;
                 live.context = live.computed;
@@ -355,8 +367,16 @@ impl Plain {
         let mut prefill = false;
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
+        // Requests up to here wait for transfers.
+        let mut after: Option<QueueKey> = None;
         while budget > 0 && self.running.len() < self.config.batch_limit() as usize {
-            let Some((&key, live)) = self.waiting.first_key_value() else { break };
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let Some((&key, live)) = self.waiting.range((from, Bound::Unbounded)).next() else { break };
+            let id = live.request.id;
+            if self.awaits_transfer(id) {
+                after = Some(key);
+                continue;
+            }
             let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
@@ -376,7 +396,13 @@ impl Plain {
             let decision =
                 self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
-            if needed > self.kv.free_blocks() || !self.kv.allocate(&request) {
+            // Tiers may have some of the blocks.
+            let fits = needed <= self.kv.free_blocks() || self.tiers.is_some();
+            if !fits || !allocate(&mut self.kv, &mut self.tiers, &request) {
+                if self.awaits_transfer(id) {
+                    after = Some(key);
+                    continue;
+                }
                 wait_reason = Some(WaitReason::KvBlocks { needed });
                 break;
             }
@@ -398,11 +424,16 @@ impl Plain {
             self.running.push(live);
         }
         if reports {
-            let wait_reason =
-                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            let full = if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull };
+            let wait_reason = if after.is_some() { WaitReason::KvTransfer } else { wait_reason.unwrap_or(full) };
             self.report_waiting(wait_reason, budget, now, observer);
         }
         prefill
+    }
+
+    /// Whether request `id` waits for a transfer from a storage tier.
+    fn awaits_transfer(&self, id: RequestId) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| tiers.awaits(id))
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -578,7 +609,7 @@ impl Plain {
             in_flight: false,
             cached: &[],
         };
-        if !self.kv.allocate(&allocation) {
+        if !allocate(&mut self.kv, &mut self.tiers, &allocation) {
             self.counters.kv_allocation_failures += 1;
         }
     }
@@ -671,6 +702,8 @@ impl Plain {
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
             self.counters.waited(live.queued_at, now);
+            self.kv.release(id); // with tiers it may hold blocks
+            self.tiers.iter_mut().for_each(|tiers| tiers.forget(id));
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {
             return false; // it ended before
@@ -684,7 +717,19 @@ impl Plain {
     }
 }
 
+/// Allocates KV blocks for the tokens, or changes nothing and returns `false`. Tiers may change the cache in either case.
+fn allocate(kv: &mut PlainKv, tiers: &mut Option<Box<LowerTiers>>, allocation: &AllocationRequest<'_>) -> bool {
+    match tiers {
+        Some(tiers) => tiers.allocate(kv, allocation),
+        None => kv.allocate(allocation),
+    }
+}
+
 impl Plain {
+    fn cache_misses(&self) -> u64 {
+        self.kv.misses + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
+    }
+
     fn join_arriving(&mut self, at: Micros, live: PlainRequest) {
         let index = self.arriving.partition_point(|&(other, _)| other <= at);
         self.arriving.insert(index, (at, live));
@@ -775,7 +820,7 @@ impl Instance for Plain {
             total_kv_blocks: self.config.total_kv_blocks,
             preemptions: self.counters.preemptions,
             cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            cache_misses: self.cache_misses(),
         }
     }
 
@@ -834,6 +879,11 @@ impl Instance for Plain {
         for live in self.waiting.values() {
             self.counters.waited(live.queued_at, self.counters.clock);
         }
-        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+        Counters {
+            cache_hits: self.kv.hits,
+            cache_misses: self.cache_misses(),
+            thrashing: self.tiers.as_ref().map(|tiers| tiers.thrashing()),
+            ..self.counters
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
 use crate::limits::RECENT_OUTCOMES;
-use crate::outcome::{Counters, Outcome, Status};
+use crate::outcome::{Counters, Outcome, Status, Thrashing};
 use crate::units::Micros;
 
 /// The figures of one instance or of the cluster.
@@ -177,6 +177,10 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.kv_allocation_failures += other.kv_allocation_failures;
     sum.cache_hits += other.cache_hits;
     sum.cache_misses += other.cache_misses;
+    if let Some(Thrashing { events, of }) = other.thrashing {
+        let sum = sum.thrashing.get_or_insert_default();
+        (sum.events, sum.of) = (sum.events + events, sum.of + of);
+    }
     sum.input_tokens += other.input_tokens;
     sum.queue_time += other.queue_time;
 }

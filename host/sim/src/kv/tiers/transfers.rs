@@ -1,0 +1,198 @@
+//! Transfers between the CPU tier and storage: threads and queues of each tier.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
+
+use super::config::StorageTier;
+use crate::kv::plain::BlockHash;
+use crate::units::Micros;
+
+/// A longer transfer takes this time, so that sums of times do not overflow.
+const LONGEST_US: u64 = 1 << 60;
+
+/// The direction of a transfer, and of the transfers that a thread prefers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Direction {
+    /// From storage to the CPU.
+    Read,
+    /// From the CPU to storage.
+    Write,
+}
+
+impl Direction {
+    fn other(self) -> Self {
+        match self {
+            Self::Read => Self::Write,
+            Self::Write => Self::Read,
+        }
+    }
+}
+
+/// A transfer of some blocks, which one thread executes.
+#[derive(Clone, Debug)]
+pub(super) struct Transfer {
+    /// Index of the storage tier.
+    pub tier: usize,
+    pub direction: Direction,
+    pub blocks: Vec<BlockHash>,
+    pub bytes: u64,
+    /// Factor of its time; `None` for the time itself.
+    pub jitter: Option<f64>,
+}
+
+/// A transfer that a thread executes. The order is that in which transfers end.
+#[derive(Clone, Debug)]
+struct Running {
+    ends: Micros,
+    waiting: Waiting,
+    /// The kind of the thread.
+    thread: Direction,
+}
+
+/// A transfer with the time at which it was submitted, and its number.
+#[derive(Clone, Debug)]
+struct Waiting {
+    submitted: Micros,
+    number: u64,
+    transfer: Transfer,
+}
+
+impl Running {
+    fn order(&self) -> (Micros, Micros, usize, Direction, u64) {
+        let Waiting { submitted, number, transfer } = &self.waiting;
+        (self.ends, *submitted, transfer.tier, transfer.direction, *number)
+    }
+}
+
+impl Ord for Running {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for Running {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Running {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Running {}
+
+/// A storage tier; pairs are by [`Direction`].
+#[derive(Clone, Debug)]
+struct Queues {
+    config: StorageTier,
+    waiting: [VecDeque<Waiting>; 2],
+    /// Threads of each kind without work.
+    idle: [u32; 2],
+    /// Transfers in progress.
+    active: [u32; 2],
+}
+
+/// The transfers of one instance.
+#[derive(Clone, Debug)]
+pub(super) struct Transfers {
+    tiers: Vec<Queues>,
+    running: BTreeSet<Running>,
+    ended: Vec<Transfer>,
+    now: Micros,
+    submitted: u64,
+}
+
+impl Transfers {
+    pub fn new(tiers: &[StorageTier]) -> Self {
+        let queues = |&config: &StorageTier| Queues {
+            config,
+            waiting: Default::default(),
+            idle: [config.read_threads, config.write_threads],
+            active: [0; 2],
+        };
+        let tiers = tiers.iter().map(queues).collect();
+        Self { tiers, running: BTreeSet::new(), ended: Vec::new(), now: Micros::ZERO, submitted: 0 }
+    }
+
+    /// Adds a transfer at `now`, at or after all earlier times.
+    pub fn submit(&mut self, now: Micros, transfer: Transfer) {
+        self.advance(now);
+        self.submitted += 1;
+        let (tier, direction) = (transfer.tier, transfer.direction);
+        let waiting = Waiting { submitted: now, number: self.submitted, transfer };
+        self.tiers[tier].waiting[direction as usize].push_back(waiting);
+        self.assign(tier, now.max(self.now));
+    }
+
+    /// Removes and returns the transfers that have ended by `now`, in the order of their ends.
+    pub fn poll(&mut self, now: Micros) -> Vec<Transfer> {
+        self.advance(now);
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The end of the transfer that ends next.
+    pub fn next_end(&self) -> Option<Micros> {
+        self.running.first().map(|running| running.ends)
+    }
+
+    /// Ends what ends by `now`, and begins what waits for it. A transfer without duration ends when the time advances.
+    fn advance(&mut self, now: Micros) {
+        if now <= self.now {
+            return;
+        }
+        while self.next_end().is_some_and(|ends| ends <= now) {
+            let Some(Running { ends, waiting, thread }) = self.running.pop_first() else { break };
+            let tier = waiting.transfer.tier;
+            self.tiers[tier].idle[thread as usize] += 1;
+            self.tiers[tier].active[waiting.transfer.direction as usize] -= 1;
+            self.ended.push(waiting.transfer);
+            self.assign(tier, ends);
+        }
+        self.now = now;
+    }
+
+    /// Begins transfers at `now` on idle threads: each thread takes the oldest transfer of its direction, else one of the other.
+    fn assign(&mut self, tier: usize, now: Micros) {
+        let queues = &mut self.tiers[tier];
+        for thread in [Direction::Read, Direction::Write] {
+            while queues.idle[thread as usize] > 0 {
+                let next = queues.waiting[thread as usize].pop_front();
+                let Some(waiting) = next.or_else(|| queues.waiting[thread.other() as usize].pop_front()) else { break };
+                queues.idle[thread as usize] -= 1;
+                let active = &mut queues.active[waiting.transfer.direction as usize];
+                *active += 1;
+                let ends = now.saturating_add(queues.config.transfer_time(&waiting.transfer, *active));
+                self.running.insert(Running { ends, waiting, thread });
+            }
+        }
+    }
+}
+
+impl StorageTier {
+    /// The time of `transfer` if `active` transfers of its direction are in progress when it begins, it included.
+    fn transfer_time(&self, transfer: &Transfer, active: u32) -> Micros {
+        let peak = match transfer.direction {
+            Direction::Read => self.read_bandwidth,
+            Direction::Write => self.write_bandwidth,
+        };
+        // Casts saturate.
+        let moving = (transfer.bytes as f64 / (peak * self.share_of_bandwidth(active))) as u64;
+        let time = self.base_latency.0.saturating_add(moving).min(LONGEST_US);
+        Micros(match transfer.jitter {
+            Some(factor) => ((time as f64 * factor).round() as u64).min(LONGEST_US),
+            None => time,
+        })
+    }
+
+    /// The share of the bandwidth that each of `active` transfers reaches: it grows linearly to the full bandwidth.
+    fn share_of_bandwidth(&self, active: u32) -> f64 {
+        let (depth, single) = (self.saturation_queue_depth, self.single_transfer_fraction);
+        if depth < 2 || active >= depth || !(single > 0.0 && single < 1.0) {
+            return 1.0;
+        }
+        single + (1.0 - single) * f64::from(active - 1) / f64::from(depth - 1)
+    }
+}
