@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blis_sim::energy::StepEnergy;
+use blis_sim::kv::tiers::BlisTiers;
 use blis_sim::latency::{LatencyModel, Sampler};
 
 use super::engine::{BatchLimits, BatchSettings};
+use super::kv_offload::TierArgs;
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
 use super::precision::{Precision, PrecisionArgs};
@@ -61,6 +63,8 @@ pub struct DeploymentArgs {
     /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
     pub batch: BatchSettings,
+    /// BLIS's tiers below the GPU's KV cache: `--kv-cpu-blocks` or `--kv-offload-config`, with `--parity blis` only.
+    pub blis_tiers: Option<TierArgs>,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -94,6 +98,7 @@ impl DeploymentArgs {
             max_model_len: None,
             gpu_memory_utilization: 0.9,
             batch: BatchSettings::default(),
+            blis_tiers: None,
             model_config_folder: None,
             hardware_config: None,
         }
@@ -134,6 +139,8 @@ pub struct Deployment {
     pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
+    /// BLIS's tiers below the GPU's KV cache.
+    pub blis_tiers: Option<BlisTiers>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

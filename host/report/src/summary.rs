@@ -123,6 +123,9 @@ impl Summary<'_> {
         }
         self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
+        if let Some(rate) = all.kv_thrashing_rate {
+            self.row(f, "KV tiers", format_args!("{:.1} % thrashing rate", 100.0 * rate))?;
+        }
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 

@@ -83,6 +83,7 @@ fn idle_cluster(service: &BoundedService) -> Cluster<Fast> {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         latency: Arc::new(LeastTimes(Arc::clone(&service.instance.latency))),
+        blis_tiers: None, // they cannot have anything before the first request
         ..service.instance.clone()
     };
     let front = ClusterConfig {

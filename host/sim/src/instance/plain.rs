@@ -726,6 +726,32 @@ fn allocate(kv: &mut PlainKv, tiers: &mut Option<Box<LowerTiers>>, allocation: &
 }
 
 impl Plain {
+    /// If all requests here wait for transfers from storage: executes the steps from `now` on that change nothing, before `limit` and
+    /// any other event, and returns the start of the last of them. There may be millions, because BLIS's empty steps are short.
+    fn wait_for_transfers(&mut self, now: Micros, limit: Micros, observer: &impl Observer) -> Option<Micros> {
+        let tiers = self.tiers.as_ref().filter(|_| self.running.is_empty())?;
+        let (_, head) = self.waiting.first_key_value()?;
+        let interests = observer.interests();
+        let reports = interests.contains(Interests::SCHEDULING) && self.reported_waiting != Some(head.request.id);
+        if reports
+            || interests.contains(Interests::STEPS)
+            || !self.waiting.values().all(|live| tiers.awaits(live.request.id))
+        {
+            return None;
+        }
+        let queued = self.arriving.front().map(|&(at, _)| at);
+        let deadline = self.deadlines.first_key_value().map(|(&(at, _), _)| at);
+        let until = [queued, deadline, tiers.next_change(now)].into_iter().flatten().fold(limit, Micros::min);
+        let step = self.config.latency.step_time(&Batch::default()).0.max(1);
+        let count = until.saturating_sub(now).0.div_ceil(step);
+        if count == 0 || until == Micros::MAX {
+            return None;
+        }
+        self.counters.steps += count;
+        self.step_at = Some(Micros(now.0 + count * step));
+        Some(Micros(now.0 + (count - 1) * step))
+    }
+
     fn cache_misses(&self) -> u64 {
         self.kv.misses + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
     }
@@ -801,6 +827,10 @@ impl Instance for Plain {
                     None => self.enqueue(now, live, observer),
                 }
             } else if self.step_at == Some(now) {
+                if let Some(last) = self.wait_for_transfers(now, limit, observer) {
+                    self.counters.clock = self.counters.clock.max(last);
+                    continue;
+                }
                 self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()
                 && !self.end_early(now, id, Status::TimedOut, observer)

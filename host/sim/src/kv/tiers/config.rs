@@ -11,6 +11,17 @@ pub enum BlisTiers {
     Chain(ChainConfig),
 }
 
+impl BlisTiers {
+    /// The same tiers in a run with this seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        if let Self::Chain(chain) = &mut self {
+            chain.seed = seed;
+        }
+        self
+    }
+}
+
 /// The CPU tier of `--kv-cpu-blocks`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MirrorConfig {
