@@ -114,10 +114,9 @@ fn check_instances(printed: &Value, stdout: &str, what: &str) {
 
 /// The rates of the KV cache, which BLIS prints with four digits.
 fn check_tiers((printed, metrics): (&Value, &Value), stdout: &str, what: &str) {
-    for (label, ours) in [
-        ("Cache Hit Rate", &metrics["cache_hit_rate"]),
-        ("KV Thrashing Rate", &printed["kv_thrashing_rate"]),
-    ] {
+    for (label, ours) in
+        [("Cache Hit Rate", &metrics["cache_hit_rate"]), ("KV Thrashing Rate", &printed["kv_thrashing_rate"])]
+    {
         let line = stdout.lines().find_map(|line| line.strip_prefix(label)?.strip_prefix(": "));
         if let Some(theirs) = line.filter(|line| *line != "0.0000") {
             assert_eq!(format!("{:.4}", ours.as_f64().unwrap_or(f64::NAN)), theirs, "{what}: {label}");

@@ -12,6 +12,7 @@ use blis_sim::kv::tiers::{BlisTiers, ChainConfig, MirrorConfig, StorageTier};
 use blis_sim::model::ModelConfig;
 use blis_sim::units::Micros;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::ConfigError;
 
@@ -31,6 +32,8 @@ pub struct KvOffload {
     location: Location,
     /// Size of the CPU tier on one GPU of the group, bytes.
     cpu_bytes: u64,
+    /// Size of a block on one GPU, bytes, if the file says it.
+    block_bytes: Option<u64>,
     prompt_only: bool,
     storage: Vec<StorageTier>,
 }
@@ -48,11 +51,13 @@ impl TierArgs {
         match self {
             Self::Mirror(mirror) => Ok(BlisTiers::Mirror(*mirror)),
             Self::Offload(offload) => {
-                let Some(bytes) = model.and_then(|model| block_bytes(model, tensor, block_size)) else {
+                let of_model = || block_bytes(model?, tensor, block_size);
+                let Some(bytes) = offload.block_bytes.or_else(of_model) else {
                     return Err(ConfigError::Conflict {
                         message: "`--kv-offload-config` needs the size of a KV block, which is unknown".into(),
-                        hint: "put the model's Hugging Face `config.json` into a folder and give `--model-config-folder`"
-                            .into(),
+                        hint:
+                            "put the model's Hugging Face `config.json` into a folder and give `--model-config-folder`"
+                                .into(),
                     });
                 };
                 offload.chain(bytes).map(BlisTiers::Chain)
@@ -77,20 +82,37 @@ impl KvOffload {
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str, block_size: u32) -> Result<Self, Diagnostic> {
-        let reader = OffloadReader { document: Document { file: file.into(), text }, block_size };
-        let raw: Option<RawFile> = reader.document.read().map_err(|error| {
-            let (what, hint) = explain(&error);
-            match error.location() {
-                Some(at) => reader.document.wrong(at, what, hint),
-                None => Diagnostic::new(format!("{file}: {what}")).hint(hint),
-            }
-        })?;
-        let Some(raw) = raw else {
+        let reader = OffloadReader { document: Document { file: file.into(), text }, block_size, resolved: false };
+        let Some(raw) = reader.read::<RawFile>()? else {
             let what = "the configuration of KV offloading is empty";
             let hint = "it has `kv_offload: { cpu_bytes_to_use: 8589934592 }`";
             return Err(Diagnostic::in_text(Location::start(file), text, what).hint(hint));
         };
         reader.offload(&raw)
+    }
+
+    /// The tiers in the header of a TraceV2 trace at `path`, which BLIS writes there with their resolved numbers; `None` if it has none.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn of_trace(path: &Path, block_size: u32) -> Result<Option<Self>, Diagnostic> {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| unreadable(&file, &error))?;
+        Self::parse_header(&file, &text, block_size)
+    }
+
+    fn parse_header(file: &str, text: &str, block_size: u32) -> Result<Option<Self>, Diagnostic> {
+        let reader = OffloadReader { document: Document { file: file.into(), text }, block_size, resolved: true };
+        let header = reader.read::<RawHeader>()?;
+        let offload = header.and_then(|header| header.kv_offload);
+        offload.map(|kv_offload| reader.offload(&RawFile { kv_offload, kv_offload_devices: None })).transpose()
+    }
+
+    /// Whether `other` has the same tiers.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.cpu_bytes, one.prompt_only, one.storage.clone());
+        of(self) == of(other)
     }
 
     /// The chain of a deployment with KV blocks of `block_bytes` on one GPU.
@@ -109,6 +131,12 @@ impl KvOffload {
     }
 }
 
+/// The header of a trace, as far as it concerns tiers.
+#[derive(Deserialize)]
+struct RawHeader {
+    kv_offload: Option<RawOffload>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFile {
@@ -121,6 +149,7 @@ struct RawFile {
 #[serde(deny_unknown_fields)]
 struct RawOffload {
     cpu_bytes_to_use: Word,
+    per_block_bytes: Option<Word>,
     block_size: Option<Word>,
     blocks_per_chunk: Option<Word>,
     tokens_per_hash: Option<Word>,
@@ -129,6 +158,7 @@ struct RawOffload {
     #[serde(rename = "self_describing_kv_events")]
     _self_describing_kv_events: Option<bool>,
     store_threshold: Option<Word>,
+    #[serde(alias = "tiers")]
     secondary_tiers: Option<Vec<Spanned<RawTier>>>,
 }
 
@@ -148,6 +178,9 @@ struct RawTier {
     read_bandwidth: Option<Word>,
     write_bandwidth: Option<Word>,
     base_latency: Option<Word>,
+    saturation_queue_depth: Option<Word>,
+    single_transfer_fraction: Option<Word>,
+    latency_jitter_stddev: Option<Word>,
 }
 
 #[derive(Deserialize)]
@@ -186,19 +219,35 @@ const LATENCY: NumberRange =
 struct OffloadReader<'a> {
     document: Document<'a>,
     block_size: u32,
+    /// Whether all values are resolved, and zeros left out: a trace header.
+    resolved: bool,
 }
 
 impl OffloadReader<'_> {
+    fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Diagnostic> {
+        self.document.read().map_err(|error| {
+            let (what, hint) = explain(&error);
+            match error.location() {
+                Some(at) => self.document.wrong(at, what, hint),
+                None => Diagnostic::new(format!("{}: {what}", self.document.file)).hint(hint),
+            }
+        })
+    }
+
     fn offload(&self, raw: &RawFile) -> Result<KvOffload, Diagnostic> {
         let offload = &raw.kv_offload;
         let cpu_bytes = self.document.whole("`cpu_bytes_to_use`", &offload.cpu_bytes_to_use, 1..=u64::MAX)?;
+        let block_bytes = offload.per_block_bytes.as_ref();
+        let block_bytes =
+            block_bytes.map(|word| self.document.whole("`per_block_bytes`", word, 1..=u64::MAX)).transpose()?;
         self.check_chunks(offload)?;
         self.check_recorded(offload)?;
         let tiers = offload.secondary_tiers.as_deref().unwrap_or_default();
         Ok(KvOffload {
             location: self.document.location(offload.cpu_bytes_to_use.referenced),
             cpu_bytes,
-            prompt_only: offload.offload_prompt_only.unwrap_or(true),
+            block_bytes,
+            prompt_only: offload.offload_prompt_only.unwrap_or(!self.resolved),
             storage: tiers.iter().map(|tier| self.tier(tier, raw)).collect::<Result<_, _>>()?,
         })
     }
@@ -206,7 +255,7 @@ impl OffloadReader<'_> {
     /// Blocks are copied one by one.
     fn check_chunks(&self, raw: &RawOffload) -> Result<(), Diagnostic> {
         const HINT: &str = "BLIS offloads single blocks: leave it out";
-        if let (Some(_), Some(blocks)) = (&raw.block_size, &raw.blocks_per_chunk) {
+        if let (Some(_), Some(blocks), false) = (&raw.block_size, &raw.blocks_per_chunk, self.resolved) {
             let what = "`blocks_per_chunk` and `block_size` set the same";
             return Err(self.document.wrong(blocks.referenced, what, "leave out one of them"));
         }
@@ -260,7 +309,7 @@ impl OffloadReader<'_> {
         if let Some(word) = &tier.locality {
             self.one_of("`locality`", word, &["LOCAL", "REMOTE"])?;
         }
-        let Some(direct_io) = tier.direct_io else {
+        let Some(direct_io) = tier.direct_io.or(self.resolved.then_some(false)) else {
             let hint = "add `direct_io: true`, or `false` for buffered access, which may have other times";
             return Err(self.document.wrong(*referenced, "`direct_io` is missing", hint));
         };
@@ -270,7 +319,8 @@ impl OffloadReader<'_> {
         };
         let (read_threads, write_threads) =
             (threads("`n_read_threads`", &tier.n_read_threads)?, threads("`n_write_threads`", &tier.n_write_threads)?);
-        let class = tier.device_class.as_ref().map(|class| self.device(class, raw, direct_io)).transpose()?;
+        let class = tier.device_class.as_ref().filter(|_| !self.resolved);
+        let class = class.map(|class| self.device(class, raw, direct_io)).transpose()?;
         let number = |name: &str, word: &Option<Word>, of_class: Option<f64>, range| match (word, of_class) {
             (Some(word), _) => self.document.number(format_args!("`{name}`"), word, range),
             (None, Some(number)) => Ok(number),
@@ -282,16 +332,27 @@ impl OffloadReader<'_> {
         let read = number("read_bandwidth", &tier.read_bandwidth, class.map(|class| class.read_bandwidth), ABOVE_0)?;
         let write =
             number("write_bandwidth", &tier.write_bandwidth, class.map(|class| class.write_bandwidth), ABOVE_0)?;
-        let base = number("base_latency", &tier.base_latency, class.map(|class| class.base_latency), LATENCY)?;
+        let base = class.map(|class| class.base_latency).or(self.resolved.then_some(0.0));
+        let base = number("base_latency", &tier.base_latency, base, LATENCY)?;
+        let Device { saturation_queue_depth, single_transfer_fraction, latency_jitter_stddev, .. } =
+            class.unwrap_or_default();
+        let depth = tier.saturation_queue_depth.as_ref();
+        let depth = depth.map(|word| self.document.whole("`saturation_queue_depth`", word, 0..=65_536)).transpose()?;
+        let (single, jitter) = (&tier.single_transfer_fraction, &tier.latency_jitter_stddev);
         Ok(StorageTier {
             read_threads,
             write_threads,
             read_bandwidth: read,
             write_bandwidth: write,
             base_latency: Micros(base.round() as u64),
-            saturation_queue_depth: class.map_or(0, |class| class.saturation_queue_depth),
-            single_transfer_fraction: class.map_or(0.0, |class| class.single_transfer_fraction),
-            latency_jitter_stddev: class.map_or(0.0, |class| class.latency_jitter_stddev),
+            saturation_queue_depth: depth.unwrap_or(saturation_queue_depth),
+            single_transfer_fraction: number(
+                "single_transfer_fraction",
+                single,
+                Some(single_transfer_fraction),
+                FRACTION,
+            )?,
+            latency_jitter_stddev: number("latency_jitter_stddev", jitter, Some(latency_jitter_stddev), FROM_0)?,
         })
     }
 
@@ -326,8 +387,7 @@ impl OffloadReader<'_> {
         let read = of(&device.buffered_read_bandwidth, Some(read_bandwidth), direct_io);
         let write = of(&device.buffered_write_bandwidth, Some(write_bandwidth), direct_io);
         let base = of(&device.buffered_base_latency, Some(base_latency), direct_io);
-        let single =
-            of(&device.buffered_single_transfer_fraction, device.single_transfer_fraction.as_ref(), direct_io);
+        let single = of(&device.buffered_single_transfer_fraction, device.single_transfer_fraction.as_ref(), direct_io);
         let jitter = of(&device.buffered_latency_jitter_stddev, device.latency_jitter_stddev.as_ref(), direct_io);
         Ok(Device {
             read_bandwidth: number("read_bandwidth", read, ABOVE_0)?,

@@ -267,7 +267,7 @@ impl Experiment {
         Ok(Self {
             deployment: DeploymentArgs {
                 latency_parameters: policies.latency_parameters.clone(),
-                blis_tiers: tiers::tiers(&spec)?,
+                blis_tiers: tiers::tiers(&spec, &workload)?,
                 ..deployment(model, &spec)
             },
             engine: EngineConfig::new(&spec, &policies),

@@ -238,10 +238,11 @@ impl Explanation<'_> {
                 self.flag(settings, "kv-transfer-bandwidth", mirror.bandwidth);
                 self.flag(settings, "kv-transfer-base-latency", mirror.base_latency.0);
             }
-            Some(TierArgs::Offload(_)) => {
+            Some(TierArgs::Offload(_)) if self.config.spec.kv_offload_config.is_some() => {
                 self.flag(settings, "kv-offload-config", path(self.config.spec.kv_offload_config.as_deref()));
             }
-            None => {}
+            // Tiers in the header of a trace come with the trace.
+            Some(TierArgs::Offload(_)) | None => {}
         }
     }
 

@@ -159,8 +159,7 @@ pub(crate) fn bounded(
     let settings = &config.cluster;
     let abort = Abort::default();
     let incidents = Incidents::new(config.on_plugin_error, abort.clone());
-    let mut instance =
-        config.instance(InstanceIndex(0), deployment, &Arc::new(classes(&settings.policies, names)));
+    let mut instance = config.instance(InstanceIndex(0), deployment, &Arc::new(classes(&settings.policies, names)));
     let plugins = PluginStarter {
         config,
         incidents: &incidents,

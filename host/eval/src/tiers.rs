@@ -6,17 +6,13 @@ use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::spec::{ExperimentSpec, ParityName, defaults};
+use crate::workload_config::WorkloadConfig;
 
 /// BLIS's default of `--kv-transfer-bandwidth`, tokens per µs.
 const BANDWIDTH: f64 = 100.0;
 
-const SETTINGS: [&str; 5] = [
-    "kv-cpu-blocks",
-    "kv-transfer-bandwidth",
-    "kv-transfer-base-latency",
-    "kv-offload-threshold",
-    "kv-offload-config",
-];
+const SETTINGS: [&str; 5] =
+    ["kv-cpu-blocks", "kv-transfer-bandwidth", "kv-transfer-base-latency", "kv-offload-threshold", "kv-offload-config"];
 
 /// Refuses settings of tiers without `--parity blis`, and some without others.
 pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
@@ -44,14 +40,35 @@ pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The tiers that `spec` sets.
+/// The tiers that `spec` sets, or those with which the trace of `workload` was recorded.
 ///
 /// # Errors
-/// What is wrong with the file of `--kv-offload-config`.
-pub(crate) fn tiers(spec: &ExperimentSpec) -> Result<Option<TierArgs>, RunError> {
+/// What is wrong with the file of `--kv-offload-config` or the header of the trace, or that they differ.
+pub(crate) fn tiers(spec: &ExperimentSpec, workload: &WorkloadConfig) -> Result<Option<TierArgs>, RunError> {
     let block_size = spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS);
-    if let Some(path) = &spec.kv_offload_config {
-        let offload = KvOffload::load(path, block_size).map_err(RunError::refused)?;
+    let set = spec.kv_offload_config.as_deref().map(|path| KvOffload::load(path, block_size));
+    let set = set.transpose().map_err(RunError::refused)?;
+    let recorded = match workload {
+        WorkloadConfig::Recorded { header, .. } if spec.parity == Some(ParityName::Blis) => {
+            KvOffload::of_trace(header, block_size).map_err(RunError::refused)?
+        }
+        _ => None,
+    };
+    if let Some(recorded) = &recorded {
+        if set.as_ref().is_some_and(|set| !set.is_same(recorded)) {
+            let hint = "the trace was recorded with others: leave out the flag, or remove `kv_offload` from the header";
+            return Err(spec.misplaced("kv-offload-config", "has other tiers than the header of the trace", hint));
+        }
+        if spec.has("kv-cpu-blocks") {
+            let hint = "leave out the flag, or remove `kv_offload` from the header";
+            return Err(spec.misplaced(
+                "kv-cpu-blocks",
+                "cannot be used with the tiers in the header of the trace",
+                hint,
+            ));
+        }
+    }
+    if let Some(offload) = set.or(recorded) {
         return Ok(Some(TierArgs::Offload(offload)));
     }
     let mirror = spec.kv_cpu_blocks.filter(|&blocks| blocks > 0).map(|blocks| MirrorConfig {

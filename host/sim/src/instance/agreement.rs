@@ -31,6 +31,8 @@ use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
+mod tiers;
+
 /// The events and results of a simulation, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct EngineLog {
@@ -402,7 +404,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
 }
 
 /// As [`simulate`], but from the middle of the run on with a clone.
-fn simulate_with_clone(mut instance: Fast, requests: &[Request], horizon: Micros) -> EngineLog {
+fn simulate_with_clone(mut instance: impl Instance + Clone, requests: &[Request], horizon: Micros) -> EngineLog {
     let mut log = EngineLog::default();
     let (before, after) = requests.split_at(requests.len() / 2);
     for request in before.iter().filter(|request| request.arrival <= horizon) {

@@ -194,4 +194,6 @@ fn following_hashes(gpu: &PlainKv, allocation: &AllocationRequest<'_>) -> Vec<Bl
 }
 
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 mod tests;

@@ -196,3 +196,92 @@ impl StorageTier {
         single + (1.0 - single) * f64::from(active - 1) / f64::from(depth - 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: StorageTier = StorageTier {
+        read_threads: 1,
+        write_threads: 1,
+        read_bandwidth: 10.0,
+        write_bandwidth: 5.0,
+        base_latency: Micros(3),
+        saturation_queue_depth: 0,
+        single_transfer_fraction: 0.0,
+        latency_jitter_stddev: 0.0,
+    };
+
+    fn transfer(direction: Direction, bytes: u64) -> Transfer {
+        Transfer { tier: 0, direction, blocks: Vec::new(), bytes, jitter: None }
+    }
+
+    /// The bytes of the transfers that have ended, which name them here.
+    fn ended(transfers: &mut Transfers, now: u64) -> Vec<u64> {
+        transfers.poll(Micros(now)).iter().map(|transfer| transfer.bytes).collect()
+    }
+
+    #[test]
+    fn a_transfer_takes_its_latency_and_its_bytes_rounded_down() {
+        assert_eq!(TIER.transfer_time(&transfer(Direction::Read, 109), 1), Micros(3 + 10));
+        assert_eq!(TIER.transfer_time(&transfer(Direction::Write, 109), 1), Micros(3 + 21));
+        let jittered = Transfer { jitter: Some(1.5), ..transfer(Direction::Read, 100) };
+        assert_eq!(TIER.transfer_time(&jittered, 1), Micros(20), "13 · 1.5 = 19.5");
+        let endless = StorageTier { read_bandwidth: f64::MIN_POSITIVE, ..TIER };
+        assert_eq!(endless.transfer_time(&transfer(Direction::Read, u64::MAX), 1), Micros(LONGEST_US));
+    }
+
+    #[test]
+    fn bandwidth_grows_with_the_transfers_in_progress() {
+        let ramp = StorageTier { saturation_queue_depth: 5, single_transfer_fraction: 0.2, ..TIER };
+        let shares = [1, 2, 3, 5, 9].map(|active| ramp.share_of_bandwidth(active));
+        for (share, expected) in shares.into_iter().zip([0.2, 0.4, 0.6, 1.0, 1.0]) {
+            assert!((share - expected).abs() < 1e-12, "{share}, expected {expected}");
+        }
+        for (depth, single) in [(1, 0.2), (5, 0.0), (5, 1.0)] {
+            let flat = StorageTier { saturation_queue_depth: depth, single_transfer_fraction: single, ..TIER };
+            assert_eq!(flat.share_of_bandwidth(1), 1.0);
+        }
+    }
+
+    #[test]
+    fn threads_prefer_their_direction_and_help_with_the_other() {
+        let mut transfers = Transfers::new(&[TIER]);
+        for bytes in [10, 20, 30] {
+            transfers.submit(Micros(0), transfer(Direction::Write, bytes));
+        }
+        transfers.submit(Micros(1), transfer(Direction::Read, 40));
+        // Writes of 10 and 20 bytes begin at once, on both threads. At 5 µs the thread that reads is free and reads, before
+        // the older write of 30 bytes, which begins at 7 µs.
+        assert_eq!(ended(&mut transfers, 4), []);
+        assert_eq!(ended(&mut transfers, 5), [10]);
+        assert_eq!(ended(&mut transfers, 11), [20]);
+        assert_eq!(ended(&mut transfers, 12), [40]);
+        assert_eq!(ended(&mut transfers, 15), []);
+        assert_eq!(ended(&mut transfers, 16), [30]);
+    }
+
+    #[test]
+    fn a_thread_goes_on_when_a_transfer_ends_not_when_that_is_seen() {
+        let mut transfers = Transfers::new(&[StorageTier { read_threads: 1, write_threads: 0, ..TIER }]);
+        for bytes in [10, 20, 30] {
+            transfers.submit(Micros(0), transfer(Direction::Read, bytes));
+        }
+        assert_eq!(ended(&mut transfers, 1000), [10, 20, 30]);
+        transfers.submit(Micros(1000), transfer(Direction::Read, 40));
+        assert_eq!(transfers.next_end(), Some(Micros(1007)));
+    }
+
+    #[test]
+    fn transfers_that_end_together_are_in_the_order_of_their_submission_then_reads_first() {
+        let mut transfers = Transfers::new(&[StorageTier { write_bandwidth: 10.0, ..TIER }]);
+        transfers.submit(Micros(0), transfer(Direction::Write, 11));
+        transfers.submit(Micros(0), transfer(Direction::Read, 12));
+        assert_eq!(ended(&mut transfers, 9), [12, 11]);
+        let instant = StorageTier { base_latency: Micros(0), ..TIER };
+        let mut transfers = Transfers::new(&[instant]);
+        transfers.submit(Micros(5), transfer(Direction::Read, 9));
+        assert_eq!(ended(&mut transfers, 5), [], "the time has not advanced");
+        assert_eq!(ended(&mut transfers, 6), [9]);
+    }
+}
