@@ -334,7 +334,7 @@ impl OffloadReader<'_> {
             number("write_bandwidth", &tier.write_bandwidth, class.map(|class| class.write_bandwidth), ABOVE_0)?;
         let base = class.map(|class| class.base_latency).or(self.resolved.then_some(0.0));
         let base = number("base_latency", &tier.base_latency, base, LATENCY)?;
-        let Device { saturation_queue_depth, single_transfer_fraction, latency_jitter_stddev, .. } =
+        let DeviceTimes { saturation_queue_depth, single_transfer_fraction, latency_jitter_stddev, .. } =
             class.unwrap_or_default();
         let depth = tier.saturation_queue_depth.as_ref();
         let depth = depth.map(|word| self.document.whole("`saturation_queue_depth`", word, 0..=65_536)).transpose()?;
@@ -357,14 +357,14 @@ impl OffloadReader<'_> {
     }
 
     /// The device class `name`, one of the file or of BLIS.
-    fn device(&self, name: &Word, raw: &RawFile, direct_io: bool) -> Result<Device, Diagnostic> {
+    fn device(&self, name: &Word, raw: &RawFile, direct_io: bool) -> Result<DeviceTimes, Diagnostic> {
         let own = raw.kv_offload_devices.as_ref().map_or(&[][..], |devices| &devices.0);
         if let Some((_, device)) = own.iter().find(|(class, _)| class.value == name.value) {
             return self.own_device(device, direct_io);
         }
         if let Some((_, numbers)) = DEVICES.iter().find(|(class, _)| *class == name.value) {
             let [read_bandwidth, write_bandwidth, base_latency] = *numbers;
-            return Ok(Device { read_bandwidth, write_bandwidth, base_latency, ..Device::default() });
+            return Ok(DeviceTimes { read_bandwidth, write_bandwidth, base_latency, ..DeviceTimes::default() });
         }
         let own = own.iter().map(|(class, _)| class.value.as_str());
         let known: Vec<&str> = own.chain(DEVICES.iter().map(|(class, _)| *class)).collect();
@@ -372,7 +372,7 @@ impl OffloadReader<'_> {
         Err(self.document.wrong(name.referenced, what, name_hint(&name.value, &known)))
     }
 
-    fn own_device(&self, device: &RawDevice, direct_io: bool) -> Result<Device, Diagnostic> {
+    fn own_device(&self, device: &RawDevice, direct_io: bool) -> Result<DeviceTimes, Diagnostic> {
         /// The value of buffered access if that is wanted and given.
         fn of<'a>(buffered: &'a Option<Word>, direct: Option<&'a Word>, direct_io: bool) -> Option<&'a Word> {
             buffered.as_ref().filter(|_| !direct_io).or(direct)
@@ -389,7 +389,7 @@ impl OffloadReader<'_> {
         let base = of(&device.buffered_base_latency, Some(base_latency), direct_io);
         let single = of(&device.buffered_single_transfer_fraction, device.single_transfer_fraction.as_ref(), direct_io);
         let jitter = of(&device.buffered_latency_jitter_stddev, device.latency_jitter_stddev.as_ref(), direct_io);
-        Ok(Device {
+        Ok(DeviceTimes {
             read_bandwidth: number("read_bandwidth", read, ABOVE_0)?,
             write_bandwidth: number("write_bandwidth", write, ABOVE_0)?,
             base_latency: number("base_latency", base, LATENCY)?,
@@ -409,7 +409,7 @@ impl OffloadReader<'_> {
 
 /// The times of a device class.
 #[derive(Clone, Copy, Default)]
-struct Device {
+struct DeviceTimes {
     read_bandwidth: f64,
     write_bandwidth: f64,
     base_latency: f64,

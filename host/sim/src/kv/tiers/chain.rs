@@ -6,7 +6,7 @@ use super::config::ChainConfig;
 use super::following_hashes;
 use super::go_random::GoRandom;
 use super::staging::CpuBlocks;
-use super::transfers::{Direction, Transfer, Transfers};
+use super::transfers::{StorageDirection, StorageTransfer, Transfers};
 use crate::ids::RequestId;
 use crate::kv::plain::{AllocationRequest, BlockHash, PlainKv};
 use crate::outcome::Thrashing;
@@ -29,7 +29,7 @@ pub(super) struct OffloadChain {
     transfers: Transfers,
     /// Blocks of which storage was asked before: it need not look for them again.
     known: FxHashSet<BlockHash>,
-    waiting: FxHashMap<RequestId, Wait>,
+    waiting: FxHashMap<RequestId, StorageWait>,
     /// Time of the step.
     now: Micros,
     random: GoRandom,
@@ -39,8 +39,8 @@ pub(super) struct OffloadChain {
 
 /// Blocks from storage for which a new request waits, or has waited.
 #[derive(Clone, Debug)]
-struct Wait {
-    phase: Phase,
+struct StorageWait {
+    phase: WaitPhase,
     blocks: Vec<BlockHash>,
     /// The tier that has them. Without one, another request reads them.
     tier: Option<usize>,
@@ -48,7 +48,7 @@ struct Wait {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum WaitPhase {
     /// The storage tier looks for the blocks, until the next step.
     LookUp,
     /// The blocks are being read.
@@ -78,8 +78,8 @@ impl OffloadChain {
         for transfer in self.transfers.poll(now) {
             for hash in transfer.blocks {
                 match transfer.direction {
-                    Direction::Read => self.cpu.arrived(hash),
-                    Direction::Write => {
+                    StorageDirection::Read => self.cpu.arrived(hash),
+                    StorageDirection::Write => {
                         self.stored[transfer.tier].insert(hash);
                         self.cpu.unpin(hash);
                     }
@@ -95,7 +95,7 @@ impl OffloadChain {
             return false;
         }
         if let Some(wait) = self.waiting.get(&id) {
-            return wait.phase != Phase::Over;
+            return wait.phase != WaitPhase::Over;
         }
         let hashes = following_hashes(gpu, allocation);
         // Blocks on the CPU are reloaded when the request is scheduled.
@@ -103,17 +103,17 @@ impl OffloadChain {
             return false;
         };
         let wait = if self.cpu.is_arriving(hashes[missing]) {
-            Wait { phase: Phase::Reading, blocks: vec![hashes[missing]], tier: None, since: self.now }
+            StorageWait { phase: WaitPhase::Reading, blocks: vec![hashes[missing]], tier: None, since: self.now }
         } else {
             let Some((blocks, tier)) = self.run_in_storage(gpu, &hashes[missing..]) else { return false };
             let phase = if !blocks.iter().all(|hash| self.known.contains(hash)) {
-                Phase::LookUp
+                WaitPhase::LookUp
             } else if self.read(blocks.clone(), tier) {
-                Phase::Reading
+                WaitPhase::Reading
             } else {
-                Phase::Over
+                WaitPhase::Over
             };
-            Wait { phase, blocks, tier: Some(tier), since: self.now }
+            StorageWait { phase, blocks, tier: Some(tier), since: self.now }
         };
         self.waiting.insert(id, wait);
         true
@@ -141,29 +141,29 @@ impl OffloadChain {
         waiting.sort_unstable();
         for (_, id) in waiting {
             let Some(mut wait) = self.waiting.remove(&id) else { continue };
-            if wait.phase != Phase::Over {
+            if wait.phase != WaitPhase::Over {
                 wait.phase = self.next_phase(&wait);
                 if self.now.saturating_sub(wait.since) > LONGEST_WAIT {
-                    wait.phase = Phase::Over;
+                    wait.phase = WaitPhase::Over;
                 }
             }
             self.waiting.insert(id, wait);
         }
     }
 
-    fn next_phase(&mut self, wait: &Wait) -> Phase {
-        if wait.phase == Phase::LookUp {
+    fn next_phase(&mut self, wait: &StorageWait) -> WaitPhase {
+        if wait.phase == WaitPhase::LookUp {
             self.known.extend(wait.blocks.iter().copied());
         }
         if wait.blocks.iter().all(|&hash| self.cpu.is_readable(hash)) {
-            return Phase::Over;
+            return WaitPhase::Over;
         }
         if wait.blocks.iter().all(|&hash| self.cpu.contains(hash)) {
-            return Phase::Reading;
+            return WaitPhase::Reading;
         }
         match wait.tier {
-            Some(tier) if wait.phase == Phase::LookUp && self.read(wait.blocks.clone(), tier) => Phase::Reading,
-            _ => Phase::Over, // there is no room for them, or they were evicted
+            Some(tier) if wait.phase == WaitPhase::LookUp && self.read(wait.blocks.clone(), tier) => WaitPhase::Reading,
+            _ => WaitPhase::Over, // there is no room for them, or they were evicted
         }
     }
 
@@ -176,26 +176,26 @@ impl OffloadChain {
             } else if self.cpu.store(hash) {
                 for tier in 0..self.stored.len() {
                     self.cpu.pin(hash);
-                    self.submit(tier, Direction::Write, vec![hash], 1);
+                    self.submit(tier, StorageDirection::Write, vec![hash], 1);
                 }
             }
         }
     }
 
     pub fn awaits(&self, id: RequestId) -> bool {
-        self.waiting.get(&id).is_some_and(|wait| wait.phase != Phase::Over)
+        self.waiting.get(&id).is_some_and(|wait| wait.phase != WaitPhase::Over)
     }
 
     pub fn any_awaits(&self) -> bool {
-        self.waiting.values().any(|wait| wait.phase != Phase::Over)
+        self.waiting.values().any(|wait| wait.phase != WaitPhase::Over)
     }
 
     pub fn next_change(&self, now: Micros) -> Option<Micros> {
-        if self.waiting.values().any(|wait| wait.phase == Phase::LookUp) {
+        if self.waiting.values().any(|wait| wait.phase == WaitPhase::LookUp) {
             return Some(now);
         }
-        let times_out = |wait: &Wait| wait.since.saturating_add(LONGEST_WAIT).saturating_add(Micros(1));
-        let waiting = self.waiting.values().filter(|wait| wait.phase == Phase::Reading);
+        let times_out = |wait: &StorageWait| wait.since.saturating_add(LONGEST_WAIT).saturating_add(Micros(1));
+        let waiting = self.waiting.values().filter(|wait| wait.phase == WaitPhase::Reading);
         waiting.map(times_out).chain(self.transfers.next_end()).min()
     }
 
@@ -220,14 +220,14 @@ impl OffloadChain {
             self.thrashing.events += 1;
             return false;
         }
-        self.submit(tier, Direction::Read, blocks, reserved);
+        self.submit(tier, StorageDirection::Read, blocks, reserved);
         true
     }
 
-    fn submit(&mut self, tier: usize, direction: Direction, blocks: Vec<BlockHash>, count: u64) {
+    fn submit(&mut self, tier: usize, direction: StorageDirection, blocks: Vec<BlockHash>, count: u64) {
         let deviation = self.config.storage[tier].latency_jitter_stddev;
         let jitter = (deviation > 0.0).then(|| (1.0 + self.random.normal() * deviation).max(LEAST_JITTER));
         let bytes = count.saturating_mul(self.config.block_bytes);
-        self.transfers.submit(self.now, Transfer { tier, direction, blocks, bytes, jitter });
+        self.transfers.submit(self.now, StorageTransfer { tier, direction, blocks, bytes, jitter });
     }
 }

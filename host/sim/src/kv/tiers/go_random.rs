@@ -21,11 +21,11 @@ const LAYERS: usize = 128;
 #[derive(Clone, Debug)]
 pub(super) struct GoRandom {
     seed: u64,
-    state: Option<Box<State>>,
+    state: Option<Box<GoState>>,
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct GoState {
     numbers: [u64; LENGTH],
     /// Index of the number drawn last.
     last: usize,
@@ -80,11 +80,11 @@ impl GoRandom {
 
     fn next_63(&mut self) -> u64 {
         let seed = self.seed;
-        self.state.get_or_insert_with(|| Box::new(State::new(seed))).next() & (u64::MAX >> 1)
+        self.state.get_or_insert_with(|| Box::new(GoState::new(seed))).next() & (u64::MAX >> 1)
     }
 }
 
-impl State {
+impl GoState {
     fn new(seed: u64) -> Self {
         let mut numbers = seeded(seed, 40);
         numbers.iter_mut().zip(TABLE.iter()).for_each(|(number, mask)| *number ^= mask);

@@ -12,14 +12,14 @@ const LONGEST_US: u64 = 1 << 60;
 
 /// The direction of a transfer, and of the transfers that a thread prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Direction {
+pub(super) enum StorageDirection {
     /// From storage to the CPU.
     Read,
     /// From the CPU to storage.
     Write,
 }
 
-impl Direction {
+impl StorageDirection {
     fn other(self) -> Self {
         match self {
             Self::Read => Self::Write,
@@ -30,10 +30,10 @@ impl Direction {
 
 /// A transfer of some blocks, which one thread executes.
 #[derive(Clone, Debug)]
-pub(super) struct Transfer {
+pub(super) struct StorageTransfer {
     /// Index of the storage tier.
     pub tier: usize,
-    pub direction: Direction,
+    pub direction: StorageDirection,
     pub blocks: Vec<BlockHash>,
     pub bytes: u64,
     /// Factor of its time; `None` for the time itself.
@@ -42,53 +42,53 @@ pub(super) struct Transfer {
 
 /// A transfer that a thread executes. The order is that in which transfers end.
 #[derive(Clone, Debug)]
-struct Running {
+struct ActiveTransfer {
     ends: Micros,
-    waiting: Waiting,
+    waiting: QueuedTransfer,
     /// The kind of the thread.
-    thread: Direction,
+    thread: StorageDirection,
 }
 
 /// A transfer with the time at which it was submitted, and its number.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct QueuedTransfer {
     submitted: Micros,
     number: u64,
-    transfer: Transfer,
+    transfer: StorageTransfer,
 }
 
-impl Running {
-    fn order(&self) -> (Micros, Micros, usize, Direction, u64) {
-        let Waiting { submitted, number, transfer } = &self.waiting;
+impl ActiveTransfer {
+    fn order(&self) -> (Micros, Micros, usize, StorageDirection, u64) {
+        let QueuedTransfer { submitted, number, transfer } = &self.waiting;
         (self.ends, *submitted, transfer.tier, transfer.direction, *number)
     }
 }
 
-impl Ord for Running {
+impl Ord for ActiveTransfer {
     fn cmp(&self, other: &Self) -> Ordering {
         self.order().cmp(&other.order())
     }
 }
 
-impl PartialOrd for Running {
+impl PartialOrd for ActiveTransfer {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Running {
+impl PartialEq for ActiveTransfer {
     fn eq(&self, other: &Self) -> bool {
         self.order() == other.order()
     }
 }
 
-impl Eq for Running {}
+impl Eq for ActiveTransfer {}
 
-/// A storage tier; pairs are by [`Direction`].
+/// A storage tier; pairs are by [`StorageDirection`].
 #[derive(Clone, Debug)]
-struct Queues {
+struct TierQueues {
     config: StorageTier,
-    waiting: [VecDeque<Waiting>; 2],
+    waiting: [VecDeque<QueuedTransfer>; 2],
     /// Threads of each kind without work.
     idle: [u32; 2],
     /// Transfers in progress.
@@ -98,16 +98,16 @@ struct Queues {
 /// The transfers of one instance.
 #[derive(Clone, Debug)]
 pub(super) struct Transfers {
-    tiers: Vec<Queues>,
-    running: BTreeSet<Running>,
-    ended: Vec<Transfer>,
+    tiers: Vec<TierQueues>,
+    running: BTreeSet<ActiveTransfer>,
+    ended: Vec<StorageTransfer>,
     now: Micros,
     submitted: u64,
 }
 
 impl Transfers {
     pub fn new(tiers: &[StorageTier]) -> Self {
-        let queues = |&config: &StorageTier| Queues {
+        let queues = |&config: &StorageTier| TierQueues {
             config,
             waiting: Default::default(),
             idle: [config.read_threads, config.write_threads],
@@ -118,17 +118,17 @@ impl Transfers {
     }
 
     /// Adds a transfer at `now`, at or after all earlier times.
-    pub fn submit(&mut self, now: Micros, transfer: Transfer) {
+    pub fn submit(&mut self, now: Micros, transfer: StorageTransfer) {
         self.advance(now);
         self.submitted += 1;
         let (tier, direction) = (transfer.tier, transfer.direction);
-        let waiting = Waiting { submitted: now, number: self.submitted, transfer };
+        let waiting = QueuedTransfer { submitted: now, number: self.submitted, transfer };
         self.tiers[tier].waiting[direction as usize].push_back(waiting);
         self.assign(tier, now.max(self.now));
     }
 
     /// Removes and returns the transfers that have ended by `now`, in the order of their ends.
-    pub fn poll(&mut self, now: Micros) -> Vec<Transfer> {
+    pub fn poll(&mut self, now: Micros) -> Vec<StorageTransfer> {
         self.advance(now);
         std::mem::take(&mut self.ended)
     }
@@ -144,7 +144,7 @@ impl Transfers {
             return;
         }
         while self.next_end().is_some_and(|ends| ends <= now) {
-            let Some(Running { ends, waiting, thread }) = self.running.pop_first() else { break };
+            let Some(ActiveTransfer { ends, waiting, thread }) = self.running.pop_first() else { break };
             let tier = waiting.transfer.tier;
             self.tiers[tier].idle[thread as usize] += 1;
             self.tiers[tier].active[waiting.transfer.direction as usize] -= 1;
@@ -157,7 +157,7 @@ impl Transfers {
     /// Begins transfers at `now` on idle threads: each thread takes the oldest transfer of its direction, else one of the other.
     fn assign(&mut self, tier: usize, now: Micros) {
         let queues = &mut self.tiers[tier];
-        for thread in [Direction::Read, Direction::Write] {
+        for thread in [StorageDirection::Read, StorageDirection::Write] {
             while queues.idle[thread as usize] > 0 {
                 let next = queues.waiting[thread as usize].pop_front();
                 let Some(waiting) = next.or_else(|| queues.waiting[thread.other() as usize].pop_front()) else { break };
@@ -165,7 +165,7 @@ impl Transfers {
                 let active = &mut queues.active[waiting.transfer.direction as usize];
                 *active += 1;
                 let ends = now.saturating_add(queues.config.transfer_time(&waiting.transfer, *active));
-                self.running.insert(Running { ends, waiting, thread });
+                self.running.insert(ActiveTransfer { ends, waiting, thread });
             }
         }
     }
@@ -173,10 +173,10 @@ impl Transfers {
 
 impl StorageTier {
     /// The time of `transfer` if `active` transfers of its direction are in progress when it begins, it included.
-    fn transfer_time(&self, transfer: &Transfer, active: u32) -> Micros {
+    fn transfer_time(&self, transfer: &StorageTransfer, active: u32) -> Micros {
         let peak = match transfer.direction {
-            Direction::Read => self.read_bandwidth,
-            Direction::Write => self.write_bandwidth,
+            StorageDirection::Read => self.read_bandwidth,
+            StorageDirection::Write => self.write_bandwidth,
         };
         // Casts saturate.
         let moving = (transfer.bytes as f64 / (peak * self.share_of_bandwidth(active))) as u64;
@@ -212,8 +212,8 @@ mod tests {
         latency_jitter_stddev: 0.0,
     };
 
-    fn transfer(direction: Direction, bytes: u64) -> Transfer {
-        Transfer { tier: 0, direction, blocks: Vec::new(), bytes, jitter: None }
+    fn transfer(direction: StorageDirection, bytes: u64) -> StorageTransfer {
+        StorageTransfer { tier: 0, direction, blocks: Vec::new(), bytes, jitter: None }
     }
 
     /// The bytes of the transfers that have ended, which name them here.
@@ -223,12 +223,12 @@ mod tests {
 
     #[test]
     fn a_transfer_takes_its_latency_and_its_bytes_rounded_down() {
-        assert_eq!(TIER.transfer_time(&transfer(Direction::Read, 109), 1), Micros(3 + 10));
-        assert_eq!(TIER.transfer_time(&transfer(Direction::Write, 109), 1), Micros(3 + 21));
-        let jittered = Transfer { jitter: Some(1.5), ..transfer(Direction::Read, 100) };
+        assert_eq!(TIER.transfer_time(&transfer(StorageDirection::Read, 109), 1), Micros(3 + 10));
+        assert_eq!(TIER.transfer_time(&transfer(StorageDirection::Write, 109), 1), Micros(3 + 21));
+        let jittered = StorageTransfer { jitter: Some(1.5), ..transfer(StorageDirection::Read, 100) };
         assert_eq!(TIER.transfer_time(&jittered, 1), Micros(20), "13 · 1.5 = 19.5");
         let endless = StorageTier { read_bandwidth: f64::MIN_POSITIVE, ..TIER };
-        assert_eq!(endless.transfer_time(&transfer(Direction::Read, u64::MAX), 1), Micros(LONGEST_US));
+        assert_eq!(endless.transfer_time(&transfer(StorageDirection::Read, u64::MAX), 1), Micros(LONGEST_US));
     }
 
     #[test]
@@ -248,9 +248,9 @@ mod tests {
     fn threads_prefer_their_direction_and_help_with_the_other() {
         let mut transfers = Transfers::new(&[TIER]);
         for bytes in [10, 20, 30] {
-            transfers.submit(Micros(0), transfer(Direction::Write, bytes));
+            transfers.submit(Micros(0), transfer(StorageDirection::Write, bytes));
         }
-        transfers.submit(Micros(1), transfer(Direction::Read, 40));
+        transfers.submit(Micros(1), transfer(StorageDirection::Read, 40));
         // Writes of 10 and 20 bytes begin at once, on both threads. At 5 µs the thread that reads is free and reads, before
         // the older write of 30 bytes, which begins at 7 µs.
         assert_eq!(ended(&mut transfers, 4), []);
@@ -265,22 +265,22 @@ mod tests {
     fn a_thread_goes_on_when_a_transfer_ends_not_when_that_is_seen() {
         let mut transfers = Transfers::new(&[StorageTier { read_threads: 1, write_threads: 0, ..TIER }]);
         for bytes in [10, 20, 30] {
-            transfers.submit(Micros(0), transfer(Direction::Read, bytes));
+            transfers.submit(Micros(0), transfer(StorageDirection::Read, bytes));
         }
         assert_eq!(ended(&mut transfers, 1000), [10, 20, 30]);
-        transfers.submit(Micros(1000), transfer(Direction::Read, 40));
+        transfers.submit(Micros(1000), transfer(StorageDirection::Read, 40));
         assert_eq!(transfers.next_end(), Some(Micros(1007)));
     }
 
     #[test]
     fn transfers_that_end_together_are_in_the_order_of_their_submission_then_reads_first() {
         let mut transfers = Transfers::new(&[StorageTier { write_bandwidth: 10.0, ..TIER }]);
-        transfers.submit(Micros(0), transfer(Direction::Write, 11));
-        transfers.submit(Micros(0), transfer(Direction::Read, 12));
+        transfers.submit(Micros(0), transfer(StorageDirection::Write, 11));
+        transfers.submit(Micros(0), transfer(StorageDirection::Read, 12));
         assert_eq!(ended(&mut transfers, 9), [12, 11]);
         let instant = StorageTier { base_latency: Micros(0), ..TIER };
         let mut transfers = Transfers::new(&[instant]);
-        transfers.submit(Micros(5), transfer(Direction::Read, 9));
+        transfers.submit(Micros(5), transfer(StorageDirection::Read, 9));
         assert_eq!(ended(&mut transfers, 5), [], "the time has not advanced");
         assert_eq!(ended(&mut transfers, 6), [9]);
     }
