@@ -42,7 +42,7 @@ pub(crate) struct LowerTiers {
 #[derive(Clone, Debug)]
 enum Tiers {
     Mirror(CpuMirror),
-    Chain(OffloadChain),
+    Chain(Box<OffloadChain>),
 }
 
 impl LowerTiers {
@@ -50,7 +50,7 @@ impl LowerTiers {
     pub fn new(config: &BlisTiers) -> Self {
         let tiers = match config {
             BlisTiers::Mirror(mirror) => Tiers::Mirror(CpuMirror::new(*mirror)),
-            BlisTiers::Chain(chain) => Tiers::Chain(OffloadChain::new(chain.clone())),
+            BlisTiers::Chain(chain) => Tiers::Chain(Box::new(OffloadChain::new(chain.clone()))),
         };
         Self { tiers, misses: 0 }
     }
