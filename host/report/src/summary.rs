@@ -466,6 +466,7 @@ mod tests {
             },
             duration: Micros(61_700_000),
             cache_hit_rate: 0.688,
+            kv_thrashing_rate: None,
             mean_queue_length: 0.0,
             ttft: d(27.5),
             itl: d(7.07),
