@@ -91,14 +91,16 @@ impl KvOffload {
         reader.offload(&raw)
     }
 
-    /// The tiers in the header of a TraceV2 trace at `path`, which BLIS writes there with their resolved numbers; `None` if it has none.
+    /// The tiers in the header of a TraceV2 trace at `path`, which BLIS writes there with their resolved numbers; `None` if it has none,
+    /// or cannot be read, which the reader of the trace reports.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// The first mistake, with its location.
     pub fn of_trace(path: &Path, block_size: u32) -> Result<Option<Self>, Diagnostic> {
-        let file = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| unreadable(&file, &error))?;
-        Self::parse_header(&file, &text, block_size)
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse_header(&path.display().to_string(), &text, block_size),
+            Err(_) => Ok(None),
+        }
     }
 
     fn parse_header(file: &str, text: &str, block_size: u32) -> Result<Option<Self>, Diagnostic> {

@@ -237,6 +237,9 @@ impl Explanation<'_> {
                 self.flag(settings, "kv-cpu-blocks", mirror.cpu_blocks);
                 self.flag(settings, "kv-transfer-bandwidth", mirror.bandwidth);
                 self.flag(settings, "kv-transfer-base-latency", mirror.base_latency.0);
+                if let Some(threshold) = self.config.spec.kv_offload_threshold {
+                    self.flag(settings, "kv-offload-threshold", threshold);
+                }
             }
             Some(TierArgs::Offload(_)) if self.config.spec.kv_offload_config.is_some() => {
                 self.flag(settings, "kv-offload-config", path(self.config.spec.kv_offload_config.as_deref()));
