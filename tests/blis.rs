@@ -10,9 +10,8 @@ use serde_json::Value;
 use crate::macros::{Scratch, ended, program};
 use crate::shared::{read, shared};
 
-/// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
-/// disaggregation.
-pub const NOT_SIMULATED: [&str; 4] = ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--prefill-instances"];
+/// Flags of recorded runs for what is not simulated yet: adapters, disaggregation.
+pub const NOT_SIMULATED: [&str; 2] = ["--lora-config", "--prefill-instances"];
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -38,7 +37,7 @@ fn recorded_runs_are_reproduced() {
             checked += 1;
         }
     }
-    assert!(checked >= 49, "only {checked} cases");
+    assert!(checked >= 51, "only {checked} cases");
 }
 
 fn check(case: &Path, what: &str, engine: &str) {
@@ -73,6 +72,7 @@ fn check(case: &Path, what: &str, engine: &str) {
     assert!(printed["requests"].is_null() && metrics["requests"].is_array() && results.is_array(), "{what}");
     assert_eq!(printed["e2e_p50_ms"], metrics["e2e_p50_ms"], "{what}");
     check_instances(&printed, &read(&case.join("stdout.txt")), what);
+    check_tiers((&printed, &metrics), &read(&case.join("stdout.txt")), what);
     if decides {
         check_decisions(&read(&scratch.join("decisions.jsonl")), &read(&case.join("decisions.json")), what);
         check_summary(&printed["decisions"], &read(&case.join("stdout.txt")), what);
@@ -109,6 +109,18 @@ fn check_instances(printed: &Value, stdout: &str, what: &str) {
     assert_eq!(ours.len(), each.len(), "{what}: instances");
     for (ours, theirs) in ours.iter().zip(each) {
         assert_contains(ours, theirs, &format!("{what} {}", theirs["instance_id"]));
+    }
+}
+
+/// The rates of the KV cache, which BLIS prints with four digits.
+fn check_tiers((printed, metrics): (&Value, &Value), stdout: &str, what: &str) {
+    for (label, ours) in
+        [("Cache Hit Rate", &metrics["cache_hit_rate"]), ("KV Thrashing Rate", &printed["kv_thrashing_rate"])]
+    {
+        let line = stdout.lines().find_map(|line| line.strip_prefix(label)?.strip_prefix(": "));
+        if let Some(theirs) = line.filter(|line| *line != "0.0000") {
+            assert_eq!(format!("{:.4}", ours.as_f64().unwrap_or(f64::NAN)), theirs, "{what}: {label}");
+        }
     }
 }
 

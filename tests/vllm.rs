@@ -140,6 +140,7 @@ impl Scenario {
             preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
             classes: Arc::default(),
             offload: None,
+            blis_tiers: None,
             semantics: engine.semantics(),
             latency: Arc::new(Constant),
         }

@@ -35,6 +35,73 @@ pub(super) fn gpu_memory_utilization(t: &Trial) {
     assert!(half < default && default < all && blocks("{} 0.9") == default, "{half} {default} {all}");
 }
 
+/// Groups of requests with a shared prefix, which a cache of 60 blocks holds for one group at a time.
+fn alternating() -> Vec<Row> {
+    let row = |index: u32, tenant| Row { arrival_us: 1_000 + 500_000 * index, prefix: 288, tenant, ..ROW };
+    (0..20)
+        .map(|index| if index % 2 == 0 { row(index, "a") } else { Row { prefix: 0, input: 900, ..row(index, "b") } })
+        .collect()
+}
+
+const MIRRORED: &str = "--parity blis --total-kv-blocks 60 --max-model-len 960";
+
+pub(super) fn kv_cpu_blocks(t: &Trial) {
+    let metrics = |flags: &str| t.metrics(&alternating(), &format!("{MIRRORED} {flags}"));
+    let [without, zero, with] = [metrics(""), metrics("{} 0"), metrics("{} 1000")];
+    assert_eq!(without, zero);
+    assert!(number(&with, "cache_hit_rate") > number(&without, "cache_hit_rate") + 0.1, "{with:#}");
+    assert!(without["kv_thrashing_rate"].is_null() && with["kv_thrashing_rate"] == 0.0);
+    assert!(number(&metrics("{} 10"), "kv_thrashing_rate") > 0.5);
+    let summary = t.summary(&alternating(), &format!("{MIRRORED} {{}} 1000"));
+    assert!(summary.contains("KV tiers") && summary.contains("0.0 % thrashing rate"), "{summary}");
+    assert!(t.error(&calm(), "{} 10").contains("needs `--parity blis`"));
+    assert!(t.error(&calm(), "--parity blis {} 10 --no-enable-prefix-caching").contains("--no-enable-prefix-caching"));
+}
+
+pub(super) fn kv_transfer_bandwidth(t: &Trial) {
+    let ttft = |flags: &str| {
+        number(&t.figures(&alternating(), &format!("{MIRRORED} --kv-cpu-blocks 1000 {flags}")), "ttft_max_ms")
+    };
+    assert_eq!(ttft("{} 100"), ttft(""));
+    assert!(ttft("{} 0.01") > ttft("") + 25.0, "1.6 ms for each of 18 blocks");
+    assert!(t.error(&calm(), "--parity blis {} 3").contains("needs `--kv-cpu-blocks`"));
+}
+
+pub(super) fn kv_transfer_base_latency(t: &Trial) {
+    let ttft = |flags: &str| {
+        number(&t.figures(&alternating(), &format!("{MIRRORED} --kv-cpu-blocks 1000 {flags}")), "ttft_max_ms")
+    };
+    assert_eq!(ttft("{} 0"), ttft(""));
+    assert!(ttft("{} 2ms") > ttft("") + 30.0, "2 ms for each of 18 blocks");
+}
+
+pub(super) fn kv_offload_threshold(t: &Trial) {
+    let flags = format!("{MIRRORED} --kv-cpu-blocks 1000 {{}} 0.5");
+    let output = t.on(&alternating(), &flags);
+    assert!(output.stderr.contains("`--kv-offload-threshold` has no effect"), "{}", output.stderr);
+    assert!(t.error(&alternating(), &format!("{MIRRORED} --kv-cpu-blocks 1000 {{}} 1.5")).contains("from 0 to 1"));
+}
+
+pub(super) fn kv_offload_config(t: &Trial) {
+    let file = |bytes: u64, tiers: &str| {
+        t.file("offload.yaml", &format!("kv_offload:\n  cpu_bytes_to_use: {bytes}\n  secondary_tiers: [{tiers}]\n"))
+    };
+    let metrics = |flags: &str| t.metrics(&alternating(), &format!("{MIRRORED} {flags}"));
+    let hits = |metrics: &Value| number(metrics, "cache_hit_rate");
+    let without = metrics("");
+    file(1 << 40, "");
+    let large = metrics("{} {dir}/offload.yaml");
+    assert!(hits(&large) > hits(&without) + 0.1 && large["kv_thrashing_rate"] == 0.0, "{large:#}");
+    // The CPU holds 20 blocks of 2 MiB: the prefix returns from the disk.
+    file(20 << 21, "{type: fs, root_dir: /kv, direct_io: true, device_class: nvme_gen4}");
+    let disk = metrics("{} {dir}/offload.yaml");
+    assert!(hits(&disk) > hits(&without) + 0.1, "{disk:#}");
+    file(1000, "");
+    assert!(t.error(&calm(), "--parity blis {} {dir}/offload.yaml").contains("give room for at least one block"));
+    assert!(t.error(&calm(), "--parity blis {} {dir}/offload.yaml --kv-cpu-blocks 3").contains("cannot be used with"));
+    assert!(t.error(&calm(), "{} {dir}/offload.yaml").contains("needs `--parity blis`"));
+}
+
 pub(super) fn max_num_seqs(t: &Trial) {
     let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n}")), "ttft_p99_ms");
     let [one, four, many] = [1, 4, 64].map(ttft);

@@ -46,6 +46,7 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
         latency: deployment.latency.clone(),
     }

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blis_sim::energy::StepEnergy;
+use blis_sim::kv::tiers::BlisTiers;
 use blis_sim::latency::{LatencyModel, Sampler};
 use blis_sim::offload::OffloadConfig;
 
 use super::cpu_tier::OffloadArgs;
 use super::engine::{BatchLimits, BatchSettings};
+use super::kv_offload::TierArgs;
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
 use super::precision::{Precision, PrecisionArgs};
@@ -65,6 +67,8 @@ pub struct DeploymentArgs {
     pub batch: BatchSettings,
     /// The CPU tier of the KV cache; `None` for none.
     pub offload: Option<OffloadArgs>,
+    /// BLIS's tiers below the GPU's KV cache: `--kv-cpu-blocks` or `--kv-offload-config`, with `--parity blis` only.
+    pub blis_tiers: Option<TierArgs>,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -99,6 +103,7 @@ impl DeploymentArgs {
             gpu_memory_utilization: 0.9,
             batch: BatchSettings::default(),
             offload: None,
+            blis_tiers: None,
             model_config_folder: None,
             hardware_config: None,
         }
@@ -141,6 +146,8 @@ pub struct Deployment {
     pub max_model_len: Option<u32>,
     /// The CPU tier of the KV cache of an instance; `None` for none.
     pub offload: Option<OffloadConfig>,
+    /// BLIS's tiers below the GPU's KV cache.
+    pub blis_tiers: Option<BlisTiers>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

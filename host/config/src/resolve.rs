@@ -120,6 +120,10 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let weight_bytes = config.map(|model| memory::weight_bytes(&model.config, parallelism, pipeline_parallel_size));
     let energy = choice.energy(tensor_parallel_size);
     let offload = choice.offload(tensor_parallel_size, &mut notes)?;
+    let tiers = args.blis_tiers.as_ref();
+    let blis_tiers = tiers
+        .map(|tiers| tiers.resolve(config.map(|model| &model.config), (tensor_parallel_size, args.block_size)))
+        .transpose()?;
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
@@ -137,6 +141,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         batch_limits_source,
         max_model_len,
         offload,
+        blis_tiers,
         weight_bytes,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,

@@ -161,7 +161,7 @@ struct BranchSetup<'a> {
 impl BranchSetup<'_> {
     /// Builds the cluster and its timeline, and hands them to `work`.
     fn on_timeline<T>(self, work: impl FnOnce(Box<dyn AnyTimeline>) -> Result<T, Halt>) -> Result<T, RunError> {
-        let (timeline, incidents) = match self.config.engine.simulation {
+        let (timeline, incidents) = match self.config.simulation() {
             SimulationName::Fast => self.timeline(Fast::new),
             SimulationName::Plain => self.timeline(Plain::new),
         }?;

@@ -42,6 +42,7 @@ use crate::spec::{
     OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList,
     TieBreakName, TraceLevelName, defaults, value_hint,
 };
+use crate::tiers;
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
 /// A simulation with checked settings.
@@ -229,6 +230,7 @@ impl Experiment {
         let spec = with_deployment(spec, bundle.as_ref())?;
         let spec = with_scaling(with_gateway(spec, bundle.as_ref())?, bundle.as_ref())?;
         check_conflicts(&spec)?;
+        tiers::check(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
             RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
@@ -264,9 +266,11 @@ impl Experiment {
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
         warnings.extend(lost_sampling(&workload, &files));
+        warnings.extend(tiers::without_effect(&spec));
         Ok(Self {
             deployment: DeploymentArgs {
                 latency_parameters: policies.latency_parameters.clone(),
+                blis_tiers: tiers::tiers(&spec, &workload)?,
                 ..deployment(model, &spec)
             },
             engine: EngineConfig::new(&spec, &policies),
@@ -336,6 +340,23 @@ impl Experiment {
             })
         };
         self.cluster.groups.iter().map(resolve).collect()
+    }
+
+    /// The configuration of the instance `index` on `deployment`.
+    pub(crate) fn instance(
+        &self,
+        index: InstanceIndex,
+        deployment: &Deployment,
+        classes: &Arc<Classes>,
+    ) -> InstanceConfig {
+        let tiers = deployment.blis_tiers.clone().map(|tiers| Arc::new(tiers.with_seed(self.seed)));
+        InstanceConfig { blis_tiers: tiers, ..self.engine.instance(index, deployment, classes) }
+    }
+
+    /// The engine that simulates the instances. Only the plain one has tiers below the GPU's KV cache, and both give the same
+    /// results.
+    pub(crate) fn simulation(&self) -> SimulationName {
+        if self.deployment.blis_tiers.is_some() { SimulationName::Plain } else { self.engine.simulation }
     }
 
     /// The same experiment under another seed.
@@ -804,6 +825,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
             unchunked_prefill: spec.enable_chunked_prefill == Some(false),
         },
         offload: offload(spec),
+        blis_tiers: None,
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
     }
@@ -944,8 +966,8 @@ impl EngineConfig {
         self.preemption = policies.preemption();
     }
 
-    /// The configuration of the instance `index` with this scheduler on `deployment`.
-    pub fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
+    /// The configuration of the instance `index` with this scheduler on `deployment`, without tiers.
+    fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,
             max_num_seqs: deployment.batch_limits.max_num_seqs,
@@ -971,6 +993,7 @@ impl EngineConfig {
             offload: deployment.offload,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
+            blis_tiers: None,
         }
     }
 }

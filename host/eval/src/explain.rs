@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use blis_config::policy::{BuiltIn, SettingSource, Sourced};
-use blis_config::{Deployment, KvBlocksSource, LatencyKind};
+use blis_config::{Deployment, KvBlocksSource, LatencyKind, TierArgs};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -228,6 +228,26 @@ impl Explanation<'_> {
         let source = if given.is_some() { self.config.spec.source("max-model-len", by_model) } else { by_model };
         settings.push("max-model-len", length, source);
         self.flag(settings, "gpu-memory-utilization", args.gpu_memory_utilization);
+        self.tiers(settings);
+    }
+
+    /// BLIS's tiers below the GPU's KV cache, if there are any.
+    fn tiers(&self, settings: &mut ExplainedSettings) {
+        match &self.config.deployment.blis_tiers {
+            Some(TierArgs::Mirror(mirror)) => {
+                self.flag(settings, "kv-cpu-blocks", mirror.cpu_blocks);
+                self.flag(settings, "kv-transfer-bandwidth", mirror.bandwidth);
+                self.flag(settings, "kv-transfer-base-latency", mirror.base_latency.0);
+                if let Some(threshold) = self.config.spec.kv_offload_threshold {
+                    self.flag(settings, "kv-offload-threshold", threshold);
+                }
+            }
+            Some(TierArgs::Offload(_)) if self.config.spec.kv_offload_config.is_some() => {
+                self.flag(settings, "kv-offload-config", path(self.config.spec.kv_offload_config.as_deref()));
+            }
+            // Tiers in the header of a trace come with the trace.
+            Some(TierArgs::Offload(_)) | None => {}
+        }
     }
 
     /// Number formats; those that no setting names are the model's own.

@@ -178,7 +178,7 @@ impl EngineIdentity {
         let engine = &config.engine;
         Self {
             name: engine.profile.map(|profile| profile.name()),
-            simulation: engine.simulation.name(),
+            simulation: config.simulation().name(),
             max_num_seqs: deployment.batch_limits.max_num_seqs,
             max_num_batched_tokens: deployment.batch_limits.max_num_batched_tokens,
             max_model_len: deployment.max_model_len,

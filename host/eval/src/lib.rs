@@ -57,6 +57,7 @@ mod stratified;
 pub mod suite;
 mod table;
 mod targets;
+mod tiers;
 pub mod timer;
 pub mod worker;
 pub mod workload_config;

@@ -162,7 +162,7 @@ fn simulate(
     arrivals: ArrivalSource<'_>,
     (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<ClusterRun, RunError> {
-    match config.engine.simulation {
+    match config.simulation() {
         SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
             let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };

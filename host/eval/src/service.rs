@@ -93,7 +93,7 @@ pub(crate) fn cluster<I: Instance>(
     let of_all = groups.iter().flat_map(|&(deployment, _, initial)| (0..initial).map(move |_| deployment));
     let mut instances: Vec<InstanceConfig> = of_all
         .enumerate()
-        .map(|(index, deployment)| config.engine.instance(InstanceIndex::at(index), deployment, &classes))
+        .map(|(index, deployment)| config.instance(InstanceIndex::at(index), deployment, &classes))
         .collect();
     let plugins = PluginStarter {
         config,
@@ -106,7 +106,7 @@ pub(crate) fn cluster<I: Instance>(
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
     let groups = groups.into_iter().map(|(deployment, model, initial)| {
-        let mut template = config.engine.instance(InstanceIndex(0), deployment, &classes);
+        let mut template = config.instance(InstanceIndex(0), deployment, &classes);
         if settings.scaling.is_some() {
             plugins.attach(std::slice::from_mut(&mut template))?;
         }
@@ -159,8 +159,7 @@ pub(crate) fn bounded(
     let settings = &config.cluster;
     let abort = Abort::default();
     let incidents = Incidents::new(config.on_plugin_error, abort.clone());
-    let mut instance =
-        config.engine.instance(InstanceIndex(0), deployment, &Arc::new(classes(&settings.policies, names)));
+    let mut instance = config.instance(InstanceIndex(0), deployment, &Arc::new(classes(&settings.policies, names)));
     let plugins = PluginStarter {
         config,
         incidents: &incidents,

@@ -77,6 +77,7 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
         offload: None,
+        blis_tiers: None,
     }
 }
 

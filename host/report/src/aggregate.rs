@@ -90,6 +90,9 @@ struct AggregateDocument<'a> {
     scheduling_delay_p95_ms: Option<f64>,
     scheduling_delay_max_ms: Option<f64>,
     mean_queue_length: f64,
+    /// Present with BLIS's tiers of the KV cache only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_thrashing_rate: Option<f64>,
     /// Present for the cluster only.
     #[serde(flatten)]
     breakdown: Option<Breakdown<'a>>,
@@ -173,6 +176,7 @@ impl<'a> AggregateDocument<'a> {
             scheduling_delay_p95_ms: scheduling.p95_ms,
             scheduling_delay_max_ms: scheduling.max_ms,
             mean_queue_length: aggregate.mean_queue_length,
+            kv_thrashing_rate: aggregate.kv_thrashing_rate,
             breakdown: None,
             instances: Vec::new(),
             requests: None,

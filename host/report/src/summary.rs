@@ -128,6 +128,9 @@ impl Summary<'_> {
         if let Some(offload) = &self.report.offload {
             self.row(f, "CPU tier", CpuTierText(offload))?;
         }
+        if let Some(rate) = all.kv_thrashing_rate {
+            self.row(f, "KV tiers", format_args!("{:.1} % thrashing rate", 100.0 * rate))?;
+        }
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
@@ -452,6 +455,7 @@ mod tests {
             },
             duration: Micros(61_700_000),
             cache_hit_rate: 0.688,
+            kv_thrashing_rate: None,
             mean_queue_length: 0.0,
             ttft: d(27.5),
             itl: d(7.07),

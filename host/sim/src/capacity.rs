@@ -183,6 +183,17 @@ pub fn kv_blocks(
     Ok((blocks as u64).saturating_mul(ranks))
 }
 
+/// Bytes that a KV block of `block_size` tokens takes on each of `tensor` GPUs; `None` if the config of the model does not
+/// say it.
+#[must_use]
+pub fn block_bytes(model: &ModelConfig, tensor: u32, block_size: u32) -> Option<u64> {
+    if model.num_attention_heads == 0 || tensor == 0 {
+        return None;
+    }
+    let bytes = (kv_bytes_per_token(model, f64::from(tensor)) * f64::from(block_size)) as u64;
+    (bytes > 0).then_some(bytes)
+}
+
 /// The longest request (prompt and output, tokens) that a cache of that size can hold: `model_len`, limited to the
 /// cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
 #[must_use]

@@ -330,7 +330,8 @@ pub enum WaitReason {
     BatchFull,
     /// Prefill waits for a later step (`prefill_schedule_interval`).
     PrefillInterval,
-    /// KV blocks of its prompt are on their way to the CPU tier, or from it for another request.
+    /// KV blocks of its prompt are on their way to the CPU tier, or from it for another request; with BLIS's tiers, they are read from
+    /// storage.
     KvTransfer,
     /// Its prompt must not be chunked, and is longer than what is left of the token budget.
     UnsplitPrompt {
@@ -393,6 +394,24 @@ pub struct OffloadCounters {
     pub loads: u64,
 }
 
+/// How often a tier of the KV cache did what keeps it from being useful, under `--parity blis` with tiers. Copies to the CPU, and
+/// those that evicted a block; with storage tiers: reads from storage, and those for which the CPU had no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thrashing {
+    /// Number of such events.
+    pub events: u64,
+    /// Number of attempts.
+    pub of: u64,
+}
+
+impl Thrashing {
+    /// Events by attempt, 0 to 1; 0 without attempts.
+    #[must_use]
+    pub fn rate(self) -> f64 {
+        if self.of == 0 { 0.0 } else { self.events as f64 / self.of as f64 }
+    }
+}
+
 /// Counters of one instance at the end of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -407,8 +426,11 @@ pub struct Counters {
     pub kv_allocation_failures: u64,
     /// KV blocks of prompts that were found in the prefix cache.
     pub cache_hits: u64,
-    /// KV blocks that were allocated without a prefix-cache hit.
+    /// KV blocks that were allocated without a prefix-cache hit. With BLIS's tiers also allocations that failed although no block
+    /// could be reloaded.
     pub cache_misses: u64,
+    /// With BLIS's tiers: how often one evicts what it has just taken in.
+    pub thrashing: Option<Thrashing>,
     /// Sum of the prompt lengths of the requests that passed the checks on arrival, tokens.
     pub input_tokens: u64,
     /// Sum over requests of the time spent in the waiting queue, until the last executed event. Divided by the duration

@@ -31,7 +31,7 @@ impl Stream {
 }
 
 /// FNV-1a, 64 bit: <http://www.isthe.com/chongo/tech/comp/fnv/>.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 

@@ -421,6 +421,22 @@ pub(super) struct DeploymentFlags {
     /// Share of GPU memory for weights and KV cache, above 0, at most 1
     #[arg(long, value_name = "SHARE", default_value_t = defaults::GPU_MEMORY_UTILIZATION, value_parser = parse::share, help_heading = ENGINE)]
     pub gpu_memory_utilization: f64,
+    /// BLIS's mirror of KV blocks on the CPU, blocks; 0 for none; with --parity blis
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, conflicts_with = "kv_offload_config",
+          help_heading = ENGINE)]
+    pub kv_cpu_blocks: Option<u32>,
+    /// Rate of copies from that mirror, tokens per µs, above 0 [default: 100]
+    #[arg(long, value_name = "RATE", value_parser = parse::above_0, help_heading = ENGINE)]
+    pub kv_transfer_bandwidth: Option<f64>,
+    /// Time of the copy of a block beside that, µs or with a unit [default: 0]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = ENGINE)]
+    pub kv_transfer_base_latency: Option<Micros>,
+    /// No effect, as in BLIS, 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse::share_or_zero, help_heading = ENGINE)]
+    pub kv_offload_threshold: Option<f64>,
+    /// BLIS's offload chain, CPU and storage tiers of the KV cache, YAML; with --parity blis
+    #[arg(long, value_name = "FILE", help_heading = ENGINE)]
+    pub kv_offload_config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -115,11 +115,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("max-seconds", Instead("`--horizon 60s` ends a run after 60 s")),
     // BLIS.
     ("defaults-filepath", Instead("models, GPUs and coefficients are built in; `--model-config-folder`, `--hardware-config` and `--coefficients` replace them")),
-    ("kv-cpu-blocks", OFFLOAD),
-    ("kv-offload-threshold", OFFLOAD),
-    ("kv-transfer-bandwidth", OFFLOAD),
-    ("kv-transfer-base-latency", OFFLOAD),
-    ("kv-offload-config", OFFLOAD),
     ("lora-scorer-weight", LORA),
     ("lora-config", LORA),
     ("lora-adapter-capacity", LORA),

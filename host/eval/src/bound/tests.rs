@@ -41,6 +41,7 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
         latency,
     };

@@ -57,6 +57,7 @@ impl TestService {
             preemption: Preemption::Fcfs.into(),
             classes: Arc::default(),
             offload: None,
+            blis_tiers: None,
             semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),
         };

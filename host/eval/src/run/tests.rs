@@ -57,6 +57,7 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         kv_blocks_source: KvBlocksSource::Flag,
         max_model_len,
         offload: None,
+        blis_tiers: None,
         weight_bytes: None,
         model_facts: Vec::new(),
         notes: vec!["a note on the deployment".into()],

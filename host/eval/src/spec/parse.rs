@@ -192,6 +192,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
 }
 
+/// A share: from 0 to 1.
+pub fn share_or_zero(text: &str) -> Result<f64, String> {
+    let number = finite(text).filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1".to_owned())
+}
+
 /// A share of a whole, from 0 on and below 1.
 pub fn part(text: &str) -> Result<f64, String> {
     let number = finite(text).filter(|number| (0.0..1.0).contains(number));

@@ -152,6 +152,11 @@ settings! {
     block_size_in_tokens: u32 = "block-size-in-tokens" | "block-size", Number, one(parse::count), text::text;
     max_model_len: u32 = "max-model-len", Number, one(parse::count_or_zero), text::text;
     gpu_memory_utilization: f64 = "gpu-memory-utilization", Number, one(parse::share), text::text;
+    kv_cpu_blocks: u32 = "kv-cpu-blocks", Number, one(parse::count_or_zero), text::text;
+    kv_transfer_bandwidth: f64 = "kv-transfer-bandwidth", Number, one(parse::above_0), text::text;
+    kv_transfer_base_latency: Micros = "kv-transfer-base-latency", Number, one(parse::delay), text::micros;
+    kv_offload_threshold: f64 = "kv-offload-threshold", Number, one(parse::share_or_zero), text::text;
+    kv_offload_config: PathBuf = "kv-offload-config", Text, one(parse::path), text::path;
 
     max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", Number, one(parse::count), text::text;
     max_num_batched_tokens: u32 = "max-num-batched-tokens" | "max-num-scheduled-tokens", Number, one(parse::count), text::text;

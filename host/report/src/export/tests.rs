@@ -37,6 +37,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         preemption: Preemption::Fcfs.into(),
         classes: std::sync::Arc::default(),
         offload: None,
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),
     };

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
+use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
 use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::policy::flow;
@@ -410,6 +411,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     prompt_only: true,
                     speed: LinkSpeed { alone: 200.0, together: 160.0, base: Micros(30) },
                 }),
+                blis_tiers: None,
                 semantics,
                 latency: latency.clone(),
             };
@@ -583,6 +585,37 @@ proptest! {
                 prop_assert_eq!(fast, plain);
             }
             (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
+        }
+    }
+}
+
+/// The same service as BLIS has it, each instance with `tiers`.
+fn with_tiers(mut setup: ClusterSetup, tiers: BlisTiers) -> ClusterSetup {
+    setup.config.semantics = Semantics::BLIS;
+    setup.fcfs = false; // requests that wait for storage are overtaken
+    let tiers = Arc::new(tiers);
+    for instance in &mut setup.instances {
+        (instance.semantics, instance.async_scheduling) = (Semantics::BLIS, false);
+        instance.blis_tiers = Some(Arc::clone(&tiers));
+    }
+    setup
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_clusters_with_tiers_keep_the_invariants(
+        setup in setup(),
+        tiers in samples::tiers(),
+        drafts in proptest::collection::vec(draft(), 1..50),
+    ) {
+        let setup = with_tiers(setup, tiers);
+        let requests = requests(&drafts, setup.config.block_size);
+        let everything = Reads { load: true, in_flight: true, cached_blocks: true, waiting_tokens: true, ..Reads::NOTHING };
+        if let Ok(plain) = simulate(&setup, Plain::new, &requests, Reads::NOTHING) {
+            assert_sound(&setup, &requests, &plain);
+            prop_assert_eq!(&simulate(&setup, Plain::new, &requests, everything).expect("as before"), &plain);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Property tests: the two engines give the same results to the microsecond, whatever the load.
 
-mod tiers;
+mod blis_tiers;
+mod cpu_tier;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -363,6 +364,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 scheduler,
                 preemption,
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
+                blis_tiers: None,
                 semantics,
                 latency,
                 offload: None,
@@ -438,7 +440,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
 }
 
 /// As [`simulate`], but from the middle of the run on with a clone.
-fn simulate_with_clone(mut instance: Fast, requests: &[Request], horizon: Micros) -> EngineLog {
+fn simulate_with_clone(mut instance: impl Instance + Clone, requests: &[Request], horizon: Micros) -> EngineLog {
     let mut log = EngineLog::default();
     let (before, after) = requests.split_at(requests.len() / 2);
     for request in before.iter().filter(|request| request.arrival <= horizon) {
@@ -719,7 +721,7 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
                 SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
-                SchedulingResult::Waits(WaitReason::KvTransfer) => unreachable!("there is no CPU tier"),
+                SchedulingResult::Waits(WaitReason::KvTransfer) => unreachable!("there are no tiers"),
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -761,6 +763,7 @@ fn steady() -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }

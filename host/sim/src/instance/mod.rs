@@ -52,6 +52,7 @@ pub use record::StepRecord;
 pub use watchdog::NoProgress;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::OffloadConfig;
@@ -104,6 +105,8 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
+    /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
+    pub blis_tiers: Option<Arc<BlisTiers>>,
 }
 
 /// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.

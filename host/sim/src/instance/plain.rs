@@ -14,6 +14,7 @@ use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
+use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
@@ -91,6 +92,8 @@ impl Counters {
 pub struct Plain {
     config: InstanceConfig,
     kv: PlainKv,
+    /// The tiers below the GPU, if it has any.
+    tiers: Option<Box<LowerTiers>>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, PlainRequest)>,
     waiting: BTreeMap<QueueKey, PlainRequest>,
@@ -133,6 +136,7 @@ impl Plain {
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
+            tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             offloading: config.offload.map(|offload| Offloading::new(offload, config.block_size)),
@@ -166,15 +170,18 @@ impl Plain {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
+        self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
         self.prefill_limit = self.config.prefill_limit(self.running.len() + self.queue_len());
         self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         let (budget, mut prefill) = self.plan_running(now, observer)?;
+        self.tiers.iter_mut().for_each(|tiers| tiers.poll());
         if self.last_step.preempted.is_empty() {
             prefill |= self.plan_waiting(now, budget, observer);
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running.is_empty() {
+            let awaits_storage = self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits());
+            if self.running.is_empty() && !awaits_storage {
                 if self.waits_for_transfers(now) {
                     return Ok(());
                 }
@@ -189,8 +196,13 @@ impl Plain {
         self.last_step.waiting = self.queue_len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
-        let end = now + self.start_transfers(now) + self.config.latency.step_time(&batch);
+        let reloads = self.tiers.as_mut().map_or(Micros::ZERO, |tiers| tiers.take_delay());
+        let transfers = self.start_transfers(now).saturating_add(reloads);
+        let end = now.saturating_add(self.config.latency.step_time(&batch)).saturating_add(transfers);
         self.execute(now, end, observer);
+        if let Some(tiers) = &mut self.tiers {
+            tiers.copy(&self.kv, self.running.iter().map(|live| &live.request));
+        }
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
         self.last_step.end = end;
@@ -216,8 +228,10 @@ impl Plain {
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
+        // A request may hold blocks while they are loaded; with BLIS's tiers, while it waits.
         let loads = !self.loading.is_empty() || self.offloading.as_ref().is_some_and(Offloading::has_abandoned);
-        assert!(running > 0 || held == 0 || loads, "the batch is empty, and {held} KV blocks are held");
+        let may_hold = running > 0 || loads || self.tiers.is_some();
+        assert!(may_hold || held == 0, "the batch is empty, and {held} KV blocks are held");
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
@@ -272,7 +286,7 @@ impl Plain {
                 in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
-            if self.kv.allocate(&request) {
+            if allocate(&mut self.kv, &mut self.tiers, &request) {
                 let live = &mut self.running[*i];
                 live.num_new = num_tokens;
                 live.context = live.computed;
@@ -387,6 +401,12 @@ impl Plain {
         let mut after: Option<QueueKey> = None;
         while !is_blocked && budget > 0 && self.running.len() < self.config.batch_limit() as usize {
             let Some(key) = self.next_waiting(after) else { break };
+            let id = self.waiting[&key].request.id;
+            if self.awaits_transfer(id) {
+                wait_reason.get_or_insert(WaitReason::KvTransfer);
+                after = Some(key);
+                continue;
+            }
             match self.admit_through_tier(key, now) {
                 TierAdmission::Begun => continue,
                 TierAdmission::Deferred => {
@@ -420,7 +440,14 @@ impl Plain {
             let decision =
                 self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
-            if needed > self.kv.free_blocks() || !self.kv.allocate(&request) {
+            // BLIS's tiers may have some of the blocks.
+            let fits = needed <= self.kv.free_blocks() || self.tiers.is_some();
+            if !fits || !allocate(&mut self.kv, &mut self.tiers, &request) {
+                if self.awaits_transfer(id) {
+                    wait_reason.get_or_insert(WaitReason::KvTransfer);
+                    after = Some(key);
+                    continue;
+                }
                 wait_reason.get_or_insert(WaitReason::KvBlocks { needed });
                 break;
             }
@@ -444,11 +471,16 @@ impl Plain {
             self.running.push(live);
         }
         if reports {
-            let wait_reason =
-                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            let full = if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull };
+            let wait_reason = wait_reason.unwrap_or(full);
             self.report_waiting(wait_reason, budget, now, observer);
         }
         prefill
+    }
+
+    /// Whether request `id` waits for a transfer from a storage tier.
+    fn awaits_transfer(&self, id: RequestId) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| tiers.awaits(id))
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -628,7 +660,7 @@ impl Plain {
             in_flight: false,
             cached: &[],
         };
-        if !self.kv.allocate(&allocation) {
+        if !allocate(&mut self.kv, &mut self.tiers, &allocation) {
             self.counters.kv_allocation_failures += 1;
         }
     }
@@ -723,6 +755,8 @@ impl Plain {
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
             self.end_offloading(id);
+            self.kv.release(id); // with BLIS's tiers it may hold blocks
+            self.tiers.iter_mut().for_each(|tiers| tiers.forget(id));
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(live) = self.abandon_load(now, id) {
@@ -740,7 +774,45 @@ impl Plain {
     }
 }
 
+/// Allocates KV blocks for the tokens, or changes nothing and returns `false`. Tiers may change the cache in either case.
+fn allocate(kv: &mut PlainKv, tiers: &mut Option<Box<LowerTiers>>, allocation: &AllocationRequest<'_>) -> bool {
+    match tiers {
+        Some(tiers) => tiers.allocate(kv, allocation),
+        None => kv.allocate(allocation),
+    }
+}
+
 impl Plain {
+    /// If all requests here wait for transfers from storage: executes the steps from `now` on that change nothing, before `limit` and
+    /// any other event, and returns the start of the last of them. There may be millions, because BLIS's empty steps are short.
+    fn wait_for_transfers(&mut self, now: Micros, limit: Micros, observer: &impl Observer) -> Option<Micros> {
+        let tiers = self.tiers.as_ref().filter(|_| self.running.is_empty())?;
+        let (_, head) = self.waiting.first_key_value()?;
+        let interests = observer.interests();
+        let reports = interests.contains(Interests::SCHEDULING) && self.reported_waiting != Some(head.request.id);
+        if reports
+            || interests.contains(Interests::STEPS)
+            || !self.waiting.values().all(|live| tiers.awaits(live.request.id))
+        {
+            return None;
+        }
+        let queued = self.arriving.front().map(|&(at, _)| at);
+        let deadline = self.deadlines.first_key_value().map(|(&(at, _), _)| at);
+        let until = [queued, deadline, tiers.next_change(now)].into_iter().flatten().fold(limit, Micros::min);
+        let step = self.config.latency.step_time(&Batch::default()).0.max(1);
+        let count = until.saturating_sub(now).0.div_ceil(step);
+        if count == 0 || until == Micros::MAX {
+            return None;
+        }
+        self.counters.steps += count;
+        self.step_at = Some(Micros(now.0 + count * step));
+        Some(Micros(now.0 + (count - 1) * step))
+    }
+
+    fn cache_misses(&self) -> u64 {
+        self.kv.misses + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
+    }
+
     fn join_arriving(&mut self, at: Micros, live: PlainRequest) {
         let index = self.arriving.partition_point(|&(other, _)| other <= at);
         self.arriving.insert(index, (at, live));
@@ -815,6 +887,10 @@ impl Instance for Plain {
                     None => self.enqueue(now, live, observer),
                 }
             } else if self.step_at == Some(now) {
+                if let Some(last) = self.wait_for_transfers(now, limit, observer) {
+                    self.counters.clock = self.counters.clock.max(last);
+                    continue;
+                }
                 self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()
                 && !self.end_early(now, id, Status::TimedOut, observer)
@@ -834,7 +910,7 @@ impl Instance for Plain {
             total_kv_blocks: self.config.total_kv_blocks,
             preemptions: self.counters.preemptions,
             cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            cache_misses: self.cache_misses(),
         }
     }
 
@@ -893,7 +969,8 @@ impl Instance for Plain {
         for live in self.waiting.values().chain(&self.loading) {
             self.counters.waited(live.queued_at, self.counters.clock);
         }
+        let (cache_misses, thrashing) = (self.cache_misses(), self.tiers.as_ref().map(|tiers| tiers.thrashing()));
         let offload = self.offloading.map(|offloading| offloading.counters()).unwrap_or_default();
-        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, offload, ..self.counters }
+        Counters { cache_hits: self.kv.hits, cache_misses, thrashing, offload, ..self.counters }
     }
 }

@@ -11,6 +11,7 @@
 pub(crate) mod fast;
 mod paged;
 pub mod plain;
+pub mod tiers;
 
 /// Length of the leading run of blocks of which `holds` is true, in O(log length) calls. If it is also true of blocks behind the
 /// first of which it is false, the length of some leading run.

@@ -12,11 +12,14 @@ use crate::semantics::Semantics;
 
 /// Identity of a full block's content, including everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum BlockHash {
+pub(super) enum BlockHash {
     /// A content that the workload has identified: other requests may have it, too.
     Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
     Own { id: RequestId, index: u32 },
+    /// A block with another block before it than its prompt has, or none: a number for each such pair. It stands behind a
+    /// free full hit, or behind blocks that a reload of a lower tier has replaced.
+    Detached(u32),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,6 +68,8 @@ pub struct PlainKv {
     /// blocks.
     held: u32,
     by_hash: FxHashMap<BlockHash, Vec<u32>>,
+    /// [`BlockHash::Detached`] by the hash of the block before it and the hash that it has in its prompt.
+    detached: FxHashMap<(Option<BlockHash>, BlockHash), u32>,
     owned: BTreeMap<RequestId, OwnedBlocks>,
     /// The last store of a block that was taken or claimed since [`Self::take_flush`].
     flush: u64,
@@ -88,6 +93,7 @@ impl PlainKv {
             free: (0..total).collect(),
             held: 0,
             by_hash: FxHashMap::default(),
+            detached: FxHashMap::default(),
             owned: BTreeMap::new(),
             flush: 0,
             reported: None,
@@ -142,7 +148,7 @@ impl PlainKv {
     fn shared_keys(&self) -> BTreeSet<BlockKey> {
         let shared = |hash: &BlockHash| match *hash {
             BlockHash::Shared(key) => Some(key),
-            BlockHash::Own { .. } => None,
+            BlockHash::Own { .. } | BlockHash::Detached(_) => None,
         };
         self.by_hash.keys().filter_map(shared).collect()
     }
@@ -197,7 +203,7 @@ impl PlainKv {
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         if computed.is_multiple_of(self.block_size) && !one_token && self.owned.contains_key(&request.id) {
             let keys: Vec<u32> = request.content.keys().collect();
-            self.hash_last_block(request, &keys);
+            self.hash_last_block(request, &keys, computed);
         }
     }
 
@@ -263,7 +269,7 @@ impl PlainKv {
         let keys: Vec<u32> = allocation.request.content.keys().collect();
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         if allocation.in_flight && allocation.start.is_multiple_of(self.block_size) && !one_token {
-            self.hash_last_block(allocation.request, &keys);
+            self.hash_last_block(allocation.request, &keys, allocation.start);
         }
         let mut left = allocation.end - allocation.start;
         while left > 0 {
@@ -284,24 +290,43 @@ impl PlainKv {
             let full = record.tokens == self.block_size;
             let unhashed = started && !allocation.prefill && self.semantics.skip_one_token_decode_blocks;
             if full && !unhashed && !allocation.in_flight {
-                self.hash_last_block(allocation.request, &keys);
+                self.hash_last_block(allocation.request, &keys, allocation.end - left);
             }
         }
     }
 
-    /// Hashes the last block of `request`, which is full.
-    fn hash_last_block(&mut self, request: &Request, keys: &[u32]) {
+    /// Hashes the last block of `request`, which the last of its first `tokens` tokens fills.
+    fn hash_last_block(&mut self, request: &Request, keys: &[u32], tokens: u32) {
+        if !self.caching {
+            return;
+        }
         let owned = &self.owned[&request.id];
-        let Some(&block) = owned.blocks.last() else { return };
-        // Blocks behind a free full hit have no chain of hashes: no request can look them up.
-        if owned.first_index == 0 && self.blocks[block as usize].hash.is_none() {
-            let index = owned.blocks.len() as u32 - 1;
-            self.hash_block(block, hash_of(request, keys, index));
+        let Some((&block, before)) = owned.blocks.split_last() else { return };
+        if self.blocks[block as usize].hash.is_none() {
+            let before = before.last().and_then(|&before| self.blocks[before as usize].hash);
+            let index = (tokens / self.block_size).saturating_sub(1);
+            let hash = hash_of(request, keys, index);
+            let hash = if before == hash_before(request, keys, index) {
+                hash
+            } else {
+                let next = self.detached.len() as u32;
+                BlockHash::Detached(*self.detached.entry((before, hash)).or_insert(next))
+            };
+            self.hash_block(block, hash);
         }
     }
 
-    /// Removes and returns the next block for reuse, and evicts its content.
+    /// Removes and returns the next block for a request, and evicts its content.
     fn take(&mut self) -> u32 {
+        let block = self.reuse();
+        self.blocks[block as usize].refs = 1;
+        self.held += 1;
+        self.misses += 1;
+        block
+    }
+
+    /// Removes the first free block, which becomes empty.
+    fn reuse(&mut self) -> u32 {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);
         self.flush = self.flush.max(record.store);
@@ -315,16 +340,10 @@ impl PlainKv {
                 }
             }
         }
-        self.blocks[block as usize].refs = 1;
-        self.held += 1;
-        self.misses += 1;
         block
     }
 
     fn hash_block(&mut self, block: u32, hash: BlockHash) {
-        if !self.caching {
-            return;
-        }
         self.blocks[block as usize].hash = Some(hash);
         let duplicates = self.by_hash.entry(hash).or_default();
         if self.semantics.forget_duplicate_blocks {
@@ -336,6 +355,75 @@ impl PlainKv {
     fn find(&self, hash: BlockHash) -> Option<u32> {
         self.by_hash.get(&hash).and_then(|duplicates| duplicates.first().copied())
     }
+}
+
+/// What the tiers below the GPU do to it.
+impl PlainKv {
+    /// Size of a block, tokens.
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Whether request `id` holds blocks.
+    pub(super) fn holds(&self, id: RequestId) -> bool {
+        self.owned.contains_key(&id)
+    }
+
+    /// Whether a block with that content is in the cache.
+    pub(super) fn contains(&self, hash: BlockHash) -> bool {
+        self.find(hash).is_some()
+    }
+
+    /// The contents of the blocks that request `id` holds, in their order; `None` for those without a hash.
+    pub(super) fn held_hashes(&self, id: RequestId) -> impl Iterator<Item = Option<BlockHash>> + '_ {
+        self.owned.get(&id).into_iter().flat_map(|owned| &owned.blocks).map(|&block| self.blocks[block as usize].hash)
+    }
+
+    /// The content of `block`.
+    pub(super) fn hash_at(&self, block: u32) -> Option<BlockHash> {
+        self.blocks[block as usize].hash
+    }
+
+    /// The contents of the full blocks of the prompt of `request` from index `first` on, if a block with hash `before`
+    /// precedes them. They end where no block can have such a content.
+    pub(super) fn prompt_hashes(&self, request: &Request, first: u32, before: Option<BlockHash>) -> Vec<BlockHash> {
+        let keys: Vec<u32> = request.content.keys().collect();
+        let full = request.input_tokens / self.block_size;
+        let mut before = before;
+        let next = |index: u32| {
+            let hash = hash_of(request, &keys, index);
+            let hash = if before == hash_before(request, &keys, index) {
+                Some(hash)
+            } else {
+                self.detached.get(&(before, hash)).map(|&number| BlockHash::Detached(number))
+            };
+            before = hash;
+            hash
+        };
+        (first..full).map_while(next).collect()
+    }
+
+    /// Puts a block with content `hash` at the end of the free blocks. The first free block is reused for it: there must be
+    /// one.
+    pub(super) fn reload(&mut self, hash: BlockHash) {
+        let block = self.reuse();
+        self.blocks[block as usize].tokens = self.block_size;
+        self.hash_block(block, hash);
+        self.free.push_back(block);
+    }
+
+    /// Appends cached blocks to those that request `id` holds.
+    pub(super) fn claim_for(&mut self, id: RequestId, cached: &[u32]) {
+        for &block in cached {
+            self.claim(block);
+            self.owned.entry(id).or_default().blocks.push(block);
+        }
+    }
+}
+
+/// The content of the block before block `index` of `request`; `None` before the first.
+fn hash_before(request: &Request, keys: &[u32], index: u32) -> Option<BlockHash> {
+    index.checked_sub(1).map(|before| hash_of(request, keys, before))
 }
 
 fn hash_of(request: &Request, keys: &[u32], index: u32) -> BlockHash {

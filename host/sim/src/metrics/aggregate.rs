@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
 use crate::limits::RECENT_OUTCOMES;
-use crate::outcome::{Counters, Outcome, Status};
+use crate::outcome::{Counters, Outcome, Status, Thrashing};
 use crate::units::Micros;
 
 /// The figures of one instance or of the cluster.
@@ -18,6 +18,8 @@ pub struct Aggregate {
     /// Prefix-cache hit rate over blocks, 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
     /// published.
     pub cache_hit_rate: f64,
+    /// [`Thrashing::rate`] of BLIS's tiers, if there are any. For the cluster: the mean over its instances.
+    pub kv_thrashing_rate: Option<f64>,
     /// Mean number of requests in the waiting queue over the duration *of the cluster*, so that instances are
     /// comparable; for the cluster: in all waiting queues together.
     pub mean_queue_length: f64,
@@ -121,6 +123,7 @@ impl InstanceSamples {
             counters: *counters,
             duration: counters.clock.min(horizon).saturating_sub(warmup),
             cache_hit_rate: hit_rate(counters.cache_hits, counters.cache_misses),
+            kv_thrashing_rate: counters.thrashing.map(Thrashing::rate),
             mean_queue_length: mean_queue_length(counters, whole),
             ttft: of(&mut self.ttft),
             itl,
@@ -150,6 +153,9 @@ pub(super) fn cluster(
         counters,
         duration,
         cache_hit_rate: instances.iter().map(|instance| instance.cache_hit_rate).sum::<f64>() / instances.len() as f64,
+        kv_thrashing_rate: (instances.iter().map(|instance| instance.kv_thrashing_rate).sum::<Option<f64>>())
+            .filter(|_| !instances.is_empty())
+            .map(|sum| sum / instances.len() as f64),
         mean_queue_length: mean_queue_length(&counters, whole),
         ttft: merged(|part| &part.ttft),
         itl,
@@ -177,6 +183,10 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.kv_allocation_failures += other.kv_allocation_failures;
     sum.cache_hits += other.cache_hits;
     sum.cache_misses += other.cache_misses;
+    if let Some(Thrashing { events, of }) = other.thrashing {
+        let sum = sum.thrashing.get_or_insert_default();
+        (sum.events, sum.of) = (sum.events + events, sum.of + of);
+    }
     sum.input_tokens += other.input_tokens;
     sum.queue_time += other.queue_time;
     sum.offload.add(&other.offload);

@@ -8,6 +8,7 @@ use std::io::{BufRead, Read as _};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::error::TraceError;
 use blis_diag::{RowError, yaml};
@@ -48,9 +49,9 @@ pub struct TraceHeader {
     /// Latency targets by service class.
     #[serde(default)]
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
-    /// Settings of KV offloading, by name.
+    /// Settings of KV offloading: BLIS's tiers, which have a reader of their own.
     #[serde(default)]
-    pub kv_offload: BTreeMap<String, f64>,
+    pub kv_offload: Option<IgnoredAny>,
     /// Figures of the KV cache that the server reported.
     #[serde(default)]
     pub observed_kv_metrics: Option<ObservedKv>,
@@ -63,6 +64,7 @@ impl TraceHeader {
             (self.workload_seed.is_some(), "the seed"),
             (self.session_context_growth == SessionGrowth::Accumulate, "the growth of prompts in sessions"),
             (self.server.is_some(), "the server"),
+            (self.kv_offload.is_some(), "the settings of KV offloading"),
         ];
         unused.into_iter().filter_map(|(there, what)| there.then_some(what))
     }

@@ -3,6 +3,7 @@
 use super::gateway::with_flow;
 use super::*;
 use crate::cluster::{ArrivalList, ForcedDecision, RecordedDecision, RecordedDecisions, Timeline};
+use crate::kv::tiers::samples;
 
 /// A copy of the simulation and of its log, made before the event with decision number `.0`.
 struct BranchPoint<I> {
@@ -174,6 +175,18 @@ proptest! {
         let requests = requests(&drafts, setup.config.block_size);
         check(&setup, Fast::new, &requests, &at, pause);
         check(&setup, Plain::new, &requests, &at, pause);
+    }
+
+    #[test]
+    fn a_clone_with_tiers_continues_as_the_original_does(
+        setup in setup(),
+        tiers in samples::tiers(),
+        drafts in proptest::collection::vec(draft(), 1..50),
+        at in proptest::collection::vec(0usize..60, 1..5),
+        pause in (0u64..50_000).prop_map(Micros),
+    ) {
+        let setup = with_tiers(setup, tiers);
+        check(&setup, Plain::new, &requests(&drafts, setup.config.block_size), &at, pause);
     }
 
     #[test]

@@ -246,6 +246,7 @@ pub(super) fn steady(
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        blis_tiers: None,
         semantics: Semantics::VLLM_0_33,
     };
     let mut group = ReplicaGroup {

@@ -143,8 +143,12 @@ const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
     /// An idle instance with this configuration.
+    ///
+    /// # Panics
+    /// With BLIS's tiers: only [`Plain`](super::Plain) has them.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
+        assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
         let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
