@@ -395,8 +395,11 @@ impl OffloadReader<'_> {
             read_bandwidth: number("read_bandwidth", read, ABOVE_0)?,
             write_bandwidth: number("write_bandwidth", write, ABOVE_0)?,
             base_latency: number("base_latency", base, LATENCY)?,
-            saturation_queue_depth: depth.unwrap_or(0),
-            single_transfer_fraction: number("single_transfer_fraction", single, FRACTION)?,
+            saturation_queue_depth: depth.unwrap_or(1),
+            single_transfer_fraction: match single {
+                Some(_) => number("single_transfer_fraction", single, FRACTION)?,
+                None => 1.0,
+            },
             latency_jitter_stddev: number("latency_jitter_stddev", jitter, FROM_0)?,
         })
     }
@@ -410,7 +413,7 @@ impl OffloadReader<'_> {
 }
 
 /// The times of a device class.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct DeviceTimes {
     read_bandwidth: f64,
     write_bandwidth: f64,
@@ -418,6 +421,20 @@ struct DeviceTimes {
     saturation_queue_depth: u32,
     single_transfer_fraction: f64,
     latency_jitter_stddev: f64,
+}
+
+/// What BLIS writes where nothing is given: a constant bandwidth.
+impl Default for DeviceTimes {
+    fn default() -> Self {
+        Self {
+            read_bandwidth: 0.0,
+            write_bandwidth: 0.0,
+            base_latency: 0.0,
+            saturation_queue_depth: 1,
+            single_transfer_fraction: 1.0,
+            latency_jitter_stddev: 0.0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn what_is_left_out_has_the_defaults_of_vllm() {
     let tier = tier("direct_io: true, device_class: nvme_gen4");
     assert_eq!((tier.read_threads, tier.write_threads), (16, 16));
     assert_eq!((tier.read_bandwidth, tier.write_bandwidth, tier.base_latency), (7000.0, 5000.0, Micros(80)));
-    assert_eq!((tier.saturation_queue_depth, tier.latency_jitter_stddev), (0, 0.0));
+    assert_eq!((tier.saturation_queue_depth, tier.latency_jitter_stddev), (1, 0.0));
 }
 
 #[test]
