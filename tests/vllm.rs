@@ -139,6 +139,7 @@ impl Scenario {
             scheduler: if by_priority { Scheduler::PriorityFcfs } else { Scheduler::Fcfs }.into(),
             preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
             classes: Arc::default(),
+            adapters: None,
             semantics: engine.semantics(),
             latency: Arc::new(Constant),
         }

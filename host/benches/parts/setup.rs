@@ -45,6 +45,7 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: deployment.latency.clone(),
     }

@@ -59,6 +59,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
+        adapters: None,
     };
     let mut ttft = Ttft::default();
     let request = Request::new(RequestId(0), Micros(0), tokens, 4);

@@ -912,6 +912,7 @@ impl EngineConfig {
             scheduler: self.scheduler.into(),
             preemption: self.preemption.into(),
             classes: Arc::clone(classes),
+            adapters: None,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
         }

@@ -76,6 +76,7 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
+        adapters: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency,
     };

@@ -56,6 +56,7 @@ impl TestService {
             scheduler: Scheduler::Fcfs.into(),
             preemption: Preemption::Fcfs.into(),
             classes: Arc::default(),
+            adapters: None,
             semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),
         };

@@ -114,6 +114,7 @@ fn a_router_decides_as_the_built_in_does() {
             tokens: false,
             latencies: false,
             waiting_tokens: false,
+            adapters: false,
         },
         events: Events {
             routed: false,

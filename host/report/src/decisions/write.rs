@@ -234,11 +234,15 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                     WaitReason::PrefillInterval => ",\"decision\":\"waits\",\"obstacle\":\"prefill-interval\"",
                     WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
                     WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
+                    WaitReason::AdapterSlot => ",\"decision\":\"waits\",\"obstacle\":\"adapter-slot\"",
                 });
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
                     WaitReason::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
-                    WaitReason::TokenBudget | WaitReason::BatchFull | WaitReason::PrefillInterval => {}
+                    WaitReason::TokenBudget
+                    | WaitReason::BatchFull
+                    | WaitReason::PrefillInterval
+                    | WaitReason::AdapterSlot => {}
                 }
             }
         }

@@ -36,6 +36,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: std::sync::Arc::default(),
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),
     };

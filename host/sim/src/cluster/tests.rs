@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
+use crate::adapters::AdapterReport;
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::latency::Blackbox;
 use crate::policy::flow;
@@ -101,6 +102,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn waiting_tokens(&self) -> u64 {
         self.inner.waiting_tokens()
+    }
+
+    fn adapters(&self, report: &mut AdapterReport) {
+        self.inner.adapters(report);
     }
 
     fn finds(&self, key: BlockKey) -> bool {
@@ -397,6 +402,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     .into(),
                 preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
                 classes: Arc::default(),
+                adapters: None,
                 semantics,
                 latency: latency.clone(),
             };
@@ -553,6 +559,7 @@ proptest! {
             tokens: true,
             latencies: true,
             waiting_tokens: true,
+            adapters: true,
         };
         match (simulate(&setup, Fast::new, &requests, Reads::NOTHING), simulate(&setup, Plain::new, &requests, Reads::NOTHING)) {
             (Ok(fast), Ok(plain)) => {

@@ -12,6 +12,7 @@ use super::{
     Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulerOptions,
     SchedulingChoice, run_alone,
 };
+use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::Serving;
 use crate::latency::physics::samples::kernels;
@@ -22,7 +23,7 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
+    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
     Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
@@ -41,6 +42,7 @@ struct EngineLog {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
+    adapters: Vec<AdapterEvent>,
     /// Whether it ignores decisions.
     without_decisions: bool,
 }
@@ -64,6 +66,7 @@ impl Observer for EngineLog {
                 unreachable!("there is no admission, routing or scaling here")
             }
             SimEvent::Step { .. } => unreachable!("not of interest"),
+            SimEvent::Adapter(event) => self.adapters.push(*event),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),
             SimEvent::InterTokenLatency { gap, count, .. } => *self.itl.entry(gap).or_default() += count,
@@ -229,7 +232,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 16]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 17]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -247,6 +250,7 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         lone_prefill_ignores_threshold: b[13],
         idle_victim_skips_next: b[14],
         idle_at_step_start: b[15],
+        adapters_load_ahead: b[16],
         // The remaining fields concern the cluster.
         ..Semantics::VLLM_0_15
     });
@@ -342,8 +346,10 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 5]>();
-    (limits, kv, (flags, options()), scheduling(), preemption(), semantics(), latency()).prop_map(
-        |(limits, (block_size, total_kv_blocks), (flags, options), scheduler, preemption, semantics, latency)| {
+    let policies = (scheduling(), preemption());
+    (limits, kv, (flags, options()), policies, semantics(), latency(), adapters()).prop_map(
+        |(limits, (block_size, total_kv_blocks), (flags, options), policies, semantics, latency, adapters)| {
+            let (scheduler, preemption) = policies;
             InstanceConfig {
                 index: InstanceIndex(3),
                 max_num_seqs: limits.0,
@@ -362,9 +368,26 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
                 semantics,
                 latency,
+                adapters,
             }
         },
     )
+}
+
+/// Few slots, and adapters that take longer or shorter to load than a step; the names 1 to 4 of [`requests`].
+fn adapters() -> impl Strategy<Value = Option<Arc<AdapterSettings>>> {
+    let costs = (1u32..4, 1u64..3000, 0u64..200, 0u32..50).prop_map(|(rank, from_disk, from_host, percent)| {
+        AdapterCosts {
+            rank,
+            from_disk: Micros(from_disk),
+            from_host: Micros(from_host),
+            overhead: f64::from(percent) / 100.0,
+        }
+    });
+    let set = (1u32..4, 1u32..6, proptest::collection::vec(costs, 3)).prop_map(|(slots, host_slots, costs)| {
+        Some(Arc::new(AdapterSettings::new(slots, host_slots, (1..).map(Name).zip(costs))))
+    });
+    prop_oneof![2 => Just(None), 1 => set]
 }
 
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks, sampling parameters)
@@ -376,6 +399,12 @@ fn drafts() -> impl Strategy<Value = Vec<RequestNumbers>> {
     let shared = prop_oneof![1 => Just(0u32), 2 => 0u32..40];
     let sampling = prop_oneof![2 => Just((0, 0)), 1 => any::<(u8, u8)>()];
     proptest::collection::vec((gap, 1u32..150, 0u32..60, deadline, 0i32..3, 0u32..3, 0u32..3, shared, sampling), 1..40)
+}
+
+/// The adapter of request `id`, 0 to 4, without a pattern.
+fn adapter_of(id: usize) -> u32 {
+    let mixed = (id as u32).wrapping_mul(0x9e37_79b1) >> 29;
+    mixed.saturating_sub(3)
 }
 
 fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
@@ -392,7 +421,8 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
             sampling: SamplingParams::from_bits(sampling),
-            tags: Tags { slo_class: Name(branch), ..Tags::default() },
+            // Half of them ask for the base model, and one in eight for an adapter that is none.
+            tags: Tags { slo_class: Name(branch), adapter: Name(adapter_of(id)), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
             ..Request::new(RequestId(id as u32), Micros(now), input, output)
         });
@@ -491,6 +521,10 @@ impl EnginePair {
     fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         prop_assert_eq!(self.plain.instance.waiting_tokens(), self.fast.instance.waiting_tokens());
+        let (mut plain, mut fast) = (AdapterReport::default(), AdapterReport::default());
+        self.plain.instance.adapters(&mut plain);
+        self.fast.instance.adapters(&mut fast);
+        prop_assert_eq!(plain, fast);
         let mut copy = self.fast.clone();
         let plain = self.plain.catch_up();
         prop_assert_eq!(plain, self.fast.catch_up());
@@ -635,7 +669,7 @@ fn random_loads_reach_the_difficult_cases() {
 
     let mut runner = TestRunner::deterministic();
     let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
-    let (mut waits, mut refused) = ([0; 5], 0);
+    let (mut waits, mut refused, mut loads, mut evictions, mut copies) = ([0; 6], 0, 0, 0, 0);
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
@@ -655,6 +689,14 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
                 SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
+                SchedulingResult::Waits(WaitReason::AdapterSlot) => waits[5] += 1,
+            }
+        }
+        for event in &log.adapters {
+            match event.change {
+                AdapterChange::LoadedFromDisk => loads += 1,
+                AdapterChange::LoadedFromHost => copies += 1,
+                AdapterChange::Evicted => evictions += 1,
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -672,6 +714,10 @@ fn random_loads_reach_the_difficult_cases() {
         ("waits for KV blocks", waits[3]),
         ("waits for a later step's prefill", waits[4]),
         ("refusals of the API server", refused as u64),
+        ("waits for a slot of an adapter", waits[5]),
+        ("adapters read from disk", loads),
+        ("adapters copied from the host", copies),
+        ("adapters evicted", evictions),
     ] {
         assert!(count > 3, "{what}: only {count} in 1000 loads");
     }
@@ -695,6 +741,7 @@ fn steady() -> InstanceConfig {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }

@@ -2,13 +2,17 @@
 //!
 //! It is kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
 
+mod adapters;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use super::cadence::PrefillCadence;
 use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
+use crate::adapters::{AdapterGate, AdapterReport, AdapterSlots, lengthened};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
@@ -106,6 +110,10 @@ pub struct Plain {
     left_at: Micros,
     /// Time at which the requests join the queue that were postponed last, because a step was planned without them.
     postponed_until: Option<Micros>,
+    /// The LoRA adapters, if there are any.
+    adapters: Option<Box<AdapterSlots>>,
+    /// Time that the present step spends on loading adapters.
+    adapter_loading: Micros,
     counters: Counters,
     /// Record of the last step, for tests that compare step by step.
     pub last_step: StepRecord,
@@ -135,6 +143,8 @@ impl Plain {
             reported_waiting: None,
             left_at: Micros::ZERO,
             postponed_until: None,
+            adapters: config.adapter_slots(),
+            adapter_loading: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
             config,
@@ -149,6 +159,7 @@ impl Plain {
             return Ok(()); // all requests of this step have timed out
         }
         self.counters.steps += 1;
+        self.load_for_head(now, observer);
         self.prefill_limit = self.config.prefill_limit(self.running.len() + self.waiting.len());
         self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         let (budget, mut prefill) = self.plan_running(now, observer)?;
@@ -157,7 +168,7 @@ impl Plain {
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running.is_empty() {
+            if self.running.is_empty() && self.adapter_loaded_at().is_none() {
                 self.useless(now)?;
             }
         }
@@ -168,7 +179,8 @@ impl Plain {
         self.last_step.waiting = self.waiting.len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
-        let end = now + self.config.latency.step_time(&batch);
+        let step_time = lengthened(self.config.latency.step_time(&batch), self.adapter_factor());
+        let end = now + step_time + std::mem::take(&mut self.adapter_loading);
         self.execute(now, end, observer);
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
@@ -177,7 +189,8 @@ impl Plain {
         if observer.interests().contains(Interests::STEPS) {
             observer.record(&SimEvent::Step { instance: self.config.index, step: &self.last_step });
         }
-        if !(self.running.is_empty() && self.waiting.is_empty()) {
+        let waits = !self.waiting.is_empty() && self.adapter_loaded_at().is_none();
+        if !self.running.is_empty() || waits {
             self.step_at = Some(end);
         }
         Ok(())
@@ -314,6 +327,7 @@ impl Plain {
 
     fn preempt(&mut self, index: usize, now: Micros) {
         let mut live = self.running.remove(index);
+        self.leaves_batch(live.request.tags.adapter, live.draining);
         self.counters.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         self.last_step.preempted.push(live.request.id);
@@ -349,18 +363,33 @@ impl Plain {
         self.waiting.insert(queue_key, live);
     }
 
-    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
+    /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
+        // The last request that was passed over.
+        let mut after: Option<QueueKey> = None;
         while budget > 0 && self.running.len() < self.config.batch_limit() as usize {
-            let Some((&key, live)) = self.waiting.first_key_value() else { break };
+            let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let Some((&key, live)) = self.waiting.range(behind).next() else { break };
+            match self.adapters.as_ref().map_or(AdapterGate::Open, |slots| slots.gate(live.request.tags.adapter)) {
+                AdapterGate::Open => {}
+                gate => {
+                    wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    if gate == AdapterGate::Block {
+                        break;
+                    }
+                    after = Some(key);
+                    continue;
+                }
+            }
             let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
-                    wait_reason = Some(found);
+                    wait_reason.get_or_insert(found);
                     break;
                 }
             };
@@ -377,14 +406,21 @@ impl Plain {
                 self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
             if needed > self.kv.free_blocks() || !self.kv.allocate(&request) {
-                wait_reason = Some(WaitReason::KvBlocks { needed });
+                wait_reason.get_or_insert(WaitReason::KvBlocks { needed });
                 break;
             }
             if reports {
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
-            self.reported_waiting = None;
-            let mut live = self.waiting.remove(&key).expect("it is the first");
+            if after.is_none() {
+                self.reported_waiting = None;
+            }
+            let mut live = self.waiting.remove(&key).expect("just found");
+            if let Some(slots) = &mut self.adapters {
+                let again = live.scheduling_delay.is_some();
+                let changes = self.config.adapter_changes(now, observer);
+                self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
+            }
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
                 live.cached_tokens = start;
@@ -469,9 +505,12 @@ impl Plain {
     }
 
     fn release_drained(&mut self) {
-        let (kv, present) = (&mut self.kv, &mut self.present);
+        let (kv, present, adapters) = (&mut self.kv, &mut self.present, &mut self.adapters);
         self.running.retain(|live| {
             if live.draining {
+                if let Some(slots) = adapters {
+                    slots.leave(live.request.tags.adapter, true);
+                }
                 // Its last token is processed only now, and with it the block that it filled.
                 kv.finish_in_flight(&live.request, live.computed);
                 kv.release(live.request.id);
@@ -559,6 +598,7 @@ impl Plain {
             }
             self.write_final_token(i, status);
             let live = self.running.remove(i);
+            self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(live.request.id);
             self.present -= 1;
         }
@@ -663,6 +703,7 @@ impl Plain {
                 return false;
             }
             let mut live = self.running.remove(index);
+            self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(id);
             // With asynchronous scheduling, the token of the step under way is not processed.
             let in_flight = self.config.async_scheduling && live.decoding && live.last_token == self.last_step.end;
@@ -670,6 +711,9 @@ impl Plain {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
+            if let Some(slots) = &mut self.adapters {
+                slots.end_waiting(live.request.tags.adapter, live.scheduling_delay.is_some());
+            }
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {
@@ -734,7 +778,7 @@ impl Instance for Plain {
     fn next_event(&self) -> Option<Micros> {
         let queued = self.arriving.front().map(|&(at, _)| at);
         let deadline = self.deadlines.first_key_value().map(|(&(at, _), _)| at);
-        [queued, self.step_at, deadline].into_iter().flatten().min()
+        [queued, self.adapter_loaded_at(), self.step_at, deadline].into_iter().flatten().min()
     }
 
     fn idle_since(&self) -> Option<Micros> {
@@ -755,6 +799,8 @@ impl Instance for Plain {
                     Some(at) => self.postpone(at, live),
                     None => self.enqueue(now, live, observer),
                 }
+            } else if self.adapter_loaded_at() == Some(now) {
+                self.adapter_loaded(now, observer);
             } else if self.step_at == Some(now) {
                 self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()
@@ -781,6 +827,13 @@ impl Instance for Plain {
 
     fn waiting_tokens(&self) -> u64 {
         self.waiting.values().map(|live| u64::from(live.target)).sum()
+    }
+
+    fn adapters(&self, report: &mut AdapterReport) {
+        if let Some(slots) = &self.adapters {
+            slots.report(report);
+            self.waiting.values().for_each(|live| report.waits(live.request.tags.adapter));
+        }
     }
 
     fn finds(&self, key: BlockKey) -> bool {

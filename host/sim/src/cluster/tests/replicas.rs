@@ -245,6 +245,7 @@ pub(super) fn steady(
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
     };
     let mut group = ReplicaGroup {

@@ -3,7 +3,8 @@
 use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
-use crate::instance::policy::JoiningRequest;
+use crate::adapters::{AdapterGate, lengthened};
+use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -35,6 +36,9 @@ impl Fast {
         if self.running == 0 && self.waiting.is_empty() {
             return Ok(()); // all requests of this step have timed out
         }
+        if self.adapters.is_some() {
+            self.load_for_head(now, observer);
+        }
         self.prefill_limit = self.config.prefill_limit(self.live.len());
         let decoding = self.prefilling.len() < self.running as usize;
         self.holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
@@ -49,7 +53,7 @@ impl Fast {
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running == 0 {
+            if self.running == 0 && self.next_load == NEVER {
                 self.useless(now)?;
             }
         }
@@ -65,7 +69,8 @@ impl Fast {
             self.record_plan(&plan, planned);
         }
 
-        let end = now + self.config.latency.step_time(&batch);
+        let step_time = lengthened(self.config.latency.step_time(&batch), self.step_factor(&plan));
+        let end = now + step_time + std::mem::take(&mut self.adapter_loading);
         self.execute(now, end, &plan, observer);
         self.check_conservation(&batch);
         self.schedule_next(end);
@@ -362,7 +367,7 @@ impl Fast {
         if let Some(record) = &mut self.record {
             record.preempted.push(self.live[key].request.id);
         }
-        self.leave_batch(key);
+        self.leave_batch(key, self.live[key].state == RequestState::Draining);
         match self.live[key].state {
             RequestState::Draining => {
                 // Its last token was generated: it only leaves earlier.
@@ -413,27 +418,51 @@ impl Fast {
         self.waiting.insert(queue_key, key);
     }
 
-    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
+    /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
+        // The last request that was passed over.
+        let mut after: Option<QueueKey> = None;
         while budget > 0 && self.running < self.config.batch_limit() {
-            let Some((queue_key, key)) = self.waiting.head() else { break };
+            let Some((queue_key, key)) = self.waiting.behind(after.as_ref()) else {
+                self.remember_head(after.is_some(), budget);
+                break;
+            };
+            match self.gate(key) {
+                AdapterGate::Open => {}
+                gate => {
+                    wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    after = Some(queue_key);
+                    if gate == AdapterGate::Block {
+                        self.remember_head(after.is_some(), budget);
+                        break;
+                    }
+                    continue;
+                }
+            }
             let decision = reports.then(|| self.scheduling(key, budget, now));
             let num_tokens = match self.admit(key, budget) {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
-                    wait_reason = Some(found);
+                    wait_reason.get_or_insert(found);
+                    if self.refused.is_some() {
+                        self.remember_head(after.is_some(), budget);
+                    }
                     break;
                 }
             };
             if let Some(decision) = decision {
                 let result = SchedulingResult::Scheduled { cached_tokens: self.live[key].computed, num_tokens };
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { result, ..decision })));
-                self.reported_waiting = None;
+                if after.is_none() {
+                    self.reported_waiting = None;
+                }
             }
+            self.enter_adapter(key, now, observer);
             self.queue_changes(now);
             self.waiting.remove(&queue_key);
             budget -= num_tokens;
@@ -457,6 +486,14 @@ impl Fast {
             self.report_waiting(wait_reason, budget, now, observer);
         }
         prefill
+    }
+
+    /// No request of the queue can be scheduled while nothing is released. If requests were `passed` over, the head stands for
+    /// all of them.
+    fn remember_head(&mut self, passed: bool, budget: u32) {
+        if passed && let Some((_, head)) = self.waiting.head() {
+            self.refused = Some((head, budget));
+        }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -532,7 +569,7 @@ impl Fast {
     fn release_drained(&mut self) {
         let mut draining = std::mem::take(&mut self.draining);
         for key in draining.drain(..) {
-            self.leave_batch(key);
+            self.leave_batch(key, true);
             let mut live = self.live.remove(key).expect("draining requests are live");
             self.rares.forget(&live);
             debug_assert_eq!(live.seq, NOT_RUNNING);

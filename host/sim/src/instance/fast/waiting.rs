@@ -1,6 +1,7 @@
 //! The waiting queue of an instance, in the order of its scheduler.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::arena::RequestKey;
 use crate::instance::policy::QueueKey;
@@ -26,6 +27,17 @@ impl WaitingQueue {
     /// The request that is served first.
     pub fn head(&self) -> Option<(QueueKey, RequestKey)> {
         self.head
+    }
+
+    /// The first request behind `after`; without it the head.
+    #[inline]
+    pub fn behind(&self, after: Option<&QueueKey>) -> Option<(QueueKey, RequestKey)> {
+        let Some(after) = after else { return self.head };
+        if let Some(head) = self.head.filter(|(head, _)| head > after) {
+            return Some(head);
+        }
+        let behind = self.rest.range((Bound::Excluded(after), Bound::Unbounded)).next();
+        behind.map(|(&queue_key, &key)| (queue_key, key))
     }
 
     /// The requests in the order of the queue.
@@ -91,6 +103,11 @@ mod tests {
                 }
                 prop_assert_eq!(queue.requests().collect::<Vec<_>>(), tree.values().copied().collect::<Vec<_>>());
                 prop_assert_eq!(queue.head(), tree.first_key_value().map(|(&queue_key, &key)| (queue_key, key)));
+                for (queue_key, _) in &keys {
+                    let behind = tree.range((Bound::Excluded(queue_key), Bound::Unbounded)).next();
+                    let expected = behind.map(|(&queue_key, &key)| (queue_key, key));
+                    prop_assert_eq!(queue.behind(Some(queue_key)), expected);
+                }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (tree.len(), tree.is_empty()));
             }
         }
