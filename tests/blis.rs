@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::macros::{Scratch, ended, program};
 use crate::shared::{read, shared};
 
-/// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
+/// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache,
 /// disaggregation.
-pub const NOT_SIMULATED: [&str; 4] = ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--prefill-instances"];
+pub const NOT_SIMULATED: [&str; 3] = ["--kv-cpu-blocks", "--kv-offload-config", "--prefill-instances"];
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -46,7 +46,7 @@ fn check(case: &Path, what: &str, engine: &str) {
     let flags = read(&case.join("cmd.txt"));
     let mut command = program!();
     command.args(flags.split_whitespace().skip_while(|&word| word != "replay").map(|word| match word {
-        "trace.yaml" | "policy.yaml" => case.join(word),
+        "trace.yaml" | "policy.yaml" | "lora.yaml" => case.join(word),
         "trace.csv" if !case.join(word).exists() => case.join("trace.csv.gz"),
         "trace.csv" => case.join(word),
         "metrics.json" | "results.json" => scratch.join(word),

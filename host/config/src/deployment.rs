@@ -7,6 +7,7 @@ use std::sync::Arc;
 use blis_sim::energy::StepEnergy;
 use blis_sim::latency::{LatencyModel, Sampler};
 
+use super::adapters::{AdapterArgs, DeployedAdapters};
 use super::engine::{BatchLimits, BatchSettings};
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
@@ -65,6 +66,8 @@ pub struct DeploymentArgs {
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
     pub hardware_config: Option<PathBuf>,
+    /// `--lora-config`, `--enable-lora` and the settings of adapters; `None`: the base model serves every request.
+    pub adapters: Option<AdapterArgs>,
 }
 
 impl DeploymentArgs {
@@ -96,6 +99,7 @@ impl DeploymentArgs {
             batch: BatchSettings::default(),
             model_config_folder: None,
             hardware_config: None,
+            adapters: None,
         }
     }
 }
@@ -134,6 +138,8 @@ pub struct Deployment {
     pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
+    /// Its LoRA adapters, if there are any.
+    pub adapters: Option<DeployedAdapters>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

@@ -407,6 +407,11 @@ pub struct Counters {
     /// Sum over requests of the time spent in the waiting queue, until the last executed event. Divided by the duration
     /// it is the mean queue length (Little's law).
     pub queue_time: Micros,
+    /// Sum over steps of the number of distinct LoRA adapters of the scheduled requests.
+    pub adapter_uses: u64,
+    /// Sum over requests of the time from the first step that left one waiting for a slot of its LoRA adapter to its
+    /// admission.
+    pub slot_wait: Micros,
     /// Number of engine steps executed.
     pub steps: u64,
     /// Time of the last executed event.

@@ -51,6 +51,8 @@ struct PlainRequest {
     preemptions: u32,
     /// Time at which it last joined the waiting queue.
     queued_at: Micros,
+    /// Time at which it first waited for a slot of its adapter, if it does.
+    slot_wanted: Option<Micros>,
     /// Whether it has finished, but stays in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
@@ -179,7 +181,9 @@ impl Plain {
         self.last_step.waiting = self.waiting.len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
-        let step_time = lengthened(self.config.latency.step_time(&batch), self.adapter_factor());
+        let adapters = self.adapters_of_step();
+        self.counters.adapter_uses += u64::from(adapters.distinct);
+        let step_time = lengthened(self.config.latency.step_time(&batch), adapters.factor());
         let end = now + step_time + std::mem::take(&mut self.adapter_loading);
         self.execute(now, end, observer);
         self.complete(end, observer);
@@ -379,6 +383,7 @@ impl Plain {
                 AdapterGate::Open => {}
                 gate => {
                     wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    self.waiting.get_mut(&key).expect("just found").slot_wanted.get_or_insert(now);
                     if gate == AdapterGate::Block {
                         break;
                     }
@@ -416,6 +421,7 @@ impl Plain {
                 self.reported_waiting = None;
             }
             let mut live = self.waiting.remove(&key).expect("just found");
+            self.counters.slot_wait += live.slot_wanted.take().map_or(Micros::ZERO, |since| now - since);
             if let Some(slots) = &mut self.adapters {
                 let again = live.scheduling_delay.is_some();
                 let changes = self.config.adapter_changes(now, observer);
@@ -769,6 +775,7 @@ impl Instance for Plain {
             cached_tokens: 0,
             preemptions: 0,
             queued_at: Micros::ZERO,
+            slot_wanted: None,
             draining: false,
             request,
         };

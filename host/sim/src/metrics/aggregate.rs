@@ -179,4 +179,6 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.cache_misses += other.cache_misses;
     sum.input_tokens += other.input_tokens;
     sum.queue_time += other.queue_time;
+    sum.adapter_uses += other.adapter_uses;
+    sum.slot_wait += other.slot_wait;
 }

@@ -4,7 +4,7 @@ use super::arena::RequestKey;
 use super::live::RequestState;
 use super::plan::StepPlan;
 use super::{Fast, NEVER};
-use crate::adapters::{AdapterGate, AdapterReport};
+use crate::adapters::{AdapterGate, AdapterMix, AdapterReport};
 use crate::observer::Observer;
 use crate::request::Name;
 use crate::units::Micros;
@@ -51,7 +51,8 @@ impl Fast {
     /// The request `key` enters the batch, and with it its adapter.
     pub(super) fn enter_adapter(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
         if let Some(slots) = &mut self.adapters {
-            let live = &self.live[key];
+            let live = &mut self.live[key];
+            self.counters.slot_wait += self.rares.end_slot_wait(live).map_or(Micros::ZERO, |since| now - since);
             let again = live.scheduling_delay().is_some();
             let changes = self.config.adapter_changes(now, observer);
             self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
@@ -67,23 +68,23 @@ impl Fast {
         }
     }
 
-    /// The factor by which the adapters of the batch lengthen a step in which every request computes.
+    /// The adapters of a step in which every request of the batch computes.
     #[inline]
-    pub(super) fn batch_factor(&self) -> f64 {
-        self.adapters.as_ref().map_or(1.0, |slots| slots.mix_of_batch().factor())
+    pub(super) fn adapters_of_batch(&self) -> AdapterMix {
+        self.adapters.as_ref().map_or_else(AdapterMix::default, |slots| slots.mix_of_batch())
     }
 
-    /// The factor by which the adapters of the step of `plan` lengthen it.
+    /// The adapters of the requests that are scheduled in the step of `plan`.
     #[inline]
-    pub(super) fn step_factor(&self, plan: &StepPlan) -> f64 {
-        let Some(slots) = &self.adapters else { return 1.0 };
+    pub(super) fn adapters_of_step(&self, plan: &StepPlan) -> AdapterMix {
+        let Some(slots) = &self.adapters else { return AdapterMix::default() };
         let scheduled = |key: &RequestKey| match self.live[*key].state {
             RequestState::Prefilling => self.live[*key].num_new > 0,
             RequestState::Decoding => !plan.left_out.contains(key),
             RequestState::Draining | RequestState::Waiting => false,
         };
         let adapters = self.order.iter().filter(scheduled).map(|key| self.live[key].request.tags.adapter);
-        slots.mix_of(adapters).factor()
+        slots.mix_of(adapters)
     }
 
     pub(super) fn report_adapters(&self, report: &mut AdapterReport) {

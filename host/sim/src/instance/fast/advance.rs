@@ -134,6 +134,7 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
+        let (adapters, before) = (self.adapters_of_batch(), self.v);
         let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
@@ -148,7 +149,7 @@ impl Fast {
             last_start: now,
             until,
             finish_v,
-            factor: self.batch_factor(),
+            factor: adapters.factor(),
         };
         let factor = quiet.factor;
         let in_runs = match latency.context_effect() {
@@ -174,6 +175,7 @@ impl Fast {
             }
         }
         self.decoders.context = quiet.batch.decode_context;
+        self.counters.adapter_uses += u64::from(adapters.distinct) * (self.v - before);
         (quiet.now, quiet.last_start)
     }
 

@@ -88,6 +88,8 @@ pub(super) struct RareState {
     pub furthest: u32,
     /// Time of its last token; only kept up to date while it is not in the step log.
     pub last_token: Micros,
+    /// Time at which it first waited for a slot of its adapter, if it does.
+    pub slot_wanted: Option<Micros>,
     /// Inter-token latencies that are not reported yet, or were retracted: (gap, count).
     pub saved: Vec<(Micros, u32)>,
 }
@@ -111,6 +113,11 @@ impl RareStates {
     /// [`RareState::saved`], empty if `live` has no rare part.
     pub fn saved(&self, live: &LiveRequest) -> &[(Micros, u32)] {
         live.rare.map_or(&[], |key| &self.0[key].saved)
+    }
+
+    /// `live` waits for no slot of an adapter any more: since when it did, if it did.
+    pub fn end_slot_wait(&mut self, live: &LiveRequest) -> Option<Micros> {
+        self.0[live.rare?].slot_wanted.take()
     }
 
     /// Removes the rare part of `live`, which has ended.

@@ -69,7 +69,9 @@ impl Fast {
             self.record_plan(&plan, planned);
         }
 
-        let step_time = lengthened(self.config.latency.step_time(&batch), self.step_factor(&plan));
+        let adapters = self.adapters_of_step(&plan);
+        self.counters.adapter_uses += u64::from(adapters.distinct);
+        let step_time = lengthened(self.config.latency.step_time(&batch), adapters.factor());
         let end = now + step_time + std::mem::take(&mut self.adapter_loading);
         self.execute(now, end, &plan, observer);
         self.check_conservation(&batch);
@@ -436,6 +438,7 @@ impl Fast {
                 AdapterGate::Open => {}
                 gate => {
                     wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
                     after = Some(queue_key);
                     if gate == AdapterGate::Block {
                         self.remember_head(after.is_some(), budget);

@@ -1,6 +1,7 @@
 //! The LoRA adapters of the reference engine.
 
 use super::Plain;
+use crate::adapters::AdapterMix;
 use crate::observer::Observer;
 use crate::request::Name;
 use crate::units::Micros;
@@ -29,11 +30,11 @@ impl Plain {
         }
     }
 
-    /// The factor by which the adapters of the present step lengthen it.
-    pub(super) fn adapter_factor(&self) -> f64 {
+    /// The adapters of the requests that are scheduled in the present step.
+    pub(super) fn adapters_of_step(&self) -> AdapterMix {
         let scheduled = self.running.iter().filter(|live| live.num_new > 0);
         let adapters = scheduled.map(|live| live.request.tags.adapter);
-        self.adapters.as_ref().map_or(1.0, |slots| slots.mix_of(adapters).factor())
+        self.adapters.as_ref().map_or_else(AdapterMix::default, |slots| slots.mix_of(adapters))
     }
 
     pub(super) fn leaves_batch(&mut self, adapter: Name, ended: bool) {
