@@ -255,7 +255,8 @@ impl DeployedAdapters {
             (false, slots, _) => (slots.unwrap_or(SLOTS), args.max_rank.unwrap_or(MAX_RANK)),
         };
         if let Some(adapter) = declared.iter().find(|adapter| adapter.rank > max_rank) {
-            let what = format!("the adapter `{}` has rank {}, and slots are for rank {max_rank}", adapter.id, adapter.rank);
+            let what =
+                format!("the adapter `{}` has rank {}, and slots are for rank {max_rank}", adapter.id, adapter.rank);
             let fits = RANKS.iter().find(|&&rank| rank >= adapter.rank);
             let hint = fits.map_or("vLLM has no larger slots than for rank 512".to_owned(), |rank| {
                 format!("add `--max-lora-rank {rank}`")
@@ -289,7 +290,7 @@ impl DeployedAdapters {
         }))
     }
 
-    /// The settings of instances for requests that ask for the adapters `used`, each with the model that they name beside it
+    /// The settings of instances for requests that name the adapters `used`, each with the model that they name beside it
     /// (empty for none), on a service of `served` models.
     ///
     /// # Errors
@@ -350,12 +351,14 @@ impl DeployedAdapters {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The rank of the adapter `id`, which requests of `model` (empty for none) ask for.
+/// The rank of the adapter `id`, which requests of `model` (empty for none) name.
 fn rank_of(declared: &[DeclaredAdapter], id: &str, model: &str, served: &[&str]) -> Result<u32, Diagnostic> {
     let Some(adapter) = declared.iter().find(|adapter| adapter.id == id) else {
         let known: Vec<&str> = declared.iter().map(|adapter| adapter.id.as_str()).collect();
-        let what = format!("requests ask for the LoRA adapter {}, which is not declared", quoted(id.as_bytes()));
-        return Err(Diagnostic::new(what).hint(format!("add it to `adapters` in `--lora-config`; {}", name_hint(id, &known))));
+        let what = format!("requests name the LoRA adapter {}, which is not declared", quoted(id.as_bytes()));
+        return Err(
+            Diagnostic::new(what).hint(format!("add it to `adapters` in `--lora-config`; {}", name_hint(id, &known)))
+        );
     };
     let Some(base) = &adapter.base_model else { return Ok(adapter.rank) };
     let matches = |name: &&str| short_name(name).eq_ignore_ascii_case(&short_name(base));
@@ -363,7 +366,7 @@ fn rank_of(declared: &[DeclaredAdapter], id: &str, model: &str, served: &[&str])
         return Ok(adapter.rank);
     }
     let asked = if model.is_empty() { served.join(", ") } else { model.to_owned() };
-    let what = format!("requests ask for the LoRA adapter `{id}` of {base} on {asked}");
+    let what = format!("requests name the LoRA adapter `{id}` of {base} on {asked}");
     Err(Diagnostic::new(what).at(adapter.location.clone()).hint("correct its `base_model`, or leave it out"))
 }
 

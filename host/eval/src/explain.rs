@@ -322,7 +322,8 @@ impl Explanation<'_> {
         self.or_else(settings, "lora-load-base-latency-us", base, from_file(args.load_base_us.is_some()));
         self.or_else(settings, "lora-load-bandwidth-bytes-us", bandwidth, from_file(args.load_bandwidth.is_some()));
         let by_model = SettingSource::Other("the size of the model".into());
-        let footprint = if args.footprint.is_none() && !args.as_in_blis { by_model } else { from_file(args.footprint.is_some()) };
+        let footprint =
+            if args.footprint.is_none() && !args.as_in_blis { by_model } else { from_file(args.footprint.is_some()) };
         self.or_else(settings, "lora-footprint-bytes-per-rank", adapters.footprint, footprint);
         if let Some(weight) = spec.lora_scorer_weight {
             self.flag(settings, "lora-scorer-weight", weight);

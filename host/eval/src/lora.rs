@@ -1,5 +1,4 @@
-//! LoRA adapters of an experiment: from its settings to the adapters of a deployment and the costs of those that requests ask
-//! for.
+//! LoRA adapters of an experiment: from its settings to the adapters of a deployment and the costs of those that requests name.
 
 use std::sync::Arc;
 
@@ -28,7 +27,8 @@ const SETTINGS: [&str; 6] = [
 pub(crate) fn adapters(spec: &ExperimentSpec) -> Result<Option<AdapterArgs>, RunError> {
     let as_in_blis = spec.parity.unwrap_or(defaults::PARITY) == ParityName::Blis;
     if as_in_blis && spec.enable_lora == Some(true) {
-        let hint = "BLIS has adapters if a file declares some and there are slots: `--lora-config`, `--lora-adapter-capacity`";
+        let hint =
+            "BLIS has adapters if a file declares some and there are slots: `--lora-config`, `--lora-adapter-capacity`";
         return Err(spec.misplaced("enable-lora", "cannot be used with `--parity blis`", hint));
     }
     for name in ["max-cpu-loras", "max-lora-rank"] {
@@ -74,9 +74,9 @@ pub(crate) fn settings(
     Ok(Some(Arc::new(settings)))
 }
 
-/// A note if requests ask for adapters and these are off.
+/// A note if requests name adapters and these are off.
 pub(crate) fn unserved(is_on: bool, names: &Names) -> Option<String> {
     let (first, _) = names.adapters().next().filter(|_| !is_on)?;
     let name = names.text(first);
-    Some(format!("requests ask for LoRA adapters, such as `{name}`; the base model serves them without `--enable-lora`"))
+    Some(format!("requests name LoRA adapters, such as `{name}`; the base model serves them without `--enable-lora`"))
 }

@@ -93,9 +93,10 @@ pub(crate) fn cluster<I: Instance>(
             .collect();
     let adapters = groups.iter().map(|(deployment, model, _)| lora::settings(deployment, model, names));
     let adapters: Vec<_> = adapters.collect::<Result<_, _>>()?;
-    let of_all = groups.iter().zip(&adapters).flat_map(|(&(deployment, _, initial), adapters)| {
-        (0..initial).map(move |_| (deployment, adapters))
-    });
+    let of_all = groups
+        .iter()
+        .zip(&adapters)
+        .flat_map(|(&(deployment, _, initial), adapters)| (0..initial).map(move |_| (deployment, adapters)));
     let mut instances: Vec<InstanceConfig> = of_all
         .enumerate()
         .map(|(index, (deployment, adapters))| InstanceConfig {

@@ -4,8 +4,8 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    AdapterSlotUse, AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events, InstanceInfo,
-    QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
+    AdapterSlotUse, AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events,
+    InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};

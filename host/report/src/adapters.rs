@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use blis_sim::metrics::{Aggregate, AdapterFigures};
+use blis_sim::metrics::{AdapterFigures, Aggregate};
 use blis_sim::request::Name;
 use blis_workload::Names;
 use serde::Serialize;

@@ -121,9 +121,7 @@ impl<'a> AggregateDocument<'a> {
             goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names, empty)),
             breakdown: Some(Breakdown::new(report, names, empty)),
             instances: instances
-                .map(|(number, instance)| {
-                    with_adapters(number, instance, of(format!("instance_{number}"), instance))
-                })
+                .map(|(number, instance)| with_adapters(number, instance, of(format!("instance_{number}"), instance)))
                 .collect(),
             ..of("cluster".to_owned(), &report.cluster)
         }

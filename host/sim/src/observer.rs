@@ -154,9 +154,11 @@ impl Interests {
                 Self::INTER_TOKEN_LATENCIES
             }
             SimEvent::Dispatched { .. } => Self::GATEWAY,
-            SimEvent::Outcome(_) | SimEvent::Scaling(_) | SimEvent::Replica(_) | SimEvent::Replicas(_) | SimEvent::Adapter(_) => {
-                Self::OUTCOMES
-            }
+            SimEvent::Outcome(_)
+            | SimEvent::Scaling(_)
+            | SimEvent::Replica(_)
+            | SimEvent::Replicas(_)
+            | SimEvent::Adapter(_) => Self::OUTCOMES,
         }
     }
 

@@ -92,7 +92,7 @@ pub struct Tags {
     pub prefix_group: Name,
     /// Index of the round in its session, from 0.
     pub round_index: u32,
-    /// The LoRA adapter that the request asks for; [`Name::NONE`] for the base model.
+    /// The LoRA adapter that the request names; [`Name::NONE`] for the base model.
     pub adapter: Name,
 }
 

@@ -483,7 +483,7 @@ pub(super) struct EngineFlags {
     /// Schedule a request if its next chunk fits the free KV blocks
     #[arg(long, overrides_with = "scheduler_reserve_full_isl", help_heading = ENGINE)]
     pub no_scheduler_reserve_full_isl: bool,
-    /// Serve LoRA adapters, those that requests ask for (default with --lora-config)
+    /// Serve LoRA adapters, those that requests name (default with --lora-config)
     #[arg(long, help_heading = ENGINE)]
     pub enable_lora: bool,
     /// File of LoRA adapters, their ranks, slots and times, YAML [default: every adapter of a request exists, with the

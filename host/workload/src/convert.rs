@@ -159,7 +159,7 @@ fn trace_v2(request: &Request, names: &Names, out: &mut impl Write) -> io::Resul
     let Tags { slo_class, tenant, session, model, client, prefix_group, round_index, adapter } = request.tags;
     let [class, tenant, model, client, group, adapter] =
         [slo_class, tenant, model, client, prefix_group, adapter].map(|name| field(names.text(name)));
-    // The column is there if any request asks for an adapter.
+    // The column is there if any request names an adapter.
     let adapter = if names.adapters().next().is_some() { format!("{adapter},") } else { String::new() };
     let session = field(&session_text(names.texts(), session)).into_owned();
     // A block is a token here.

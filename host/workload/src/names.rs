@@ -11,7 +11,7 @@ pub struct Names {
     numbers: FxHashMap<Box<str>, Name>,
     /// Texts by number; number 0 is the empty name.
     texts: Vec<Box<str>>,
-    /// The LoRA adapters that requests ask for, each with the model that they name beside it.
+    /// The LoRA adapters that requests name, each with the model that they name beside it.
     adapters: BTreeSet<(Name, Name)>,
 }
 
@@ -55,7 +55,7 @@ impl Names {
         adapter
     }
 
-    /// The LoRA adapters that requests ask for, each with the model that they name beside it; [`Name::NONE`] if they name
+    /// The LoRA adapters that requests name, each with the model that they name beside it; [`Name::NONE`] if they name
     /// none.
     pub fn adapters(&self) -> impl Iterator<Item = (Name, Name)> + '_ {
         self.adapters.iter().copied()

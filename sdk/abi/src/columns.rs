@@ -147,7 +147,7 @@ columns! {
         "1 if a running request uses the LoRA adapter of this request, else 0"
         "running_lora_adapters of vllm:lora_requests_info",
     1 AdapterWaiting "adapter-waiting" "adapter_waiting" Periodic "flag"
-        "1 if a waiting request asks for the LoRA adapter of this request, else 0"
+        "1 if a waiting request names the LoRA adapter of this request, else 0"
         "waiting_lora_adapters of vllm:lora_requests_info",
     1 FreeAdapterSlots "free-adapter-slots" "free_adapter_slots" Periodic "slots"
         "Slots for LoRA adapters beyond those of running and of waiting requests; 0 without adapters"

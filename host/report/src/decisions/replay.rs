@@ -360,7 +360,9 @@ fn lack(
     let waiting = reads.waiting_tokens && signals.is_none_or(|signals| signals.waiting_tokens.is_none());
     let name = &policy.loaded.name;
     if reads.adapters {
-        let what = format!("no `adapter_active`, which `{name}` reads for {kind}: decision traces have no columns of adapters");
+        let what = format!(
+            "no `adapter_active`, which `{name}` reads for {kind}: decision traces have no columns of adapters"
+        );
         return Some(RowError::new(what).hint("evaluate it in simulations, with `blis run --routing-policy`"));
     }
     let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;

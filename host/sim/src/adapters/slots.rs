@@ -168,17 +168,11 @@ impl AdapterSlots {
         let active = self.held.iter().filter(|held| if self.load_ahead { held.on_gpu } else { held.running > 0 });
         report.active.extend(active.map(|held| held.name));
         report.slots = self.settings.slots;
-        report.slots_in_use =
-            if self.load_ahead { AdapterSlotUse::Loaded } else { AdapterSlotUse::Requested };
+        report.slots_in_use = if self.load_ahead { AdapterSlotUse::Loaded } else { AdapterSlotUse::Requested };
     }
 
     /// Loads `adapter` into a slot, if it is not in one. Returns the time that it takes.
-    fn load(
-        &mut self,
-        adapter: Name,
-        costs: &AdapterCosts,
-        mut report: impl FnMut(Name, AdapterChange),
-    ) -> Micros {
+    fn load(&mut self, adapter: Name, costs: &AdapterCosts, mut report: impl FnMut(Name, AdapterChange)) -> Micros {
         let found = self.find(adapter);
         if found.is_some_and(|index| self.held[index].on_gpu) {
             return Micros::ZERO;
@@ -239,8 +233,7 @@ impl AdapterSlots {
 mod tests {
     use super::*;
 
-    const COSTS: AdapterCosts =
-        AdapterCosts { rank: 8, from_disk: Micros(100), from_host: Micros(10), overhead: 0.02 };
+    const COSTS: AdapterCosts = AdapterCosts { rank: 8, from_disk: Micros(100), from_host: Micros(10), overhead: 0.02 };
 
     fn slots(slots: u32, host_slots: u32, load_ahead: bool) -> AdapterSlots {
         let settings = AdapterSettings::new(slots, host_slots, (1..=5).map(|name| (Name(name), COSTS)));

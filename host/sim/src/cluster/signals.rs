@@ -24,7 +24,8 @@ use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::SignalColumns;
 use crate::policy::{
-    AdapterSlotUse, ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions,
+    AdapterSlotUse, ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness,
+    Versions,
 };
 use crate::request::Name;
 use crate::units::Micros;

@@ -23,8 +23,8 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
-    Status, WaitReason,
+    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection,
+    SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -376,14 +376,13 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
 
 /// Few slots, and adapters that take longer or shorter to load than a step; the names 1 to 4 of [`requests`].
 fn adapters() -> impl Strategy<Value = Option<Arc<AdapterSettings>>> {
-    let costs = (1u32..4, 1u64..3000, 0u64..200, 0u32..50).prop_map(|(rank, from_disk, from_host, percent)| {
-        AdapterCosts {
+    let costs =
+        (1u32..4, 1u64..3000, 0u64..200, 0u32..50).prop_map(|(rank, from_disk, from_host, percent)| AdapterCosts {
             rank,
             from_disk: Micros(from_disk),
             from_host: Micros(from_host),
             overhead: f64::from(percent) / 100.0,
-        }
-    });
+        });
     let set = (1u32..4, 1u32..6, proptest::collection::vec(costs, 3)).prop_map(|(slots, host_slots, costs)| {
         Some(Arc::new(AdapterSettings::new(slots, host_slots, (1..).map(Name).zip(costs))))
     });
@@ -421,7 +420,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
             sampling: SamplingParams::from_bits(sampling),
-            // Half of them ask for the base model, and one in eight for an adapter that is none.
+            // Half of them name no adapter, and one in eight one that is none.
             tags: Tags { slo_class: Name(branch), adapter: Name(adapter_of(id)), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
             ..Request::new(RequestId(id as u32), Micros(now), input, output)

@@ -17,11 +17,11 @@ pub struct AdapterFigures {
     pub loads_from_host: u64,
     /// How often it lost its slot on a GPU.
     pub evictions: u64,
-    /// Completed requests that asked for it.
+    /// Completed requests that named it.
     pub completed: u64,
     /// Output tokens of these requests.
     pub output_tokens: u64,
-    /// Time to first token of every request that asked for it and generated one.
+    /// Time to first token of every request that named it and generated one.
     pub ttft: Distribution,
     /// Output tokens of its completed requests per simulated second.
     pub tokens_per_second: f64,
@@ -46,7 +46,7 @@ struct AdapterSamples {
 }
 
 impl AdapterCollector {
-    /// Adds the outcome of a request, if it asked for an adapter.
+    /// Adds the outcome of a request, if it named an adapter.
     pub fn ended(&mut self, outcome: &Outcome) {
         if outcome.tags.adapter == Name::NONE {
             return;

@@ -46,7 +46,9 @@ pub use routing::{
     PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
 pub(crate) use view::copy_rows;
-pub use view::{AdapterSlotUse, BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
+pub use view::{
+    AdapterSlotUse, BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions,
+};
 
 use self::linear_model::{Features, LinearModel};
 use crate::ids::{InstanceIndex, RequestId};

@@ -168,9 +168,9 @@ pub struct Signals {
     /// Whether the instance can use the LoRA adapter of this request at once (1) or not (0): a running request uses it; in
     /// BLIS, it is loaded. A periodic signal, as the next two. 0 for requests of the base model.
     pub adapter_active: Vec<u32>,
-    /// Whether a request in its waiting queue asks for the same adapter (1) or not (0).
+    /// Whether a request in its waiting queue names the same adapter (1) or not (0).
     pub adapter_waiting: Vec<u32>,
-    /// Slots for adapters that neither running nor waiting requests ask for; an adapter of both is counted twice, as in
+    /// Slots for adapters that neither running nor waiting requests name; an adapter of both is counted twice, as in
     /// llm-d. In BLIS, slots without an adapter.
     pub free_adapter_slots: Vec<u32>,
     /// The meaning of the columns of adapters.
@@ -195,7 +195,7 @@ pub enum AdapterSlotUse {
     /// Nothing: there are no adapters, or no report was read.
     #[default]
     None,
-    /// The adapters that running and waiting requests ask for, as vLLM.
+    /// The adapters that running and waiting requests name, as vLLM.
     Requested,
     /// The adapters that are loaded, as BLIS.
     Loaded,

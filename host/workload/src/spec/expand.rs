@@ -375,7 +375,8 @@ impl Making<'_> {
                 None => client.id.clone(),
             };
             let own_prefix = matches!(group.population, Some((_, PrefixSharing::PerMember)));
-            let (prefix_group, prefix_tokens, prefix) = self.prefix(&client, own_prefix.then_some(member), tags.adapter)?;
+            let (prefix_group, prefix_tokens, prefix) =
+                self.prefix(&client, own_prefix.then_some(member), tags.adapter)?;
             let tags = Tags { client: self.names.intern(&id), prefix_group, ..tags };
             let name = self.stream_name(id);
             for (lane, segments) in lanes.iter().enumerate() {

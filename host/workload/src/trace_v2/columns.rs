@@ -81,7 +81,7 @@ pub const BLOCK_KEYS: &str = "block_keys_";
 /// output length.
 pub const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
-/// The LoRA adapter that the request asks for, empty for the base model.
+/// The LoRA adapter that the request names, empty for the base model.
 pub const ADAPTER: &str = "adapter";
 const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", ADAPTER, THINK_TIME_US, MAX_TOKENS];
 

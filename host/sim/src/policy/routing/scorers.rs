@@ -13,7 +13,9 @@ use super::sent_blocks::SentBlocks;
 use super::sessions::BoundSessions;
 use super::smaller;
 use crate::ids::InstanceIndex;
-use crate::policy::{AdapterSlotUse, ClusterView, Event, Events, Reads, RequestView, RoutingStep, Signals, StepFailed, Ties, Versions};
+use crate::policy::{
+    AdapterSlotUse, ClusterView, Event, Events, Reads, RequestView, RoutingStep, Signals, StepFailed, Ties, Versions,
+};
 
 /// The default terms of `weighted`, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =

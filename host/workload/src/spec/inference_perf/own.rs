@@ -122,7 +122,10 @@ pub(in super::super) fn parse(reader: &SpecReader<'_>) -> Result<Spec, SpecFileE
     spec.seed = seed;
     if let Some(split) = &load.value.lora_traffic_split {
         let what = format!("{}: the split over adapters is not read", reader.location(split.referenced));
-        spec.warnings.push((what, "the base model serves all requests; clients of a specification can name adapters (`adapter`)".to_owned()));
+        spec.warnings.push((
+            what,
+            "the base model serves all requests; clients of a specification can name adapters (`adapter`)".to_owned(),
+        ));
     }
     Ok(spec)
 }
