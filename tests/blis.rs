@@ -41,6 +41,14 @@ fn recorded_runs_are_reproduced() {
     assert!(checked >= 49, "only {checked} cases");
 }
 
+#[test]
+fn adapters_are_those_of_blis() {
+    let Some(next) = shared("cases/blis-next") else { return };
+    for engine in ["fast", "plain"] {
+        check(&next.join("c35-lora-affinity"), &format!("c35-lora-affinity {engine}"), engine);
+    }
+}
+
 fn check(case: &Path, what: &str, engine: &str) {
     let scratch = Scratch::new();
     let flags = read(&case.join("cmd.txt"));

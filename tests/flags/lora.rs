@@ -20,11 +20,11 @@ fn of_adapters(t: &Trial, count: u32, adapter: impl Fn(u32) -> &'static str) -> 
         Some(id) => format!("{text},{}\n", adapter(id as u32)),
     });
     let lines: String = lines.collect();
-    t.file("lora.csv", &lines);
-    t.file("t.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+    t.file("named.csv", &lines);
+    t.file("named.yaml", "trace_version: 3\ntime_unit: microseconds\n");
     match t.command {
-        "run" => "--workload-trace {dir}/lora.csv".to_owned(),
-        _ => "--trace-header {dir}/t.yaml --trace-data {dir}/lora.csv".to_owned(),
+        "run" => "--workload-trace {dir}/named.csv".to_owned(),
+        _ => "--trace-header {dir}/named.yaml --trace-data {dir}/named.csv".to_owned(),
     }
 }
 

@@ -56,6 +56,7 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         total_kv_blocks,
         kv_blocks_source: KvBlocksSource::Flag,
         max_model_len,
+        adapters: None,
         weight_bytes: None,
         model_facts: Vec::new(),
         notes: vec!["a note on the deployment".into()],
