@@ -163,6 +163,16 @@ impl AdapterSlots {
         mix
     }
 
+    /// Checks that no more adapters are held than fit, and that those of running requests are on the GPU.
+    pub fn check(&self) {
+        let on_gpu = self.held.iter().filter(|held| held.on_gpu).count() + usize::from(self.loading.is_some());
+        assert!(on_gpu <= self.settings.slots as usize, "{on_gpu} adapters on the GPU");
+        assert!(self.held.len() <= self.settings.host_slots as usize, "{} adapters held", self.held.len());
+        let used = self.held.iter().filter(|held| held.running > 0);
+        assert_eq!(used.clone().count(), self.in_use as usize, "adapters of running requests");
+        assert!(used.clone().all(|held| held.on_gpu && held.pins >= held.running), "a request runs without its adapter");
+    }
+
     /// What the instance reports, without the adapters of waiting requests.
     pub fn report(&self, report: &mut AdapterReport) {
         let active = self.held.iter().filter(|held| if self.load_ahead { held.on_gpu } else { held.running > 0 });

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::adapters::AdapterReport;
+use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::latency::Blackbox;
 use crate::policy::flow;
@@ -254,6 +254,12 @@ fn draft() -> impl Strategy<Value = RequestDraft> {
 
 const TENANTS: u32 = 10;
 
+/// Two adapters, the names 1 and 2: those of the families 0 and 1 of requests.
+fn adapters(slots: u32) -> Arc<AdapterSettings> {
+    let costs = AdapterCosts { rank: 8, from_disk: Micros(900), from_host: Micros(70), overhead: 0.02 };
+    Arc::new(AdapterSettings::new(slots, 2, [(Name(1), costs), (Name(2), costs)]))
+}
+
 fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let requests = drafts.iter().enumerate().map(|(id, draft)| {
@@ -265,6 +271,7 @@ fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
                 slo_class: Name(draft.class),
                 tenant: if draft.tenant == 0 { Name::NONE } else { Name(TENANTS + draft.tenant) },
                 model: Name(draft.model),
+                adapter: Name(1 + draft.family),
                 ..Tags::default()
             },
             content: Content::shared(&[Span { first: draft.family * 600, len: blocks }]),
@@ -402,7 +409,8 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     .into(),
                 preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
                 classes: Arc::default(),
-                adapters: None,
+                // Requests that are passed over are not served in order.
+                adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),
                 semantics,
                 latency: latency.clone(),
             };

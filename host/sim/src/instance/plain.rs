@@ -213,6 +213,7 @@ impl Plain {
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
         assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
+        self.adapters.iter().for_each(|slots| slots.check());
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
