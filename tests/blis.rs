@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::macros::{Scratch, ended, program};
 use crate::shared::{read, shared};
 
-/// Flags of recorded runs for what is not simulated yet: adapters, disaggregation.
-pub const NOT_SIMULATED: [&str; 2] = ["--lora-config", "--prefill-instances"];
+/// Flags of recorded runs for what is not simulated yet: disaggregation.
+pub const NOT_SIMULATED: [&str; 1] = ["--prefill-instances"];
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -40,12 +40,20 @@ fn recorded_runs_are_reproduced() {
     assert!(checked >= 51, "only {checked} cases");
 }
 
+#[test]
+fn adapters_are_those_of_blis() {
+    let Some(next) = shared("cases/blis-next") else { return };
+    for engine in ["fast", "plain"] {
+        check(&next.join("c35-lora-affinity"), &format!("c35-lora-affinity {engine}"), engine);
+    }
+}
+
 fn check(case: &Path, what: &str, engine: &str) {
     let scratch = Scratch::new();
     let flags = read(&case.join("cmd.txt"));
     let mut command = program!();
     command.args(flags.split_whitespace().skip_while(|&word| word != "replay").map(|word| match word {
-        "trace.yaml" | "policy.yaml" => case.join(word),
+        "trace.yaml" | "policy.yaml" | "lora.yaml" => case.join(word),
         "trace.csv" if !case.join(word).exists() => case.join("trace.csv.gz"),
         "trace.csv" => case.join(word),
         "metrics.json" | "results.json" => scratch.join(word),

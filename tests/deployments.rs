@@ -64,7 +64,9 @@ fn every_step_takes_what_it_takes_in_blis() {
     let Some(cases) = cases() else { return };
     let mut compared = 0;
     for (path, case) in cases {
-        if NOT_SIMULATED.iter().any(|flag| case["flags"].get(flag.trim_start_matches('-')).is_some()) {
+        let adapters = "--lora-config";
+        if NOT_SIMULATED.iter().chain([&adapters]).any(|flag| case["flags"].get(flag.trim_start_matches('-')).is_some())
+        {
             continue; // durations include KV transfers or adapters
         }
         let latency = deploy(&case["flags"]).latency;

@@ -7,6 +7,7 @@ mod cpu_tier;
 mod deployment;
 mod engine;
 mod flow;
+mod lora;
 mod output;
 mod policies;
 mod recording;
@@ -23,6 +24,7 @@ use cpu_tier::*;
 use deployment::*;
 use engine::*;
 use flow::*;
+use lora::*;
 use output::*;
 use policies::*;
 use recording::*;
@@ -86,6 +88,14 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--no-async-scheduling"], no_async_scheduling),
     (&["--scheduler-reserve-full-isl"], reserve_full_isl),
     (&["--no-scheduler-reserve-full-isl"], no_reserve_full_isl),
+    (&["--enable-lora"], enable_lora),
+    (&["--lora-config"], lora_config),
+    (&["--max-loras", "--lora-adapter-capacity"], max_loras),
+    (&["--max-cpu-loras"], max_cpu_loras),
+    (&["--max-lora-rank"], max_lora_rank),
+    (&["--lora-load-base-latency-us"], lora_load_base),
+    (&["--lora-load-bandwidth-bytes-us"], lora_load_bandwidth),
+    (&["--lora-footprint-bytes-per-rank"], lora_footprint),
     (&["--scheduler"], scheduler),
     (&["--preemption-policy"], preemption_policy),
     (&["--scheduling-policy"], scheduling_policy),
@@ -140,6 +150,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--routing-policy"], routing_policy),
     (&["--routing-filters"], routing_filters),
     (&["--routing-scorers"], routing_scorers),
+    (&["--lora-scorer-weight"], lora_scorer_weight),
     (&["--routing-picker"], routing_picker),
     (&["--routing-cache-weight"], routing_cache_weight),
     (&["--routing-load-weight"], routing_load_weight),

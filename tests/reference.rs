@@ -26,7 +26,8 @@ const SCHEMAS: [(&str, &str); 11] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 34] = [
+const SOURCES: [(&str, &str); 35] = [
+    ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
@@ -308,6 +309,7 @@ fn runs() -> Vec<(&'static str, String)> {
         ("run", "--num-instances 2 --routing-policy weighted --routing-filters saturation --routing-scorers examples/built-ins/token-load.rhai:1,queue-depth:1 --routing-picker rhai-least-loaded --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),
         ("run", "--hardware H100 --rate 20 --num-requests 100 --autoscaler queue --policy-param scaling.running=1 --scaling-interval 1 --startup-time 1s --group tp=2 --prices examples/autoscaling/prices.yaml --slo-ttft 1s".to_owned()),
         ("run", "--hardware H100 --tp 1 --rate 20 --num-requests 100 --node-pool name=a,max=1,price=30 --slo-ttft 1s".to_owned()),
+        ("run", "--workload-spec examples/adapters.yaml --lora-config examples/lora.yaml --horizon 10s --num-instances 2".to_owned()),
         ("replay", format!("{bundle} --num-instances 2 --max-num-seqs 16 --slo-ttft critical=300ms,standard=1s --policy-config policies/slo-tiers.yaml --fitness-weights slo_attainment:1")),
     ]
 }

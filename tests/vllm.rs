@@ -141,6 +141,7 @@ impl Scenario {
             classes: Arc::default(),
             offload: None,
             blis_tiers: None,
+            adapters: None,
             semantics: engine.semantics(),
             latency: Arc::new(Constant),
         }

@@ -9,6 +9,7 @@ use blis_sim::kv::tiers::BlisTiers;
 use blis_sim::latency::{LatencyModel, Sampler};
 use blis_sim::offload::OffloadConfig;
 
+use super::adapters::{AdapterArgs, DeployedAdapters};
 use super::cpu_tier::OffloadArgs;
 use super::engine::{BatchLimits, BatchSettings};
 use super::kv_offload::TierArgs;
@@ -73,6 +74,8 @@ pub struct DeploymentArgs {
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
     pub hardware_config: Option<PathBuf>,
+    /// `--lora-config`, `--enable-lora` and the settings of adapters; `None`: the base model serves every request.
+    pub adapters: Option<AdapterArgs>,
 }
 
 impl DeploymentArgs {
@@ -106,6 +109,7 @@ impl DeploymentArgs {
             blis_tiers: None,
             model_config_folder: None,
             hardware_config: None,
+            adapters: None,
         }
     }
 }
@@ -148,6 +152,8 @@ pub struct Deployment {
     pub offload: Option<OffloadConfig>,
     /// BLIS's tiers below the GPU's KV cache.
     pub blis_tiers: Option<BlisTiers>,
+    /// Its LoRA adapters, if there are any.
+    pub adapters: Option<DeployedAdapters>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

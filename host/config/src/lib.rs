@@ -3,6 +3,7 @@
 //! Options that are left out get their values by published rules (BLIS's, `engine.md` §4). Every choice that a user
 //! might not expect is recorded in [`Deployment::notes`].
 
+pub mod adapters;
 mod architecture;
 mod coefficients;
 mod cpu_tier;

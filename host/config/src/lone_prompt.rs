@@ -61,6 +61,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         classes: Arc::new(Classes::default()),
         offload: None,
         blis_tiers: None,
+        adapters: None,
     };
     let mut ttft = Ttft::default();
     let request = Request::new(RequestId(0), Micros(0), tokens, 4);

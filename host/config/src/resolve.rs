@@ -15,6 +15,7 @@ use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::offload::OffloadConfig;
 
+use super::adapters::DeployedAdapters;
 use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::engine::{BatchLimits, BatchSettings};
@@ -86,6 +87,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
+    let adapters = choice.adapters(tensor_parallel_size)?;
+    notes.extend(adapters.as_ref().map(DeployedAdapters::note));
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
     replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
@@ -142,6 +145,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         max_model_len,
         offload,
         blis_tiers,
+        adapters,
         weight_bytes,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
@@ -279,6 +283,12 @@ impl Resolution<'_> {
         };
         notes.push(format!("tensor parallel size {size}: {why}"));
         Ok(size)
+    }
+
+    /// The adapters with that tensor-parallel size, if there are any.
+    fn adapters(&self, tensor: u32) -> Result<Option<DeployedAdapters>, ConfigError> {
+        let Some(args) = &self.args.adapters else { return Ok(None) };
+        DeployedAdapters::new(args, (self.name, self.config.map(|model| &model.config)), tensor)
     }
 
     /// The energy of a step, if model and power are known.
@@ -579,7 +589,10 @@ impl Resolution<'_> {
         batch: BatchSettings,
     ) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-        let (budget, block_size) = (MemoryBudget { utilization, reserved_gib: 0.0 }, self.args.block_size);
+        // What is wrong with the adapters is reported once the size is known.
+        let adapters = self.adapters(tensor).ok().flatten();
+        let reserved_gib = adapters.map_or(0.0, |adapters| adapters.reserved_gib);
+        let (budget, block_size) = (MemoryBudget { utilization, reserved_gib }, self.args.block_size);
         match batch.engine {
             None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
             Some(_) => {

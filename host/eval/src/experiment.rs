@@ -10,13 +10,14 @@ use std::sync::Arc;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::offload::ChunkEviction;
-use blis_sim::policy::Classes;
+use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{
-    Bundle, Choices, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, SettingSource, Sourced,
+    Bundle, Choices, ParameterInput, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, ScorerName,
+    SettingSource, Sourced, WeightedScorer,
 };
 use blis_config::{
     Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, OffloadArgs, PrecisionArgs, Quantization,
@@ -34,6 +35,7 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
 use crate::group::GroupSettings;
+use crate::lora;
 use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
@@ -271,6 +273,7 @@ impl Experiment {
             deployment: DeploymentArgs {
                 latency_parameters: policies.latency_parameters.clone(),
                 blis_tiers: tiers::tiers(&spec, &workload)?,
+                adapters: lora::adapters(&spec)?,
                 ..deployment(model, &spec)
             },
             engine: EngineConfig::new(&spec, &policies),
@@ -620,11 +623,30 @@ fn choices(spec: &ExperimentSpec) -> Choices {
             .map_or(Vec::new(), |flow| flow.policies(|flag| spec.has(flag).then(|| set.sourced(flag, ()).source))),
         ..Choices::default()
     };
+    add_lora_scorer(&mut choices, set.value("lora-scorer-weight", spec.lora_scorer_weight));
     choices.set("token_bucket_capacity", set.value("token-bucket-capacity", spec.token_bucket_capacity));
     choices.set("token_bucket_refill_rate", set.value("token-bucket-refill-rate", spec.token_bucket_refill_rate));
     choices.set("cache_weight", set.value("routing-cache-weight", spec.routing_cache_weight));
     choices.set("load_weight", set.value("routing-load-weight", spec.routing_load_weight));
     choices
+}
+
+/// Adds the scorer of LoRA adapters to the list of scorers, or to the weights of `weighted` without a list.
+fn add_lora_scorer(choices: &mut Choices, weight: Option<Sourced<f64>>) {
+    let Some(Sourced { value: weight, source }) = weight else { return };
+    let kind = ScorerKind::LoraAffinity;
+    match &mut choices.scorers {
+        Some(scorers) => {
+            let value = WeightedScorer { name: ScorerName::BuiltIn(kind), weight, given: Vec::new() };
+            scorers.push(Sourced { value, source });
+        }
+        None => choices.parameters.push(ParameterSetting {
+            kind: Kind::Routing,
+            name: kind.name().to_owned(),
+            value: Sourced { value: ParameterInput::Number(weight), source },
+            key: None,
+        }),
+    }
 }
 
 /// Values of settings, each with its source.
@@ -828,6 +850,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         blis_tiers: None,
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
+        adapters: None,
     }
 }
 
@@ -991,6 +1014,7 @@ impl EngineConfig {
             preemption: self.preemption.into(),
             classes: Arc::clone(classes),
             offload: deployment.offload,
+            adapters: None,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
             blis_tiers: None,

@@ -315,6 +315,7 @@ impl Explanation<'_> {
             None => SettingSource::Default,
         };
         self.or_else(settings, "scheduler-reserve-full-isl", engine.reserve_full_prompt, by_engine);
+        self.adapters(settings);
         let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
         self.flag(settings, "parity", parity);
         self.flag(settings, "simulation", engine.simulation);
@@ -334,6 +335,37 @@ impl Explanation<'_> {
         self.flag(settings, "kv-offloading-bandwidth", tier.bandwidth);
         self.flag(settings, "kv-offloading-bandwidth-both", optional(tier.bandwidth_both));
         self.flag(settings, "kv-offloading-latency", tier.latency.0);
+    }
+
+    /// LoRA adapters, if they are on.
+    fn adapters(&self, settings: &mut ExplainedSettings) {
+        let (spec, Some(args)) = (&self.config.spec, &self.config.deployment.adapters) else { return };
+        if !args.as_in_blis {
+            self.or_else(settings, "enable-lora", true, SettingSource::Other("`--lora-config` turns it on".into()));
+        }
+        if let Some(file) = &spec.lora_config {
+            self.flag(settings, "lora-config", file.display());
+        }
+        let Some(adapters) = &self.deployment.adapters else { return };
+        let from_file = |set: bool| match set {
+            true => SettingSource::Other("the file of `--lora-config`".into()),
+            false => SettingSource::Default,
+        };
+        self.or_else(settings, "max-loras", adapters.slots, from_file(args.slots.is_some()));
+        if !args.as_in_blis {
+            self.or_else(settings, "max-cpu-loras", adapters.host_slots, from_file(args.host_slots.is_some()));
+            self.or_else(settings, "max-lora-rank", adapters.max_rank, from_file(args.max_rank.is_some()));
+        }
+        let (base, bandwidth) = adapters.load_from_disk();
+        self.or_else(settings, "lora-load-base-latency-us", base, from_file(args.load_base_us.is_some()));
+        self.or_else(settings, "lora-load-bandwidth-bytes-us", bandwidth, from_file(args.load_bandwidth.is_some()));
+        let by_model = SettingSource::Other("the size of the model".into());
+        let footprint =
+            if args.footprint.is_none() && !args.as_in_blis { by_model } else { from_file(args.footprint.is_some()) };
+        self.or_else(settings, "lora-footprint-bytes-per-rank", adapters.footprint, footprint);
+        if let Some(weight) = spec.lora_scorer_weight {
+            self.flag(settings, "lora-scorer-weight", weight);
+        }
     }
 
     fn cluster(&self, settings: &mut ExplainedSettings) {

@@ -34,6 +34,7 @@ pub mod flow;
 pub mod group;
 pub mod identity;
 mod load_warnings;
+mod lora;
 mod measure;
 pub mod named_policy;
 pub mod node_pool;

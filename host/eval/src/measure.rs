@@ -64,7 +64,8 @@ pub fn measure<S: Observer>(
 ) -> Result<Measurement<S>, RunError> {
     let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
     let mut observer = observer;
-    let mut metrics = Metrics::new(metrics_options(config, names, targets));
+    let options = metrics_options(config, names, targets);
+    let mut metrics = Metrics::new(MetricsOptions { adapters: deployment.adapters.is_some(), ..options });
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
     let mut requests = with_deadlines(requests, &config.workload).inspect(arrives);
@@ -252,6 +253,7 @@ pub(crate) fn metrics_options(
         // Evaluations of candidates, which have a budget, read none of them.
         instance_latencies: config.budget.is_none(),
         offload: config.deployment.offload.is_some(),
+        adapters: false,
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,
     }

@@ -10,6 +10,7 @@ use blis_sim::request::Request;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::lora;
 use crate::spec::TraceFormatName;
 use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use blis_config::Deployment;
@@ -29,6 +30,12 @@ pub fn resolve(config: &Experiment) -> Result<Deployment, RunError> {
 
 /// Opens the workload: generated requests, or those of a trace.
 pub fn open(config: &Experiment) -> Result<Workload, RunError> {
+    let mut workload = open_source(config)?;
+    workload.notes.extend(lora::unserved(config.deployment.adapters.is_some(), &workload.names));
+    Ok(workload)
+}
+
+fn open_source(config: &Experiment) -> Result<Workload, RunError> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let as_in_blis = config.engine.semantics == Semantics::BLIS;
@@ -37,6 +44,7 @@ pub fn open(config: &Experiment) -> Result<Workload, RunError> {
         horizon: config.horizon,
         recorded_priority: !as_in_blis,
         lengths_as_limits: as_in_blis,
+        adapters_share_prefixes: as_in_blis,
         ..TraceOptions::default()
     };
     let timeout = Some(BLIS_TIMEOUT).filter(|_| as_in_blis);

@@ -19,6 +19,7 @@ use blis_sim::units::Micros;
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::lora;
 use crate::open;
 use crate::replicas::{ReplicaPolicies, ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
@@ -90,10 +91,18 @@ pub(crate) fn cluster<I: Instance>(
                     .map(|((deployment, model), initial)| (deployment, model, initial)),
             )
             .collect();
-    let of_all = groups.iter().flat_map(|&(deployment, _, initial)| (0..initial).map(move |_| deployment));
+    let adapters = groups.iter().map(|(deployment, model, _)| lora::settings(deployment, model, names));
+    let adapters: Vec<_> = adapters.collect::<Result<_, _>>()?;
+    let of_all = groups
+        .iter()
+        .zip(&adapters)
+        .flat_map(|(&(deployment, _, initial), adapters)| (0..initial).map(move |_| (deployment, adapters)));
     let mut instances: Vec<InstanceConfig> = of_all
         .enumerate()
-        .map(|(index, deployment)| config.instance(InstanceIndex::at(index), deployment, &classes))
+        .map(|(index, (deployment, adapters))| InstanceConfig {
+            adapters: adapters.clone(),
+            ..config.instance(InstanceIndex::at(index), deployment, &classes)
+        })
         .collect();
     let plugins = PluginStarter {
         config,
@@ -105,8 +114,9 @@ pub(crate) fn cluster<I: Instance>(
     };
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
-    let groups = groups.into_iter().map(|(deployment, model, initial)| {
-        let mut template = config.instance(InstanceIndex(0), deployment, &classes);
+    let groups = groups.into_iter().zip(adapters).map(|((deployment, model, initial), adapters)| {
+        let template = config.instance(InstanceIndex(0), deployment, &classes);
+        let mut template = InstanceConfig { adapters, ..template };
         if settings.scaling.is_some() {
             plugins.attach(std::slice::from_mut(&mut template))?;
         }

@@ -254,6 +254,9 @@ pub(crate) struct NamedInstance {
     in_flight: u32,
     cached_blocks: u32,
     waiting_tokens: u64,
+    adapter_active: u32,
+    adapter_waiting: u32,
+    free_adapter_slots: u32,
     in_flight_tokens: u64,
     in_flight_output: u64,
     ttft_ewma: f64,
@@ -261,7 +264,7 @@ pub(crate) struct NamedInstance {
     score: Option<f64>,
 }
 
-const INSTANCE: [&str; 18] = [
+const INSTANCE: [&str; 21] = [
     "id",
     "queue_depth",
     "batch_size",
@@ -280,6 +283,9 @@ const INSTANCE: [&str; 18] = [
     "ttft_ewma",
     "itl_ewma",
     "score",
+    "adapter_active",
+    "adapter_waiting",
+    "free_adapter_slots",
 ];
 
 impl NamedInstance {
@@ -298,6 +304,9 @@ impl NamedInstance {
             in_flight: 0,
             cached_blocks: 0,
             waiting_tokens: 0,
+            adapter_active: 0,
+            adapter_waiting: 0,
+            free_adapter_slots: 0,
             in_flight_tokens: 0,
             in_flight_output: 0,
             ttft_ewma: 0.0,
@@ -321,6 +330,9 @@ impl NamedInstance {
             "max_num_seqs" => self.info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
             "block_size" => self.info.block_size = whole(name, value, 1..=1 << 20)?,
             "waiting_tokens" => self.waiting_tokens = whole(name, value, 0..=LATEST_US)?,
+            "adapter_active" => self.adapter_active = whole(name, value, 0..=1)?,
+            "adapter_waiting" => self.adapter_waiting = whole(name, value, 0..=1)?,
+            "free_adapter_slots" => self.free_adapter_slots = whole(name, value, 0..=u32::MAX)?,
             "in_flight_tokens" => self.in_flight_tokens = whole(name, value, 0..=LATEST_US)?,
             "in_flight_output" => self.in_flight_output = whole(name, value, 0..=LATEST_US)?,
             "ttft_ewma" => self.ttft_ewma = real(name, value, 0.0)?,
@@ -360,6 +372,9 @@ impl NamedInstances {
         signals.in_flight.push(instance.in_flight);
         signals.cached_blocks.push(instance.cached_blocks);
         signals.waiting_tokens.push(instance.waiting_tokens);
+        signals.adapter_active.push(instance.adapter_active);
+        signals.adapter_waiting.push(instance.adapter_waiting);
+        signals.free_adapter_slots.push(instance.free_adapter_slots);
         signals.in_flight_tokens.push(instance.in_flight_tokens);
         signals.in_flight_output.push(instance.in_flight_output);
         signals.ttft_ewma.push(instance.ttft_ewma);

@@ -4,8 +4,8 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events, InstanceInfo,
-    QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
+    AdapterSlotUse, AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events,
+    InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -153,6 +153,10 @@ impl DecisionPoint {
                 in_flight: vec![load; n],
                 cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
                 waiting_tokens: vec![u64::from(load) * 1000; n],
+                adapter_active: vec![u32::from(load > 0); n],
+                adapter_waiting: vec![u32::from(load > 0); n],
+                free_adapter_slots: vec![load; n],
+                adapter_slots: AdapterSlotUse::Requested,
                 in_flight_tokens: vec![u64::from(load) * 1000; n],
                 in_flight_output: vec![u64::from(load) * 1500; n],
                 ttft_ewma: vec![f64::from(load) * 1e3; n],
@@ -310,6 +314,9 @@ impl SyntheticService {
             signals.cache_hit_rate.copy_from_slice(&report.cache_hit_rate);
             signals.preemption_count.copy_from_slice(&report.preemption_count);
             signals.waiting_tokens.copy_from_slice(&report.waiting_tokens);
+            signals.adapter_active.copy_from_slice(&report.adapter_active);
+            signals.adapter_waiting.copy_from_slice(&report.adapter_waiting);
+            signals.free_adapter_slots.copy_from_slice(&report.free_adapter_slots);
             point.versions.load += 1;
         }
         if reads.cached_blocks {
@@ -361,12 +368,17 @@ fn generator(what: &str, item: u64) -> Generator {
 fn measured(n: usize, item: u64) -> Signals {
     let mut rng = generator("measures", item);
     let mut column = |most: u64| (0..n).map(|_| rng.random_range(0..=most)).collect::<Vec<u64>>();
+    let few = |column: Vec<u64>| column.into_iter().map(|value| value as u32).collect();
     Signals {
         waiting_tokens: column(40_000),
         in_flight_tokens: column(60_000),
         in_flight_output: column(90_000),
         ttft_ewma: column(2_000_000).into_iter().map(|us| us as f64).collect(),
         itl_ewma: column(60_000).into_iter().map(|us| us as f64).collect(),
+        adapter_active: few(column(1)),
+        adapter_waiting: few(column(1)),
+        free_adapter_slots: few(column(3)),
+        adapter_slots: AdapterSlotUse::Requested,
         ..Signals::default()
     }
 }
@@ -396,6 +408,7 @@ fn tags(rng: &mut Generator) -> Tags {
         client: one_of(10, 1),
         prefix_group: one_of(11, 1),
         round_index: 0,
+        adapter: Name::NONE,
     }
 }
 

@@ -256,6 +256,9 @@ pub(crate) fn each_value(
             same(0.0, instances.len(), push);
         }
         Column::WaitingTokens => sums(&signals.waiting_tokens, push),
+        Column::AdapterActive => counts(&signals.adapter_active, push),
+        Column::AdapterWaiting => counts(&signals.adapter_waiting, push),
+        Column::FreeAdapterSlots => counts(&signals.free_adapter_slots, push),
         Column::RunningTokens => {
             let held = |(info, &free): (&InstanceInfo, &u32)| {
                 u64::from(info.total_kv_blocks.saturating_sub(free)) * u64::from(info.block_size)
@@ -274,7 +277,7 @@ pub(crate) fn each_value(
 #[must_use]
 #[inline]
 pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32) -> RequestRow {
-    let Tags { slo_class, tenant, session, model, client, prefix_group, round_index } = request.tags;
+    let Tags { slo_class, tenant, session, model, client, prefix_group, round_index, adapter } = request.tags;
     RequestRow {
         now_us: now.0,
         arrival_us: request.arrival.0,
@@ -297,8 +300,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prefix_group: prefix_group.0,
         round_index,
         tenant_in_flight,
-        // No source of requests has adapters yet.
-        adapter: 0,
+        adapter: adapter.0,
         stage: 0,
     }
 }
@@ -471,6 +473,9 @@ fn reads_of_one(column: Column) -> Reads {
         | Column::PreemptionCount
         | Column::RunningTokens
         | Column::Staleness => Reads { load: true, ..Reads::NOTHING },
+        Column::AdapterActive | Column::AdapterWaiting | Column::FreeAdapterSlots => {
+            Reads { load: true, adapters: true, ..Reads::NOTHING }
+        }
         Column::WaitingTokens => Reads { load: true, waiting_tokens: true, ..Reads::NOTHING },
         Column::InFlight => Reads { in_flight: true, ..Reads::NOTHING },
         Column::InFlightTokens | Column::InFlightOutput => Reads { tokens: true, ..Reads::NOTHING },

@@ -3,6 +3,7 @@
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 use serde::Serialize;
 
+use super::adapters::{AdaptersJson, SlotUseJson, adapters_json};
 use super::breakdown::{Breakdown, DistributionJson, EmptyFigures, PublishedGoodput};
 use super::requests::{RequestLog, RequestsDocument};
 use blis_workload::Names;
@@ -67,6 +68,8 @@ struct AggregateDocument<'a> {
     timed_out_requests: u64,
     #[serde(flatten)]
     goodput: Option<PublishedGoodput<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapters: Option<AdaptersJson<'a>>,
 
     still_arriving: u64,
     steps: u64,
@@ -93,6 +96,8 @@ struct AggregateDocument<'a> {
     /// Present with BLIS's tiers of the KV cache only.
     #[serde(skip_serializing_if = "Option::is_none")]
     kv_thrashing_rate: Option<f64>,
+    #[serde(flatten)]
+    slot_use: Option<SlotUseJson>,
     /// Present for the cluster only.
     #[serde(flatten)]
     breakdown: Option<Breakdown<'a>>,
@@ -107,11 +112,20 @@ impl<'a> AggregateDocument<'a> {
     /// The document of the cluster, with every part built by `of`.
     fn new(report: &Report, names: &'a Names, empty: EmptyFigures, of: impl Fn(String, &Aggregate) -> Self) -> Self {
         let several = report.instances.len() > 1;
+        let with_adapters = |number: usize, aggregate: &Aggregate, document: Self| {
+            let Some((_, each)) = &report.adapters else { return document };
+            let adapters = each.get(number).map(|figures| adapters_json(figures, names));
+            AggregateDocument { adapters, slot_use: Some(SlotUseJson::new(aggregate)), ..document }
+        };
         let instances = report.instances.iter().enumerate().filter(|_| several);
         AggregateDocument {
+            adapters: report.adapters.as_ref().map(|(all, _)| adapters_json(all, names)),
+            slot_use: report.adapters.is_some().then(|| SlotUseJson::new(&report.cluster)),
             goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names, empty)),
             breakdown: Some(Breakdown::new(report, names, empty)),
-            instances: instances.map(|(number, instance)| of(format!("instance_{number}"), instance)).collect(),
+            instances: instances
+                .map(|(number, instance)| with_adapters(number, instance, of(format!("instance_{number}"), instance)))
+                .collect(),
             ..of("cluster".to_owned(), &report.cluster)
         }
     }
@@ -154,6 +168,7 @@ impl<'a> AggregateDocument<'a> {
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,
             goodput: None,
+            adapters: None,
             still_arriving: counts.arriving,
             steps: counters.steps,
             e2e_count: e2e.count,
@@ -177,6 +192,7 @@ impl<'a> AggregateDocument<'a> {
             scheduling_delay_max_ms: scheduling.max_ms,
             mean_queue_length: aggregate.mean_queue_length,
             kv_thrashing_rate: aggregate.kv_thrashing_rate,
+            slot_use: None,
             breakdown: None,
             instances: Vec::new(),
             requests: None,

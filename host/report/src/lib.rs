@@ -3,6 +3,7 @@
 //! Nothing in this crate prints. A document is a value that serialises itself; a file is written completely or not at
 //! all.
 
+mod adapters;
 mod aggregate;
 mod breakdown;
 mod cost;

@@ -175,6 +175,8 @@ struct RequestJson<'a> {
     handled_by: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     model: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    adapter: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     length_capped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,6 +205,7 @@ impl<'a> RequestJson<'a> {
             tenant_id: names.text(record.tags.tenant),
             handled_by: record.instance.map(|instance| format!("instance_{instance}")).unwrap_or_default(),
             model: names.text(record.tags.model),
+            adapter: names.text(record.tags.adapter),
             length_capped: record.status == Status::LengthCapped,
             gateway_queue_delay_ms: waited.map(Micros::as_millis_f64),
             session_id: session_text(names.texts(), record.tags.session),

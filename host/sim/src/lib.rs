@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+pub mod adapters;
 pub mod architecture;
 pub mod capacity;
 pub mod cluster;

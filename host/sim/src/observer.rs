@@ -13,7 +13,7 @@ use std::ops::BitOr;
 
 use crate::ids::InstanceIndex;
 use crate::instance::StepRecord;
-use crate::outcome::{Decision, FirstToken, Outcome};
+use crate::outcome::{AdapterEvent, Decision, FirstToken, Outcome};
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport};
 use crate::request::Request;
@@ -70,6 +70,8 @@ pub enum SimEvent<'a> {
     Replica(&'a ReplicaEvent),
     /// The figures of all replicas, at the end of the simulation. Reported with scaling only.
     Replicas(&'a ReplicaReport),
+    /// A LoRA adapter was loaded or evicted.
+    Adapter(&'a AdapterEvent),
     /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
@@ -103,8 +105,8 @@ impl Interests {
     pub const FIRST_TOKENS: Self = Self(1 << 4);
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
-    /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Scaling`], [`SimEvent::Replica`] and
-    /// [`SimEvent::Replicas`].
+    /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Scaling`], [`SimEvent::Replica`],
+    /// [`SimEvent::Replicas`] and [`SimEvent::Adapter`].
     pub const OUTCOMES: Self = Self(1 << 6);
     /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
@@ -120,6 +122,8 @@ impl Interests {
     pub const LATENCIES: Self = Self(1 << 12);
     /// [`Reads::waiting_tokens`]: kept up to date for decisions, even if no policy reads it.
     pub const WAITING_TOKENS: Self = Self(1 << 13);
+    /// [`Reads::adapters`]: kept up to date for decisions, even if no policy reads it.
+    pub const ADAPTERS: Self = Self(1 << 14);
 
     /// The union of both sets.
     #[inline]
@@ -150,9 +154,11 @@ impl Interests {
                 Self::INTER_TOKEN_LATENCIES
             }
             SimEvent::Dispatched { .. } => Self::GATEWAY,
-            SimEvent::Outcome(_) | SimEvent::Scaling(_) | SimEvent::Replica(_) | SimEvent::Replicas(_) => {
-                Self::OUTCOMES
-            }
+            SimEvent::Outcome(_)
+            | SimEvent::Scaling(_)
+            | SimEvent::Replica(_)
+            | SimEvent::Replicas(_)
+            | SimEvent::Adapter(_) => Self::OUTCOMES,
         }
     }
 
@@ -166,6 +172,7 @@ impl Interests {
             tokens: self.contains(Self::TOKENS),
             latencies: self.contains(Self::LATENCIES),
             waiting_tokens: self.contains(Self::WAITING_TOKENS),
+            adapters: self.contains(Self::ADAPTERS),
         }
     }
 }
@@ -188,6 +195,7 @@ impl From<Reads> for Interests {
             | one(reads.tokens, Self::TOKENS)
             | one(reads.latencies, Self::LATENCIES)
             | one(reads.waiting_tokens, Self::WAITING_TOKENS)
+            | one(reads.adapters, Self::ADAPTERS)
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::ids::{InstanceIndex, RequestId};
 use crate::policy::flow::{BandView, FlowView, InFlightView};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
-use crate::request::{Request, Tags};
+use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
 
 /// How a request ended.
@@ -343,6 +343,32 @@ pub enum WaitReason {
         /// KV blocks that it needs.
         needed: u32,
     },
+    /// Its LoRA adapter has no slot: running requests use all others (vLLM), or it is not loaded yet (BLIS).
+    AdapterSlot,
+}
+
+/// A change of the LoRA adapters on the GPU of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdapterEvent {
+    /// Index of the instance.
+    pub instance: InstanceIndex,
+    /// Time of the change: the start of a step, or the end of a load between steps.
+    pub now: Micros,
+    /// The adapter that was loaded or evicted.
+    pub adapter: Name,
+    /// The change.
+    pub change: AdapterChange,
+}
+
+/// A change of the LoRA adapters on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdapterChange {
+    /// It was read from disk.
+    LoadedFromDisk,
+    /// It was copied from the host's memory.
+    LoadedFromHost,
+    /// It lost its slot to another one.
+    Evicted,
 }
 
 /// The preemption of a request, which leaves the batch so that another can continue.
@@ -436,6 +462,11 @@ pub struct Counters {
     /// Sum over requests of the time spent in the waiting queue, until the last executed event. Divided by the duration
     /// it is the mean queue length (Little's law).
     pub queue_time: Micros,
+    /// Sum over steps of the number of distinct LoRA adapters of the scheduled requests.
+    pub adapter_uses: u64,
+    /// Sum over requests of the time from the first step that left one waiting for a slot of its LoRA adapter to its
+    /// admission.
+    pub slot_wait: Micros,
     /// Number of engine steps executed.
     pub steps: u64,
     /// Time of the last executed event.

@@ -23,13 +23,13 @@ pub struct Request {
     pub output_tokens: u32,
     /// The metadata that the client sent with the request.
     pub tags: Tags,
+    /// The sampling parameters that the client set.
+    pub sampling: SamplingParams,
     /// Time at which it reaches the service.
     pub arrival: Micros,
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
     /// request is dispatched to an instance.
     pub priority: i64,
-    /// The sampling parameters that the client set.
-    pub sampling: SamplingParams,
     /// Time at which the client times out (absolute); `None` if never.
     pub deadline: Option<Micros>,
     /// The client's limit on output tokens (`max_tokens`); `None` if it set none.
@@ -93,6 +93,8 @@ pub struct Tags {
     pub prefix_group: Name,
     /// Index of the round in its session, from 0.
     pub round_index: u32,
+    /// The LoRA adapter that the request names; [`Name::NONE`] for the base model.
+    pub adapter: Name,
 }
 
 /// Identity of a KV block that several requests may share: an index assigned when the workload was loaded. Equal key ⇔

@@ -61,6 +61,10 @@ pub struct Semantics {
     /// All signals, free KV blocks included, are 0 until they are first read. Otherwise they start with the values of
     /// an idle instance.
     pub signals_start_at_zero: bool,
+    /// A LoRA adapter is loaded between steps, one at a time, for the head of the queue, which holds back all requests
+    /// behind it; a request keeps its adapter from its first admission to its end. vLLM loads within the step that
+    /// introduces the adapter, passes over requests without a slot, and keeps the adapters of running requests only.
+    pub adapters_load_ahead: bool,
 }
 
 impl Semantics {
@@ -93,6 +97,7 @@ impl Semantics {
         completed_at_step_start: false,
         idle_at_step_start: false,
         signals_start_at_zero: false,
+        adapters_load_ahead: false,
     };
 
     /// The published simulator: inference-sim, commit f90a1e3a.
@@ -115,6 +120,7 @@ impl Semantics {
         completed_at_step_start: true,
         idle_at_step_start: true,
         signals_start_at_zero: true,
+        adapters_load_ahead: true,
     };
 }
 

@@ -526,6 +526,33 @@ pub(super) struct EngineFlags {
     /// Schedule a request if its next chunk fits the free KV blocks
     #[arg(long, overrides_with = "scheduler_reserve_full_isl", help_heading = ENGINE)]
     pub no_scheduler_reserve_full_isl: bool,
+    /// Serve LoRA adapters, those that requests name (default with --lora-config)
+    #[arg(long, help_heading = ENGINE)]
+    pub enable_lora: bool,
+    /// File of LoRA adapters, their ranks, slots and times, YAML [default: every adapter of a request exists, with the
+    /// maximum rank]
+    #[arg(long, value_name = "FILE", help_heading = ENGINE)]
+    pub lora_config: Option<PathBuf>,
+    /// Slots for LoRA adapters on the GPU, ≥ 1: adapters of running requests [default: 1; none with --parity blis]
+    #[arg(long, visible_alias = "lora-adapter-capacity", value_name = "N", value_parser = parse::adapters,
+          help_heading = ENGINE)]
+    pub max_loras: Option<u32>,
+    /// LoRA adapters in the memory of the host, ≥ 1 [default: --max-loras]
+    #[arg(long, value_name = "N", value_parser = parse::adapters, help_heading = ENGINE)]
+    pub max_cpu_loras: Option<u32>,
+    /// Rank for which slots of LoRA adapters are allocated: 1, 8, 16, 32, 64, 128, 256, 320 or 512 [default: 16]
+    #[arg(long, value_name = "RANK", value_parser = parse::lora_rank, help_heading = ENGINE)]
+    pub max_lora_rank: Option<u32>,
+    /// Time before the first byte of a LoRA adapter is read from disk, µs ≥ 0 [default: 1500]
+    #[arg(long, value_name = "US", value_parser = parse::from_0, help_heading = ENGINE)]
+    pub lora_load_base_latency_us: Option<f64>,
+    /// Bandwidth of LoRA adapters from disk, bytes/µs > 0 [default: 1000; 2000000 with --parity blis]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = ENGINE)]
+    pub lora_load_bandwidth_bytes_us: Option<f64>,
+    /// Bytes of a LoRA adapter per rank, > 0 [default: matrices beside attention and dense MLPs of the model; 2000000 with
+    /// --parity blis]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = ENGINE)]
+    pub lora_footprint_bytes_per_rank: Option<f64>,
     /// Scheduling policy: order of the waiting queue [default: fcfs]
     #[arg(long, value_parser = Names(Kind::Scheduling), value_name = "NAME", help_heading = ENGINE)]
     pub scheduler: Option<String>,
@@ -742,6 +769,9 @@ pub(super) struct PolicyFlags {
     /// [default: precise-prefix-cache:2,queue-depth:1,kv-utilization:1]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = POLICIES)]
     pub routing_scorers: Option<ScorerList>,
+    /// Weight of the scorer lora-affinity of weighted, > 0, added to its other scorers
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::above_0, help_heading = POLICIES)]
+    pub lora_scorer_weight: Option<f64>,
     /// Script or component that chooses among the scored instances of weighted [default: the best score]
     #[arg(long, value_name = "NAME", value_parser = parse::name, help_heading = POLICIES)]
     pub routing_picker: Option<String>,

@@ -19,7 +19,6 @@ use Foreign::{Alias, Instead, NotYet};
 
 const POOLS: Foreign = NotYet("prefill apart from decode");
 const OFFLOAD: Foreign = NotYet("KV offloading");
-const LORA: Foreign = NotYet("LoRA adapters");
 const ENCODE: Foreign = NotYet("encoder instances");
 const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
@@ -40,11 +39,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("cpu-offload-gb", OFFLOAD),
     ("kv-transfer-config", POOLS),
     ("kv-offloading-backend", Instead("only vLLM's own CPU tier (`native`) is simulated: leave it out")),
-    ("enable-lora", LORA),
-    ("max-loras", LORA),
-    ("max-cpu-loras", LORA),
-    ("max-lora-rank", LORA),
-    ("lora-modules", LORA),
+    ("lora-modules", Instead("`--lora-config FILE` declares adapters with their ranks")),
     ("max-num-partial-prefills", NotYet("concurrent partial prefills")),
     ("max-long-partial-prefills", NotYet("concurrent partial prefills")),
     ("tokenizer", NO_TOKENS),
@@ -115,12 +110,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("max-seconds", Instead("`--horizon 60s` ends a run after 60 s")),
     // BLIS.
     ("defaults-filepath", Instead("models, GPUs and coefficients are built in; `--model-config-folder`, `--hardware-config` and `--coefficients` replace them")),
-    ("lora-scorer-weight", LORA),
-    ("lora-config", LORA),
-    ("lora-adapter-capacity", LORA),
-    ("lora-load-base-latency-us", LORA),
-    ("lora-load-bandwidth-bytes-us", LORA),
-    ("lora-footprint-bytes-per-rank", LORA),
     ("model-autoscaler-interval-us", Instead("`--scaling-interval` beside `--parity blis --autoscaler blis-v2`")),
     ("prefill-instances", POOLS),
     ("decode-instances", POOLS),

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use blis_diag::{Diagnose, Diagnostic};
 use blis_sim::request::{Name, Request, Tags};
 
-use super::trace_v2::{BLOCK_KEYS, MAX_TOKENS, keys_text};
+use super::trace_v2::{ADAPTER, BLOCK_KEYS, MAX_TOKENS, keys_text};
 use super::{Names, Workload};
 use blis_sim::request::session_text;
 
@@ -97,7 +97,8 @@ impl TargetFormat {
         match self {
             Self::TraceV2 => {
                 let columns = TRACE_V2_COLUMNS.replace("slo_class,", TRACE_V2_PRIORITY);
-                writeln!(out, "{columns},{MAX_TOKENS},{BLOCK_KEYS}{block_size}")?;
+                let adapter = if names.adapters().next().is_some() { format!("{ADAPTER},") } else { String::new() };
+                writeln!(out, "{columns},{adapter}{MAX_TOKENS},{BLOCK_KEYS}{block_size}")?;
             }
             Self::Mooncake => {}
             Self::BlisCsv => writeln!(out, "arrival_time,request_id,model,prefill_tokens,decode_tokens")?,
@@ -124,7 +125,7 @@ impl TargetFormat {
 
     /// Records the properties of `request`, number `index`, that are left out.
     fn note_lost(self, request: &Request, block_size: NonZeroU32, index: u64, lost: &mut Lost) {
-        let Tags { slo_class, tenant, session, model, client, prefix_group, round_index: _ } = request.tags;
+        let Tags { slo_class, tenant, session, model, client, prefix_group, round_index: _, adapter } = request.tags;
         let shared = u64::from(request.content.shared_blocks()) * u64::from(block_size.get());
         let prompt_shared = shared.min(u64::from(request.input_tokens));
         let (v2, hashes, ids) = (self == Self::TraceV2, self == Self::Mooncake, self == Self::BlisCsv);
@@ -141,6 +142,7 @@ impl TargetFormat {
         note(v2, tenant != Name::NONE, "tenants");
         note(v2 || ids, model != Name::NONE, "models");
         note(v2, client != Name::NONE, "clients");
+        note(v2, adapter != Name::NONE, "adapters");
         note(v2, request.deadline.is_some(), "deadlines");
         note(v2, request.client_priority.is_some(), "priorities");
         note(v2, request.max_output_tokens.is_some(), "budgets");
@@ -154,9 +156,11 @@ impl TargetFormat {
 }
 
 fn trace_v2(request: &Request, names: &Names, out: &mut impl Write) -> io::Result<()> {
-    let Tags { slo_class, tenant, session, model, client, prefix_group, round_index } = request.tags;
-    let [class, tenant, model, client, group] =
-        [slo_class, tenant, model, client, prefix_group].map(|name| field(names.text(name)));
+    let Tags { slo_class, tenant, session, model, client, prefix_group, round_index, adapter } = request.tags;
+    let [class, tenant, model, client, group, adapter] =
+        [slo_class, tenant, model, client, prefix_group, adapter].map(|name| field(names.text(name)));
+    // The column is there if any request names an adapter.
+    let adapter = if names.adapters().next().is_some() { format!("{adapter},") } else { String::new() };
     let session = field(&session_text(names.texts(), session)).into_owned();
     // A block is a token here.
     let prefix = if prefix_group == Name::NONE { 0 } else { request.content.shared_blocks().min(request.input_tokens) };
@@ -169,7 +173,7 @@ fn trace_v2(request: &Request, names: &Names, out: &mut impl Write) -> io::Resul
     writeln!(
         out,
         "{id},{client},{tenant},{class},{priority},{session},{round_index},{group},{prefix},false,{own},{output},\
-         0,0,0,0,0,{model},{deadline},0,{arrival},0,0,0,0,,,,{budget},{keys}"
+         0,0,0,0,0,{model},{deadline},0,{arrival},0,0,0,0,,,,{adapter}{budget},{keys}"
     )
 }
 

@@ -1,5 +1,7 @@
 //! The texts of the names in a workload. The simulator uses their numbers only.
 
+use std::collections::BTreeSet;
+
 use blis_sim::request::Name;
 use rustc_hash::FxHashMap;
 
@@ -9,6 +11,8 @@ pub struct Names {
     numbers: FxHashMap<Box<str>, Name>,
     /// Texts by number; number 0 is the empty name.
     texts: Vec<Box<str>>,
+    /// The LoRA adapters that requests name, each with the model that they name beside it.
+    adapters: BTreeSet<(Name, Name)>,
 }
 
 impl Names {
@@ -35,11 +39,26 @@ impl Names {
         if self.texts.is_empty() {
             self.texts.push("".into());
         }
-        // At most 6 names per request and 2^32 requests: memory runs out before the numbers do.
+        // At most 7 names per request and 2^32 requests: memory runs out before the numbers do.
         let name = Name(u32::try_from(self.texts.len()).unwrap_or(0));
         self.texts.push(text.into());
         self.numbers.insert(text.into(), name);
         name
+    }
+
+    /// The number of the LoRA adapter `text`, as [`Self::intern`]; its requests name `model`, or none.
+    pub fn intern_adapter(&mut self, text: &str, model: Name) -> Name {
+        let adapter = self.intern(text);
+        if adapter != Name::NONE {
+            self.adapters.insert((adapter, model));
+        }
+        adapter
+    }
+
+    /// The LoRA adapters that requests name, each with the model that they name beside it; [`Name::NONE`] if they name
+    /// none.
+    pub fn adapters(&self) -> impl Iterator<Item = (Name, Name)> + '_ {
+        self.adapters.iter().copied()
     }
 
     /// The number of the first session without a stored name. There are as many sessions as requests, so the text of
@@ -73,6 +92,16 @@ mod tests {
         assert_ne!(names.intern("critical"), batch);
         assert_eq!([names.text(batch), names.text(Name::NONE), names.text(Name(99))], ["batch", "", ""]);
         assert_eq!(names.find("gold"), None);
+    }
+
+    #[test]
+    fn adapters_are_listed_with_the_models_of_their_requests() {
+        let mut names = Names::default();
+        let model = names.intern("llama");
+        assert_eq!(names.intern_adapter("", model), Name::NONE);
+        let sql = names.intern_adapter("sql", Name::NONE);
+        assert_eq!([names.intern_adapter("sql", model), names.intern_adapter("sql", model)], [sql; 2]);
+        assert_eq!(names.adapters().collect::<Vec<_>>(), [(sql, Name::NONE), (sql, model)]);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct TraceOptions {
     /// Whether requests of a TraceV2 trace without a column `max_tokens` announce their output length as limit, as in
     /// BLIS; else they announce none.
     pub lengths_as_limits: bool,
+    /// Whether requests of different LoRA adapters may have KV blocks in common, as in BLIS. In vLLM a block depends on the
+    /// adapter.
+    pub adapters_share_prefixes: bool,
     /// Replays sessions of a TraceV2 or Mooncake trace in closed loop; `None`: every round arrives as recorded.
     pub closed_loop: Option<ClosedLoop>,
     /// Arrivals of requests for which the file has none; refused for other files.
@@ -54,6 +57,7 @@ impl Default for TraceOptions {
             window: TraceWindow::default(),
             recorded_priority: true,
             lengths_as_limits: false,
+            adapters_share_prefixes: false,
             closed_loop: None,
             arrivals: None,
             recorded_times: false,

@@ -6,6 +6,7 @@
 //! name. Latencies, where they are wanted: from `send_time_us` (or `arrival_time_us`) to `first_chunk_time_us` and
 //! `last_chunk_time_us`, of requests with the status `ok`.
 
+use std::borrow::Cow;
 use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -29,7 +30,7 @@ mod header;
 mod sessions;
 mod think_time;
 
-pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
+pub use columns::{ADAPTER, BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{Fields, TraceColumn, TraceColumns};
 pub use header::{
     GoodputTargets, Mode, ObservedKv, RecordedNetwork, RecordedServer, SessionGrowth, TraceHeader, read_header,
@@ -124,6 +125,7 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
 struct RecordReader {
     recorded_priority: bool,
     lengths_as_limits: bool,
+    adapters_share_prefixes: bool,
     ids: FxHashSet<RequestId>,
     /// Block contents of traces that record which blocks are equal; groups are then only names.
     contents: Option<RunTree>,
@@ -160,6 +162,7 @@ impl RecordReader {
         Self {
             recorded_priority: options.recorded_priority,
             lengths_as_limits: options.lengths_as_limits,
+            adapters_share_prefixes: options.adapters_share_prefixes,
             ids: FxHashSet::default(),
             contents: None,
             groups: Groups::default(),
@@ -175,12 +178,12 @@ impl RecordReader {
         if deadline_us > 0 && deadline_us < arrived {
             return Err(RowError::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
-        let group = fields.text(TraceColumn::PrefixGroup)?;
         let own = own_tokens(fields)?;
         let tags = self.tags(fields)?;
+        let group = self.content_group(fields)?;
         let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
         let prefix_length = fields.count(TraceColumn::PrefixLength)?;
-        let length = self.groups.length(group, prefix_length);
+        let length = self.groups.length(&group, prefix_length);
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, TraceColumn::InputTokens.name())?;
         let output = fields.count(TraceColumn::OutputTokens)?;
@@ -194,7 +197,7 @@ impl RecordReader {
         // Only now is the record known to be valid: a skipped one must not create a group.
         let prefix = match &mut self.contents {
             Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
-            None => self.groups.join(group, prefix_length, self.ids.len() - 1),
+            None => self.groups.join(&group, prefix_length, self.ids.len() - 1),
         };
         // Both fit a signed integer, so their difference does.
         let time_to_deadline = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
@@ -208,9 +211,17 @@ impl RecordReader {
         })
     }
 
+    /// The requests of a group have the same leading KV blocks: its name, and that of the adapter, because the adapter changes
+    /// what is cached.
+    fn content_group<'a>(&self, fields: &Fields<'a>) -> Result<Cow<'a, str>, RowError> {
+        let (group, adapter) = (fields.text(TraceColumn::PrefixGroup)?, fields.adapter()?);
+        let apart = !(group.is_empty() || adapter.is_empty() || self.adapters_share_prefixes);
+        Ok(if apart { format!("{group}\0{adapter}").into() } else { group.into() })
+    }
+
     fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, RowError> {
         let mut name = |column| -> Result<Name, RowError> { Ok(self.names.intern(fields.text(column)?)) };
-        Ok(Tags {
+        let tags = Tags {
             slo_class: name(TraceColumn::SloClass)?,
             tenant: name(TraceColumn::TenantId)?,
             session: name(TraceColumn::SessionId)?,
@@ -218,7 +229,10 @@ impl RecordReader {
             client: name(TraceColumn::ClientId)?,
             prefix_group: name(TraceColumn::PrefixGroup)?,
             round_index: fields.count(TraceColumn::RoundIndex)?,
-        })
+            adapter: Name::NONE,
+        };
+        let adapter = self.names.intern_adapter(fields.adapter()?, tags.model);
+        Ok(Tags { adapter, ..tags })
     }
 }
 

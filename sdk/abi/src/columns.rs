@@ -143,6 +143,15 @@ columns! {
     1 Score "score" "score" Decision "score"
         "For the picker of a pipeline: the weighted sum of the scores; 0 elsewhere"
         "llm-d's scheduling profile",
+    1 AdapterActive "adapter-active" "adapter_active" Periodic "flag"
+        "1 if a running request uses the LoRA adapter of this request, else 0"
+        "running_lora_adapters of vllm:lora_requests_info",
+    1 AdapterWaiting "adapter-waiting" "adapter_waiting" Periodic "flag"
+        "1 if a waiting request names the LoRA adapter of this request, else 0"
+        "waiting_lora_adapters of vllm:lora_requests_info",
+    1 FreeAdapterSlots "free-adapter-slots" "free_adapter_slots" Periodic "slots"
+        "Slots for LoRA adapters beyond those of running and of waiting requests; 0 without adapters"
+        "max_lora of vllm:lora_requests_info",
 }
 
 impl Column {

@@ -83,7 +83,7 @@ fn idle_cluster(service: &BoundedService) -> Cluster<Fast> {
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         latency: Arc::new(LeastTimes(Arc::clone(&service.instance.latency))),
-        offload: None, // every prefix is in the GPU's cache
+        offload: None,    // every prefix is in the GPU's cache
         blis_tiers: None, // they cannot have anything before the first request
         ..service.instance.clone()
     };

@@ -58,6 +58,7 @@ impl TestService {
             classes: Arc::default(),
             offload: None,
             blis_tiers: None,
+            adapters: None,
             semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),
         };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
+use blis_config::adapters::RANKS;
 use blis_config::policy::{FilterSetting, ParameterInput, ScorerFault, ScorerName, WeightedScorer};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
@@ -80,6 +81,21 @@ pub fn count(text: &str) -> Result<u32, String> {
         Ok(0) | Err(_) => Err(format!("must be a whole number from 1 to {}", u32::MAX)),
         Ok(number) => Ok(number),
     }
+}
+
+/// A number of LoRA adapters.
+pub fn adapters(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 100_000;
+    match text.parse() {
+        Ok(number @ 1..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of adapters from 1 to {MOST}")),
+    }
+}
+
+/// A rank for which vLLM allocates slots of LoRA adapters.
+pub fn lora_rank(text: &str) -> Result<u32, String> {
+    let known = text.parse().ok().filter(|rank| RANKS.contains(rank));
+    known.ok_or_else(|| format!("must be one of {}", RANKS.map(|rank| rank.to_string()).join(", ")))
 }
 
 /// Like [`count`], as a type that cannot be 0.

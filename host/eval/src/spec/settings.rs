@@ -179,6 +179,14 @@ settings! {
     enable_chunked_prefill: bool = "enable-chunked-prefill", Switch, one(parse::switch), text::text;
     async_scheduling: bool = "async-scheduling", Switch, one(parse::switch), text::text;
     scheduler_reserve_full_isl: bool = "scheduler-reserve-full-isl", Switch, one(parse::switch), text::text;
+    enable_lora: bool = "enable-lora", Switch, one(parse::switch), text::text;
+    lora_config: PathBuf = "lora-config", Text, one(parse::path), text::path;
+    max_loras: u32 = "max-loras" | "lora-adapter-capacity", Number, one(parse::adapters), text::text;
+    max_cpu_loras: u32 = "max-cpu-loras", Number, one(parse::adapters), text::text;
+    max_lora_rank: u32 = "max-lora-rank", Number, one(parse::lora_rank), text::text;
+    lora_load_base_latency_us: f64 = "lora-load-base-latency-us", Number, one(parse::from_0), text::text;
+    lora_load_bandwidth_bytes_us: f64 = "lora-load-bandwidth-bytes-us", Number, one(parse::above_0), text::text;
+    lora_footprint_bytes_per_rank: f64 = "lora-footprint-bytes-per-rank", Number, one(parse::above_0), text::text;
     scheduler: String = "scheduler", Text, one(parse::name), text::text;
     preemption_policy: String = "preemption-policy", Text, one(parse::name), text::text;
     scheduling_policy: String = "scheduling-policy", Text, one(parse::scheduling_policy), text::text;
@@ -239,6 +247,7 @@ settings! {
     routing_policy: String = "routing-policy", Text, one(parse::name), text::text;
     routing_filters: FilterList = "routing-filters", Text, one(parse::filters), text::text;
     routing_scorers: ScorerList = "routing-scorers", Text, one(parse::scorers), text::text;
+    lora_scorer_weight: f64 = "lora-scorer-weight", Number, one(parse::above_0), text::text;
     routing_picker: String = "routing-picker", Text, one(parse::name), text::text;
     routing_cache_weight: f64 = "routing-cache-weight", Number, one(parse::from_0), text::text;
     routing_load_weight: f64 = "routing-load-weight", Number, one(parse::from_0), text::text;

@@ -448,6 +448,8 @@ pub enum BatchObstacle {
     UnsplitPrompt,
     /// Not enough free KV blocks.
     KvBlocks,
+    /// Its LoRA adapter has no slot, or is not loaded yet.
+    AdapterSlot,
 }
 
 /// A request is preempted, so that another can continue.

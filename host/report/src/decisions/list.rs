@@ -191,6 +191,7 @@ impl SchedulingLine {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "its {tokens} must not be chunked, and {} of the token budget are left", self.token_budget)
             }
+            Some(BatchObstacle::AdapterSlot) => f.write_str("its adapter has no slot"),
             Some(BatchObstacle::KvBlocks) => {
                 let needed = plural(self.needed_kv_blocks.unwrap_or(0).into(), "KV block");
                 write!(f, "it takes {needed}, and {} are free ({} running)", self.free_kv_blocks, self.running)

@@ -358,8 +358,14 @@ fn lack(
     policy.kinds.iter().find(|(replayed, _)| *replayed == kind)?;
     let reads = policy.loaded.plugin.description().reads;
     let waiting = reads.waiting_tokens && signals.is_none_or(|signals| signals.waiting_tokens.is_none());
-    let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;
     let name = &policy.loaded.name;
+    if reads.adapters {
+        let what = format!(
+            "no `adapter_active`, which `{name}` reads for {kind}: decision traces have no columns of adapters"
+        );
+        return Some(RowError::new(what).hint("evaluate it in simulations, with `blis run --routing-policy`"));
+    }
+    let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;
     let hint = match (kind, column) {
         (Kind::Routing, "cached_blocks" | "in_flight_tokens" | "ttft_ewma_us" | "waiting_tokens") => {
             "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself"

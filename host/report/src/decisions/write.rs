@@ -235,6 +235,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                     WaitReason::KvTransfer => ",\"decision\":\"waits\",\"obstacle\":\"kv-transfer\"",
                     WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
                     WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
+                    WaitReason::AdapterSlot => ",\"decision\":\"waits\",\"obstacle\":\"adapter-slot\"",
                 });
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
@@ -242,7 +243,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                     WaitReason::TokenBudget
                     | WaitReason::BatchFull
                     | WaitReason::PrefillInterval
-                    | WaitReason::KvTransfer => {}
+                    | WaitReason::KvTransfer
+                    | WaitReason::AdapterSlot => {}
                 }
             }
         }

@@ -38,6 +38,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         classes: std::sync::Arc::default(),
         offload: None,
         blis_tiers: None,
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),
     };

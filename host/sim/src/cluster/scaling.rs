@@ -30,6 +30,7 @@ impl<I> NewInstance<I> {
             total_kv_blocks: 1,
             scheduler: Scheduler::Fcfs.into(),
             preemption: Preemption::Fcfs.into(),
+            adapters: None,
             ..config
         })
     }

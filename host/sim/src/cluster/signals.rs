@@ -18,12 +18,14 @@ use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
 use super::measures::RouterMeasures;
 use super::replicas::OutcomeLog;
+use crate::adapters::AdapterReport;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::SignalColumns;
 use crate::policy::{
-    ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions,
+    AdapterSlotUse, ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness,
+    Versions,
 };
 use crate::request::Name;
 use crate::units::Micros;
@@ -42,6 +44,8 @@ pub(super) struct SignalBoard {
     load: SignalGroup,
     caches: SignalGroup,
     cached: PrefixIndex,
+    /// The adapters of each instance as of the last refresh; empty if no policy reads them.
+    adapters: Vec<AdapterReport>,
     /// Whether the column of cached blocks may hold anything but 0.
     found_any: bool,
     in_flight: InFlightCounter,
@@ -88,6 +92,7 @@ impl SignalBoard {
             load: SignalGroup::new(config.snapshot_refresh_interval, n),
             caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
+            adapters: Vec::new(),
             found_any: false,
             in_flight: InFlightCounter::new(config.semantics.completed_at_step_start),
             measures: RouterMeasures::default(),
@@ -118,8 +123,12 @@ impl SignalBoard {
         self.load.add(info.id);
         self.caches.add(info.id);
         self.cached.grow(i + 1);
+        if reads.adapters {
+            self.adapters.push(AdapterReport::default());
+        }
         if reads.load && !self.starts_at_zero {
             self.signals.read(i, instance, reads);
+            read_adapters(&mut self.adapters, i, instance);
         }
         if reads.cached_blocks {
             instance.watch_cache();
@@ -135,8 +144,14 @@ impl SignalBoard {
         self.ends_matter = ends_matter;
         self.in_flight.start(reads);
         self.measures.start(reads);
+        if reads.adapters {
+            self.adapters.resize(instances.len(), AdapterReport::default());
+        }
         if reads.load && !self.starts_at_zero {
-            instances.iter().enumerate().for_each(|(i, instance)| self.signals.read(i, instance, reads));
+            for (i, instance) in instances.iter().enumerate() {
+                self.signals.read(i, instance, reads);
+                read_adapters(&mut self.adapters, i, instance);
+            }
         }
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
@@ -235,7 +250,12 @@ impl SignalBoard {
         self.refreshed_at = Some(now);
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let (signals, reads) = (&mut self.signals, self.reads);
-        if self.load.refresh(now, |i| signals.read(i.index(), &instances[i.index()], reads)) {
+        let adapters = &mut self.adapters;
+        let read = |i: InstanceIndex| {
+            signals.read(i.index(), &instances[i.index()], reads);
+            read_adapters(adapters, i.index(), &instances[i.index()]);
+        };
+        if self.load.refresh(now, read) {
             self.versions.load += 1;
         }
         let cached = &mut self.cached;
@@ -250,6 +270,9 @@ impl SignalBoard {
 
     /// Computes the columns that depend on the request, if the policy to be called reads them.
     pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
+        if reads.adapters {
+            self.probe_adapters(request.tags.adapter);
+        }
         if !reads.cached_blocks {
             return;
         }
@@ -263,6 +286,19 @@ impl SignalBoard {
             return; // neither the last request nor this one has a block that any instance has
         }
         self.versions.cached_blocks += 1;
+    }
+
+    /// Computes the columns of adapters for a request with `adapter`.
+    fn probe_adapters(&mut self, adapter: Name) {
+        for (i, report) in self.adapters.iter().enumerate() {
+            let is_in = |list: &[Name]| u32::from(adapter != Name::NONE && list.contains(&adapter));
+            self.signals.adapter_active[i] = is_in(&report.active);
+            self.signals.adapter_waiting[i] = is_in(&report.waiting);
+            self.signals.free_adapter_slots[i] = report.free_slots();
+            if report.slots_in_use != AdapterSlotUse::None {
+                self.signals.adapter_slots = report.slots_in_use;
+            }
+        }
     }
 
     /// The view of the instances that may be chosen.
@@ -289,6 +325,15 @@ impl SignalBoard {
             tenants_in_flight: &self.in_flight.by_tenant,
             scores: &[],
         }
+    }
+}
+
+/// Replaces the report of instance `i`, if reports are kept.
+fn read_adapters(reports: &mut [AdapterReport], i: usize, instance: &impl Instance) {
+    if let Some(report) = reports.get_mut(i) {
+        report.active.clear();
+        report.waiting.clear();
+        instance.adapters(report);
     }
 }
 

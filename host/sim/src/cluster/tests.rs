@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
+use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
@@ -105,6 +106,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn waiting_tokens(&self) -> u64 {
         self.inner.waiting_tokens()
+    }
+
+    fn adapters(&self, report: &mut AdapterReport) {
+        self.inner.adapters(report);
     }
 
     fn finds(&self, key: BlockKey) -> bool {
@@ -253,6 +258,12 @@ fn draft() -> impl Strategy<Value = RequestDraft> {
 
 const TENANTS: u32 = 10;
 
+/// Two adapters, the names 1 and 2: those of the families 0 and 1 of requests.
+fn adapters(slots: u32) -> Arc<AdapterSettings> {
+    let costs = AdapterCosts { rank: 8, from_disk: Micros(900), from_host: Micros(70), overhead: 0.02 };
+    Arc::new(AdapterSettings::new(slots, 2, [(Name(1), costs), (Name(2), costs)]))
+}
+
 fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let requests = drafts.iter().enumerate().map(|(id, draft)| {
@@ -264,6 +275,7 @@ fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
                 slo_class: Name(draft.class),
                 tenant: if draft.tenant == 0 { Name::NONE } else { Name(TENANTS + draft.tenant) },
                 model: Name(draft.model),
+                adapter: Name(1 + draft.family),
                 ..Tags::default()
             },
             content: Content::shared(&[Span { first: draft.family * 600, len: blocks }]),
@@ -412,6 +424,8 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     speed: LinkSpeed { alone: 200.0, together: 160.0, base: Micros(30) },
                 }),
                 blis_tiers: None,
+                // Requests that are passed over are not served in order.
+                adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),
                 semantics,
                 latency: latency.clone(),
             };
@@ -571,6 +585,7 @@ proptest! {
             tokens: true,
             latencies: true,
             waiting_tokens: true,
+            adapters: true,
         };
         match (simulate(&setup, Fast::new, &requests, Reads::NOTHING), simulate(&setup, Plain::new, &requests, Reads::NOTHING)) {
             (Ok(fast), Ok(plain)) => {

@@ -15,6 +15,7 @@ use super::{
     Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulerOptions,
     SchedulingChoice, run_alone,
 };
+use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::Serving;
 use crate::latency::physics::samples::kernels;
@@ -26,8 +27,8 @@ use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::outcome::{
-    Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision, Rejection, SchedulingDecision,
-    SchedulingResult, Status, WaitReason,
+    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision,
+    Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -45,6 +46,7 @@ struct EngineLog {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
+    adapters: Vec<AdapterEvent>,
     /// Whether it ignores decisions.
     without_decisions: bool,
 }
@@ -68,6 +70,7 @@ impl Observer for EngineLog {
                 unreachable!("there is no admission, routing or scaling here")
             }
             SimEvent::Step { .. } => unreachable!("not of interest"),
+            SimEvent::Adapter(event) => self.adapters.push(*event),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),
             SimEvent::InterTokenLatency { gap, count, .. } => *self.itl.entry(gap).or_default() += count,
@@ -233,7 +236,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 16]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 17]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -251,6 +254,7 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         lone_prefill_ignores_threshold: b[13],
         idle_victim_skips_next: b[14],
         idle_at_step_start: b[15],
+        adapters_load_ahead: b[16],
         // The remaining fields concern the cluster.
         ..Semantics::VLLM_0_15
     });
@@ -346,8 +350,10 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 5]>();
-    (limits, kv, (flags, options()), scheduling(), preemption(), semantics(), latency()).prop_map(
-        |(limits, (block_size, total_kv_blocks), (flags, options), scheduler, preemption, semantics, latency)| {
+    let policies = (scheduling(), preemption());
+    (limits, kv, (flags, options()), policies, semantics(), latency(), adapters()).prop_map(
+        |(limits, (block_size, total_kv_blocks), (flags, options), policies, semantics, latency, adapters)| {
+            let (scheduler, preemption) = policies;
             InstanceConfig {
                 index: InstanceIndex(3),
                 max_num_seqs: limits.0,
@@ -368,6 +374,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 semantics,
                 latency,
                 offload: None,
+                adapters,
             }
         },
     )
@@ -406,6 +413,21 @@ fn config_with_tier() -> impl Strategy<Value = InstanceConfig> {
     })
 }
 
+/// Few slots, and adapters that take longer or shorter to load than a step; the names 1 to 4 of [`requests`].
+fn adapters() -> impl Strategy<Value = Option<Arc<AdapterSettings>>> {
+    let costs =
+        (1u32..4, 1u64..3000, 0u64..200, 0u32..50).prop_map(|(rank, from_disk, from_host, percent)| AdapterCosts {
+            rank,
+            from_disk: Micros(from_disk),
+            from_host: Micros(from_host),
+            overhead: f64::from(percent) / 100.0,
+        });
+    let set = (1u32..4, 1u32..6, proptest::collection::vec(costs, 3)).prop_map(|(slots, host_slots, costs)| {
+        Some(Arc::new(AdapterSettings::new(slots, host_slots, (1..).map(Name).zip(costs))))
+    });
+    prop_oneof![2 => Just(None), 1 => set]
+}
+
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks, sampling parameters)
 type RequestNumbers = (u64, u32, u32, Option<u64>, i32, u32, u32, u32, (u8, u8));
 
@@ -415,6 +437,12 @@ fn drafts() -> impl Strategy<Value = Vec<RequestNumbers>> {
     let shared = prop_oneof![1 => Just(0u32), 2 => 0u32..40];
     let sampling = prop_oneof![2 => Just((0, 0)), 1 => any::<(u8, u8)>()];
     proptest::collection::vec((gap, 1u32..150, 0u32..60, deadline, 0i32..3, 0u32..3, 0u32..3, shared, sampling), 1..40)
+}
+
+/// The adapter of request `id`, 0 to 4, without a pattern.
+fn adapter_of(id: usize) -> u32 {
+    let mixed = (id as u32).wrapping_mul(0x9e37_79b1) >> 29;
+    mixed.saturating_sub(3)
 }
 
 fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
@@ -431,7 +459,8 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
             sampling: SamplingParams::from_bits(sampling),
-            tags: Tags { slo_class: Name(branch), ..Tags::default() },
+            // Half of them name no adapter, and one in eight one that is none.
+            tags: Tags { slo_class: Name(branch), adapter: Name(adapter_of(id)), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
             ..Request::new(RequestId(id as u32), Micros(now), input, output)
         });
@@ -530,6 +559,10 @@ impl EnginePair {
     fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         prop_assert_eq!(self.plain.instance.waiting_tokens(), self.fast.instance.waiting_tokens());
+        let (mut plain, mut fast) = (AdapterReport::default(), AdapterReport::default());
+        self.plain.instance.adapters(&mut plain);
+        self.fast.instance.adapters(&mut fast);
+        prop_assert_eq!(plain, fast);
         let mut copy = self.fast.clone();
         let plain = self.plain.catch_up();
         prop_assert_eq!(plain, self.fast.catch_up());
@@ -701,7 +734,7 @@ fn random_loads_reach_the_difficult_cases() {
 
     let mut runner = TestRunner::deterministic();
     let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
-    let (mut waits, mut refused) = ([0; 5], 0);
+    let (mut waits, mut refused, mut loads, mut evictions, mut copies) = ([0; 6], 0, 0, 0, 0);
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
@@ -722,6 +755,14 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
                 SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
                 SchedulingResult::Waits(WaitReason::KvTransfer) => unreachable!("there are no tiers"),
+                SchedulingResult::Waits(WaitReason::AdapterSlot) => waits[5] += 1,
+            }
+        }
+        for event in &log.adapters {
+            match event.change {
+                AdapterChange::LoadedFromDisk => loads += 1,
+                AdapterChange::LoadedFromHost => copies += 1,
+                AdapterChange::Evicted => evictions += 1,
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -739,6 +780,10 @@ fn random_loads_reach_the_difficult_cases() {
         ("waits for KV blocks", waits[3]),
         ("waits for a later step's prefill", waits[4]),
         ("refusals of the API server", refused as u64),
+        ("waits for a slot of an adapter", waits[5]),
+        ("adapters read from disk", loads),
+        ("adapters copied from the host", copies),
+        ("adapters evicted", evictions),
     ] {
         assert!(count > 3, "{what}: only {count} in 1000 loads");
     }
@@ -764,6 +809,7 @@ fn steady() -> InstanceConfig {
         classes: Arc::default(),
         offload: None,
         blis_tiers: None,
+        adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }

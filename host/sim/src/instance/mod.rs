@@ -22,13 +22,14 @@
 //! |---|---|---|
 //! | 0 | arrival | all other events see the requests of their own tick |
 //! | 1 | queued | a step forms its batch from all requests that joined the queue by its start |
+//! | 2 | adapter loaded | a step schedules requests with an adapter that is loaded by its start (BLIS only) |
 //! | 3 | step | |
 //! | 6 | timeout | a request that completes in a step that starts at its deadline has not timed out |
 //!
 //! If steps are planned ahead (asynchronous scheduling under a latency model that says so), a request that would join
 //! the queue during a step joins it 1 µs after the start of the next step, which was planned before it came.
 //!
-//! The ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals the event scheduled
+//! The ranks are BLIS's; 4 and 5 are two markers without effect. Among equals the event scheduled
 //! first is executed first.
 
 #[cfg(test)]
@@ -51,14 +52,15 @@ pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use record::StepRecord;
 pub use watchdog::NoProgress;
 
+use crate::adapters::{AdapterReport, AdapterSettings, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::OffloadConfig;
-use crate::outcome::Counters;
+use crate::outcome::{AdapterChange, AdapterEvent, Counters};
 use crate::policy::Classes;
-use crate::request::{BlockKey, Request};
+use crate::request::{BlockKey, Name, Request};
 use crate::sampling::Sampling;
 use crate::semantics::Semantics;
 use crate::units::Micros;
@@ -107,6 +109,8 @@ pub struct InstanceConfig {
     pub offload: Option<OffloadConfig>,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,
+    /// The LoRA adapters that it may load; `None`: the base model serves every request.
+    pub adapters: Option<Arc<AdapterSettings>>,
 }
 
 /// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.
@@ -147,6 +151,20 @@ impl InstanceConfig {
     #[inline]
     fn sampling(&self, request: &Request) -> Option<Sampling> {
         if request.sampling.is_unset() { None } else { self.latency.sampling(request.sampling) }
+    }
+
+    /// The slots of its adapters, empty; `None` without adapters. Boxed: most instances have none.
+    fn adapter_slots(&self) -> Option<Box<AdapterSlots>> {
+        let settings = Arc::clone(self.adapters.as_ref()?);
+        Some(Box::new(AdapterSlots::new(settings, self.semantics.adapters_load_ahead)))
+    }
+
+    /// Reports changes of the adapters at `now` to `observer`.
+    fn adapter_changes(&self, now: Micros, observer: &mut impl Observer) -> impl FnMut(Name, AdapterChange) {
+        let instance = self.index;
+        move |adapter, change| {
+            observer.record(&SimEvent::Adapter(&AdapterEvent { instance, now, adapter, change }));
+        }
     }
 
     /// The event for observers that `count` inter-token latencies of `gap` occurred here.
@@ -236,6 +254,9 @@ pub trait Instance {
     /// Tokens of the requests in the waiting queue that must be computed before their next token: their prompts, and what
     /// preempted ones had generated. Counts them one by one.
     fn waiting_tokens(&self) -> u64;
+
+    /// Adds its LoRA adapters to `report`, which is empty. Reads the requests of the waiting queue one by one.
+    fn adapters(&self, report: &mut AdapterReport);
 
     /// Whether a block with this content is in the prefix cache now.
     fn finds(&self, key: BlockKey) -> bool;

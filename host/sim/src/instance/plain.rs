@@ -4,6 +4,8 @@
 
 mod offloading;
 
+mod adapters;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::cadence::PrefillCadence;
@@ -12,6 +14,7 @@ use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
+use crate::adapters::{AdapterGate, AdapterReport, AdapterSlots, lengthened};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::kv::tiers::LowerTiers;
@@ -56,6 +59,8 @@ struct PlainRequest {
     preemptions: u32,
     /// Time at which it last joined the waiting queue.
     queued_at: Micros,
+    /// Time at which it first waited for a slot of its adapter, if it does.
+    slot_wanted: Option<Micros>,
     /// Whether it has finished, but stays in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
@@ -123,6 +128,10 @@ pub struct Plain {
     left_at: Micros,
     /// Time at which the requests join the queue that were postponed last, because a step was planned without them.
     postponed_until: Option<Micros>,
+    /// The LoRA adapters, if there are any.
+    adapters: Option<Box<AdapterSlots>>,
+    /// Time that the present step spends on loading adapters.
+    adapter_loading: Micros,
     counters: Counters,
     /// Record of the last step, for tests that compare step by step.
     pub last_step: StepRecord,
@@ -155,6 +164,8 @@ impl Plain {
             reported_waiting: None,
             left_at: Micros::ZERO,
             postponed_until: None,
+            adapters: config.adapter_slots(),
+            adapter_loading: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
             config,
@@ -171,6 +182,7 @@ impl Plain {
             return Ok(()); // all requests of this step have timed out
         }
         self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
+        self.load_for_head(now, observer);
         self.prefill_limit = self.config.prefill_limit(self.running.len() + self.queue_len());
         self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         let (budget, mut prefill) = self.plan_running(now, observer)?;
@@ -181,7 +193,7 @@ impl Plain {
                 self.cadence.left_waiting(self.waiting.len());
             }
             let awaits_storage = self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits());
-            if self.running.is_empty() && !awaits_storage {
+            if self.running.is_empty() && !awaits_storage && self.adapter_loaded_at().is_none() {
                 if self.waits_for_transfers(now) {
                     return Ok(());
                 }
@@ -196,9 +208,12 @@ impl Plain {
         self.last_step.waiting = self.queue_len() as u32;
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
+        let adapters = self.adapters_of_step();
+        self.counters.adapter_uses += u64::from(adapters.distinct);
+        let step_time = lengthened(self.config.latency.step_time(&batch), adapters.factor());
         let reloads = self.tiers.as_mut().map_or(Micros::ZERO, |tiers| tiers.take_delay());
-        let transfers = self.start_transfers(now).saturating_add(reloads);
-        let end = now.saturating_add(self.config.latency.step_time(&batch)).saturating_add(transfers);
+        let more = self.start_transfers(now) + std::mem::take(&mut self.adapter_loading);
+        let end = now.saturating_add(step_time).saturating_add(more).saturating_add(reloads);
         self.execute(now, end, observer);
         if let Some(tiers) = &mut self.tiers {
             tiers.copy(&self.kv, self.running.iter().map(|live| &live.request));
@@ -210,8 +225,8 @@ impl Plain {
         if observer.interests().contains(Interests::STEPS) {
             observer.record(&SimEvent::Step { instance: self.config.index, step: &self.last_step });
         }
-        let is_idle = self.running.is_empty() && self.queue_len() == 0;
-        self.step_at = (!is_idle).then_some(end);
+        let waits = self.queue_len() > 0 && self.adapter_loaded_at().is_none();
+        self.step_at = (!self.running.is_empty() || waits).then_some(end);
         self.end_step_of_transfers(end);
         Ok(())
     }
@@ -232,6 +247,7 @@ impl Plain {
         let loads = !self.loading.is_empty() || self.offloading.as_ref().is_some_and(Offloading::has_abandoned);
         let may_hold = running > 0 || loads || self.tiers.is_some();
         assert!(may_hold || held == 0, "the batch is empty, and {held} KV blocks are held");
+        self.adapters.iter().for_each(|slots| slots.check());
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
@@ -350,6 +366,7 @@ impl Plain {
 
     fn preempt(&mut self, index: usize, now: Micros) {
         let mut live = self.running.remove(index);
+        self.leaves_batch(live.request.tags.adapter, live.draining);
         self.counters.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         self.last_step.preempted.push(live.request.id);
@@ -390,7 +407,8 @@ impl Plain {
         self.waiting.insert(queue_key, live);
     }
 
-    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
+    /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
@@ -402,6 +420,18 @@ impl Plain {
         while !is_blocked && budget > 0 && self.running.len() < self.config.batch_limit() as usize {
             let Some(key) = self.next_waiting(after) else { break };
             let id = self.waiting[&key].request.id;
+            match self.gate(&self.waiting[&key]) {
+                AdapterGate::Open => {}
+                gate => {
+                    wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    self.waiting.get_mut(&key).expect("just found").slot_wanted.get_or_insert(now);
+                    if gate == AdapterGate::Block {
+                        break;
+                    }
+                    after = Some(key);
+                    continue;
+                }
+            }
             if self.awaits_transfer(id) {
                 wait_reason.get_or_insert(WaitReason::KvTransfer);
                 after = Some(key);
@@ -458,6 +488,7 @@ impl Plain {
                 self.reported_waiting = None;
             }
             let mut live = self.waiting.remove(&key).expect("just found");
+            self.enter_adapter(&mut live, now, observer);
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
                 live.cached_tokens = start;
@@ -546,6 +577,20 @@ impl Plain {
         Ok((cached, chunk.min(budget)))
     }
 
+    fn gate(&self, live: &PlainRequest) -> AdapterGate {
+        self.adapters.as_ref().map_or(AdapterGate::Open, |slots| slots.gate(live.request.tags.adapter))
+    }
+
+    /// The adapter of `live`, which enters the batch, takes its slot.
+    fn enter_adapter(&mut self, live: &mut PlainRequest, now: Micros, observer: &mut impl Observer) {
+        self.counters.slot_wait += live.slot_wanted.take().map_or(Micros::ZERO, |since| now - since);
+        if let Some(slots) = &mut self.adapters {
+            let again = live.scheduling_delay.is_some();
+            let changes = self.config.adapter_changes(now, observer);
+            self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
+        }
+    }
+
     fn release_drained(&mut self) {
         let mut i = 0;
         while i < self.running.len() {
@@ -554,6 +599,9 @@ impl Plain {
                 continue;
             }
             let live = self.running.remove(i);
+            if let Some(slots) = &mut self.adapters {
+                slots.leave(live.request.tags.adapter, true);
+            }
             // Its last token is processed only now, and with it the block that it filled.
             self.kv.finish_in_flight(&live.request, live.computed);
             self.end_offloading(live.request.id);
@@ -641,6 +689,7 @@ impl Plain {
             self.write_final_token(i, status);
             let live = self.running.remove(i);
             self.end_offloading(live.request.id);
+            self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(live.request.id);
             self.present -= 1;
         }
@@ -747,6 +796,7 @@ impl Plain {
             }
             let mut live = self.running.remove(index);
             self.end_offloading(id);
+            self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(id);
             // With asynchronous scheduling, the token of the step under way is not processed.
             let in_flight = self.config.async_scheduling && live.decoding && live.last_token == self.last_step.end;
@@ -760,6 +810,9 @@ impl Plain {
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(live) = self.abandon_load(now, id) {
+            if let Some(slots) = &mut self.adapters {
+                slots.end_waiting(live.request.tags.adapter, live.scheduling_delay.is_some());
+            }
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {
@@ -856,6 +909,7 @@ impl Instance for Plain {
             load_began: Micros::ZERO,
             preemptions: 0,
             queued_at: Micros::ZERO,
+            slot_wanted: None,
             draining: false,
             request,
         };
@@ -865,7 +919,7 @@ impl Instance for Plain {
     fn next_event(&self) -> Option<Micros> {
         let queued = self.arriving.front().map(|&(at, _)| at);
         let deadline = self.deadlines.first_key_value().map(|(&(at, _), _)| at);
-        [queued, self.step_at, deadline].into_iter().flatten().min()
+        [queued, self.adapter_loaded_at(), self.step_at, deadline].into_iter().flatten().min()
     }
 
     fn idle_since(&self) -> Option<Micros> {
@@ -886,6 +940,8 @@ impl Instance for Plain {
                     Some(at) => self.postpone(at, live),
                     None => self.enqueue(now, live, observer),
                 }
+            } else if self.adapter_loaded_at() == Some(now) {
+                self.adapter_loaded(now, observer);
             } else if self.step_at == Some(now) {
                 if let Some(last) = self.wait_for_transfers(now, limit, observer) {
                     self.counters.clock = self.counters.clock.max(last);
@@ -916,6 +972,13 @@ impl Instance for Plain {
 
     fn waiting_tokens(&self) -> u64 {
         self.waiting.values().chain(&self.loading).map(|live| u64::from(live.target)).sum()
+    }
+
+    fn adapters(&self, report: &mut AdapterReport) {
+        if let Some(slots) = &self.adapters {
+            slots.report(report);
+            self.waiting.values().for_each(|live| report.waits(live.request.tags.adapter));
+        }
     }
 
     fn finds(&self, key: BlockKey) -> bool {

@@ -190,4 +190,6 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.input_tokens += other.input_tokens;
     sum.queue_time += other.queue_time;
     sum.offload.add(&other.offload);
+    sum.adapter_uses += other.adapter_uses;
+    sum.slot_wait += other.slot_wait;
 }

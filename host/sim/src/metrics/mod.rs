@@ -7,6 +7,7 @@
 //! values. The cluster's distributions are those of all samples together, merged by [`Metrics::report`]. Classes and
 //! inversions cost 16 and 24 further bytes per request, if enabled.
 
+mod adapters;
 mod aggregate;
 mod anomalies;
 mod classes;
@@ -20,6 +21,7 @@ mod tenants;
 
 use std::collections::BTreeMap;
 
+pub use adapters::AdapterFigures;
 pub use aggregate::Aggregate;
 pub use anomalies::{Anomalies, Anomaly, BlockedInstance};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
@@ -37,6 +39,7 @@ use crate::policy::Classes;
 use crate::replica::{GroupReport, ReplicaReport};
 use crate::request::Name;
 use crate::units::Micros;
+use adapters::AdapterCollector;
 use aggregate::{InstanceSamples, hit_rate};
 use classes::ClassSamples;
 use histogram::InterTokenLatencies;
@@ -64,6 +67,8 @@ pub struct MetricsOptions {
     pub instance_latencies: bool,
     /// Whether to collect [`Report::offload`].
     pub offload: bool,
+    /// Whether to collect [`Report::adapters`].
+    pub adapters: bool,
     /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
     pub targets: Vec<(Name, SloTargets)>,
     /// Requests that arrive before this time are in no figure of requests. Figures of the service are those of the whole
@@ -83,6 +88,7 @@ impl Default for MetricsOptions {
             inversions: false,
             instance_latencies: true,
             offload: false,
+            adapters: false,
             targets: Vec::new(),
             warmup: Micros::ZERO,
         }
@@ -103,6 +109,8 @@ pub struct Metrics {
     /// Indexed by instance; empty unless inversions are enabled.
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
+    /// Indexed by instance; empty unless adapters are enabled.
+    adapters: Vec<AdapterCollector>,
     gateway_waits: Vec<Micros>,
     offload: OffloadSamples,
     replicas: Option<ReplicaReport>,
@@ -133,6 +141,8 @@ pub struct Report {
     pub goodput: Option<Goodput>,
     /// Figures of sessions; `None` if no request names a session.
     pub sessions: Option<SessionReport>,
+    /// Figures by LoRA adapter, of the cluster and of each instance; `None` unless enabled.
+    pub adapters: Option<(Vec<(Name, AdapterFigures)>, Vec<Vec<(Name, AdapterFigures)>>)>,
     /// Counts of anomalies, such as rejections and timeouts.
     pub anomalies: Anomalies,
     /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
@@ -219,6 +229,7 @@ impl Metrics {
             shed: BTreeMap::new(),
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
+            adapters: vec![AdapterCollector::default(); if options.adapters { instances } else { 0 }],
             gateway_waits: Vec::new(),
             offload: OffloadSamples::default(),
             replicas: None,
@@ -274,6 +285,7 @@ impl Metrics {
             arrived: self.offered.map_or(cluster.counts.arrived(), |offered| offered - self.cut),
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
+            adapters: self.adapters(duration, &instances),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
             offload: self.options.offload.then(|| self.offload.report(&counters)),
             replicas: self.replicas.clone(),
@@ -308,6 +320,17 @@ impl Metrics {
         }
     }
 
+    /// The figures of adapters over the `duration` of the cluster, and over those of its `instances`.
+    fn adapters(
+        &mut self,
+        duration: Micros,
+        instances: &[Aggregate],
+    ) -> Option<(Vec<(Name, AdapterFigures)>, Vec<Vec<(Name, AdapterFigures)>>)> {
+        let all = self.options.adapters.then(|| AdapterCollector::merged(&self.adapters).figures(duration))?;
+        let each = self.adapters.iter_mut().zip(instances);
+        Some((all, each.map(|(adapters, instance)| adapters.figures(instance.duration)).collect()))
+    }
+
     /// The instance under which inter-token latencies of `instance` are counted: the first one if they are counted
     /// together.
     #[inline(always)]
@@ -322,6 +345,9 @@ impl Metrics {
         self.instances.resize(instances, InstanceSamples::default());
         if self.options.instance_latencies {
             self.itl.grow(instances);
+        }
+        if self.options.adapters {
+            self.adapters.resize(instances, AdapterCollector::default());
         }
         if self.options.inversions {
             self.admissions.resize(instances, BatchAdmissions::default());
@@ -357,6 +383,9 @@ impl Metrics {
             self.offload.add(outcome);
         }
         self.sessions.add(outcome);
+        if let (true, Some(instance)) = (self.options.adapters, outcome.instance) {
+            self.adapters[instance.index()].ended(outcome);
+        }
         use Rejection::{Admission, GatewayDisplaced, GatewayExpired};
         if matches!(outcome.status, Status::Rejected(Admission | GatewayDisplaced | GatewayExpired)) {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
@@ -399,6 +428,7 @@ impl Observer for Metrics {
             SimEvent::Dispatched { request, waited } if request.arrival >= self.options.warmup => {
                 self.gateway_waits.push(waited);
             }
+            SimEvent::Adapter(event) if self.options.adapters => self.adapters[event.instance.index()].changed(event),
             SimEvent::Replica(event) => event.instance.into_iter().for_each(|instance| self.add_instance(instance)),
             SimEvent::Replicas(report) => self.replicas = Some(report.clone()),
             _ => {}

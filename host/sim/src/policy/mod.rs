@@ -46,7 +46,9 @@ pub use routing::{
     PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
 pub(crate) use view::copy_rows;
-pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
+pub use view::{
+    AdapterSlotUse, BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions,
+};
 
 use self::linear_model::{Features, LinearModel};
 use crate::ids::{InstanceIndex, RequestId};
@@ -68,6 +70,8 @@ pub struct Reads {
     pub latencies: bool,
     /// [`Signals::waiting_tokens`], a periodic column that instances count only if it is read.
     pub waiting_tokens: bool,
+    /// [`Signals::adapter_active`] and the columns of adapters behind it, which instances report only if they are read.
+    pub adapters: bool,
 }
 
 impl Reads {
@@ -79,6 +83,7 @@ impl Reads {
         tokens: false,
         latencies: false,
         waiting_tokens: false,
+        adapters: false,
     };
 
     /// The union of the columns of two policies.
@@ -91,6 +96,7 @@ impl Reads {
             tokens: self.tokens || other.tokens,
             latencies: self.latencies || other.latencies,
             waiting_tokens: self.waiting_tokens || other.waiting_tokens,
+            adapters: self.adapters || other.adapters,
         }
     }
 }

@@ -165,6 +165,16 @@ pub struct Signals {
     /// Prompt tokens of the requests in the waiting queue, computed or not; of a preempted request also its output
     /// tokens so far. A periodic signal. Counted only for policies that read it, as all columns below.
     pub waiting_tokens: Vec<u64>,
+    /// Whether the instance can use the LoRA adapter of this request at once (1) or not (0): a running request uses it; in
+    /// BLIS, it is loaded. A periodic signal, as the next two. 0 for requests of the base model.
+    pub adapter_active: Vec<u32>,
+    /// Whether a request in its waiting queue names the same adapter (1) or not (0).
+    pub adapter_waiting: Vec<u32>,
+    /// Slots for adapters that neither running nor waiting requests name; an adapter of both is counted twice, as in
+    /// llm-d. In BLIS, slots without an adapter.
+    pub free_adapter_slots: Vec<u32>,
+    /// The meaning of the columns of adapters.
+    pub adapter_slots: AdapterSlotUse,
     /// Prompt tokens of the requests that were dispatched to the instance and have no first token yet, without those
     /// that it had in its prefix cache when it was chosen, by the cache signal of that time. Never stale, as all columns
     /// below: the router counts them itself.
@@ -177,6 +187,18 @@ pub struct Signals {
     /// Moving average over its completed requests of their mean inter-token latencies, as the router measures them, µs;
     /// 0 before the first.
     pub itl_ewma: Vec<f64>,
+}
+
+/// What instances report about the slots of their LoRA adapters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdapterSlotUse {
+    /// Nothing: there are no adapters, or no report was read.
+    #[default]
+    None,
+    /// The adapters that running and waiting requests name, as vLLM.
+    Requested,
+    /// The adapters that are loaded, as BLIS.
+    Loaded,
 }
 
 impl Signals {
@@ -195,6 +217,10 @@ impl Signals {
             in_flight: vec![0; n],
             cached_blocks: vec![0; n],
             waiting_tokens: vec![0; n],
+            adapter_active: vec![0; n],
+            adapter_waiting: vec![0; n],
+            free_adapter_slots: vec![0; n],
+            adapter_slots: AdapterSlotUse::None,
             in_flight_tokens: vec![0; n],
             in_flight_output: vec![0; n],
             ttft_ewma: vec![0.0; n],
@@ -213,6 +239,9 @@ impl Signals {
         self.in_flight.push(0);
         self.cached_blocks.push(0);
         self.waiting_tokens.push(0);
+        self.adapter_active.push(0);
+        self.adapter_waiting.push(0);
+        self.free_adapter_slots.push(0);
         self.in_flight_tokens.push(0);
         self.in_flight_output.push(0);
         self.ttft_ewma.push(0.0);
@@ -228,6 +257,10 @@ impl Signals {
         copy_rows(rows, &from.cache_hit_rate, &mut self.cache_hit_rate, reads.load);
         copy_rows(rows, &from.preemption_count, &mut self.preemption_count, reads.load);
         copy_rows(rows, &from.waiting_tokens, &mut self.waiting_tokens, reads.waiting_tokens);
+        copy_rows(rows, &from.adapter_active, &mut self.adapter_active, reads.adapters);
+        copy_rows(rows, &from.adapter_waiting, &mut self.adapter_waiting, reads.adapters);
+        copy_rows(rows, &from.free_adapter_slots, &mut self.free_adapter_slots, reads.adapters);
+        self.adapter_slots = from.adapter_slots;
         copy_rows(rows, &from.in_flight, &mut self.in_flight, reads.in_flight);
         copy_rows(rows, &from.cached_blocks, &mut self.cached_blocks, reads.cached_blocks);
         copy_rows(rows, &from.in_flight_tokens, &mut self.in_flight_tokens, reads.tokens);

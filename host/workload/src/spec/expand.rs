@@ -363,6 +363,7 @@ impl Making<'_> {
             model: names.intern(&client.model),
             ..Tags::default()
         };
+        let tags = Tags { adapter: names.intern_adapter(&client.adapter, tags.model), ..tags };
         let timeout = self.options.timeout.unwrap_or(match client.timeout {
             Timeout::After(timeout) => Some(timeout),
             Timeout::Unsaid if client.is_closed_loop() => Some(USUAL_TIMEOUT),
@@ -374,7 +375,8 @@ impl Making<'_> {
                 None => client.id.clone(),
             };
             let own_prefix = matches!(group.population, Some((_, PrefixSharing::PerMember)));
-            let (prefix_group, prefix_tokens, prefix) = self.prefix(&client, own_prefix.then_some(member))?;
+            let (prefix_group, prefix_tokens, prefix) =
+                self.prefix(&client, own_prefix.then_some(member), tags.adapter)?;
             let tags = Tags { client: self.names.intern(&id), prefix_group, ..tags };
             let name = self.stream_name(id);
             for (lane, segments) in lanes.iter().enumerate() {
@@ -426,7 +428,12 @@ impl Making<'_> {
         if *before == 1 { id } else { format!("{id} number {before}") }
     }
 
-    fn prefix(&mut self, client: &Client, member: Option<u32>) -> Result<(Name, u32, Span), ExpandError> {
+    fn prefix(
+        &mut self,
+        client: &Client,
+        member: Option<u32>,
+        adapter: Name,
+    ) -> Result<(Name, u32, Span), ExpandError> {
         const NONE: Span = Span { first: 0, len: 0 };
         let Some(prefix) = &client.prefix else { return Ok((Name::NONE, 0, NONE)) };
         let group = match member {
@@ -434,7 +441,7 @@ impl Making<'_> {
             None => prefix.group.clone(),
         };
         let name = self.names.intern(&group);
-        let (tokens, span) = self.prefixes.of(name, prefix.tokens, self.options)?;
+        let (tokens, span) = self.prefixes.of((name, adapter), prefix.tokens, self.options)?;
         Ok((name, tokens, span))
     }
 }
@@ -442,16 +449,23 @@ impl Making<'_> {
 /// Timeout of clients in closed loop without a timeout of their own, as in BLIS.
 const USUAL_TIMEOUT: Micros = Micros(300_000_000);
 
-/// Length and blocks of each prefix group.
+/// Length and blocks of each prefix group; of each adapter apart, because the adapter changes what is cached.
 #[derive(Default)]
 struct Prefixes {
-    known: FxHashMap<Name, (u32, Span)>,
+    known: FxHashMap<(Name, Name), (u32, Span)>,
     next_key: BlockKey,
 }
 
 impl Prefixes {
-    fn of(&mut self, group: Name, tokens: u32, options: &GenerateOptions) -> Result<(u32, Span), ExpandError> {
-        match self.known.entry(group) {
+    fn of(
+        &mut self,
+        (group, adapter): (Name, Name),
+        tokens: u32,
+        options: &GenerateOptions,
+    ) -> Result<(u32, Span), ExpandError> {
+        // In BLIS, blocks are equal if their tokens are.
+        let adapter = if options.as_in_blis { Name::NONE } else { adapter };
+        match self.known.entry((group, adapter)) {
             Entry::Occupied(known) => Ok(*known.get()),
             Entry::Vacant(new) => {
                 let len = tokens / options.block_size;

@@ -100,7 +100,7 @@ pub struct Client {
     /// Service class, by its name in version 2.
     pub slo_class: String,
     pub model: String,
-    /// The requested LoRA adapter. Not simulated yet.
+    /// The LoRA adapter that its requests name; empty for the base model.
     pub adapter: String,
     /// How much it sends.
     pub load: ClientLoad,

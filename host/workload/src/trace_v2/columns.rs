@@ -81,7 +81,9 @@ pub const BLOCK_KEYS: &str = "block_keys_";
 /// output length.
 pub const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
-const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US, MAX_TOKENS];
+/// The LoRA adapter that the request names, empty for the base model.
+pub const ADAPTER: &str = "adapter";
+const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", ADAPTER, THINK_TIME_US, MAX_TOKENS];
 
 impl TraceColumn {
     pub fn name(self) -> &'static str {
@@ -98,6 +100,7 @@ pub(super) struct TraceColumns {
     vllm_priority: Option<usize>,
     think_time_us: Option<usize>,
     max_tokens: Option<usize>,
+    adapter: Option<usize>,
     block_keys: Option<BlockKeys>,
     all: usize,
 }
@@ -186,8 +189,9 @@ impl TraceColumns {
         });
         let notes: Vec<String> = notes.collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        let [vllm_priority, think_time_us, max_tokens] = [VLLM_PRIORITY, THINK_TIME_US, MAX_TOKENS].map(position);
-        Ok((Self { at, vllm_priority, think_time_us, max_tokens, block_keys, all: header.len() }, note))
+        let [vllm_priority, think_time_us, max_tokens, adapter] =
+            [VLLM_PRIORITY, THINK_TIME_US, MAX_TOKENS, ADAPTER].map(position);
+        Ok((Self { at, vllm_priority, think_time_us, max_tokens, adapter, block_keys, all: header.len() }, note))
     }
 
     /// Whether records contain which of their blocks are equal.
@@ -288,9 +292,12 @@ impl<'a> Fields<'a> {
     }
 
     pub fn text(&self, column: TraceColumn) -> Result<&'a str, RowError> {
-        let bytes = self.bytes(column);
-        std::str::from_utf8(bytes)
-            .map_err(|_| RowError::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
+        text(self.bytes(column), column.name())
+    }
+
+    /// The LoRA adapter; empty for the base model, and without the column.
+    pub fn adapter(&self) -> Result<&'a str, RowError> {
+        self.columns.adapter.map_or(Ok(""), |at| text(self.record[at].trim_ascii(), ADAPTER))
     }
 
     /// The priority on the instance, if the trace has one.
@@ -351,6 +358,10 @@ impl<'a> Fields<'a> {
     fn bytes(&self, column: TraceColumn) -> &'a [u8] {
         &self.record[self.columns.at[column as usize]]
     }
+}
+
+fn text<'a>(bytes: &'a [u8], column: &str) -> Result<&'a str, RowError> {
+    std::str::from_utf8(bytes).map_err(|_| RowError::new(format!("`{column}` is not UTF-8: {}", quoted(bytes))))
 }
 
 /// The content of a column [`BLOCK_KEYS`].

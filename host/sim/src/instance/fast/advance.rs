@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
+use crate::adapters::lengthened;
 use crate::instance::{NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
@@ -17,7 +18,7 @@ impl Fast {
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
-            let now = queued.min(step).min(deadline);
+            let now = queued.min(step).min(deadline).min(self.next_load);
             if now >= limit {
                 return Ok(());
             }
@@ -32,9 +33,12 @@ impl Fast {
                     }
                     None => self.enqueue(now, request, observer),
                 }
+            } else if self.next_load == now {
+                self.adapter_loaded(now, observer);
             } else if step == now {
                 // A step that starts at a deadline is executed first.
-                let until = limit.min(queued).min(deadline.saturating_add(Micros(1))).min(self.next_transfer());
+                let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
+                let until = until.min(self.next_transfer()).min(self.next_load);
                 let reported = observer.interests().contains(Interests::SCHEDULING);
                 if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
                     self.step(now, observer)?;
@@ -59,7 +63,9 @@ impl Fast {
     /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
     /// With a CPU tier such a head could be passed over while transfers are in progress (`transfers_are_quiet`).
     /// If waiting is `reported`, the waiting of this head must have been reported before. A prefill interval counts steps,
-    /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered.
+    /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered. A head that
+    /// lacks a slot for its adapter is remembered if no request behind it can be scheduled; a request that joins or leaves
+    /// the queue makes the engine forget it.
     #[inline]
     fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
@@ -75,6 +81,7 @@ impl Fast {
                 || self.running >= self.config.batch_limit()
                 || self.waiting.head().is_none_or(|(_, head)| self.refused == Some((head, budget - self.running))))
             && !(reported && self.waiting_is_unreported())
+            && !self.would_load()
     }
 
     /// Whether the head of the queue waits and that was not reported yet.
@@ -131,6 +138,7 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
+        let (adapters, before) = (self.adapters_of_batch(), self.v);
         let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
@@ -145,7 +153,9 @@ impl Fast {
             last_start: now,
             until,
             finish_v,
+            factor: adapters.factor(),
         };
+        let factor = quiet.factor;
         let in_runs = match latency.context_effect() {
             ContextEffect::None => true,
             ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= EQUAL_STEPS * quiet.batch.decode_requests,
@@ -155,13 +165,21 @@ impl Fast {
             self.decode_in_runs(&mut quiet, observer);
         } else {
             match latency.over_context(&quiet.batch) {
-                Some(line) => {
+                Some(line) if factor == 1.0 => {
                     self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), observer);
                 }
-                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), observer),
+                Some(line) => {
+                    let step_time = |batch: &Batch| lengthened(line.step_time(batch.decode_context), factor);
+                    self.decode_one_by_one(&mut quiet, step_time, observer);
+                }
+                None => {
+                    let step_time = |batch: &Batch| lengthened(latency.step_time(batch), factor);
+                    self.decode_one_by_one(&mut quiet, step_time, observer);
+                }
             }
         }
         self.decoders.context = quiet.batch.decode_context;
+        self.counters.adapter_uses += u64::from(adapters.distinct) * (self.v - before);
         (quiet.now, quiet.last_start)
     }
 
@@ -169,11 +187,12 @@ impl Fast {
         let count = quiet.batch.decode_requests;
         let ignored = quiet.latency.context_effect() == ContextEffect::None;
         while quiet.now < quiet.until && self.v < quiet.finish_v {
-            let each = quiet.latency.step_time(&quiet.batch);
+            let step_time = quiet.latency.step_time(&quiet.batch);
+            let each = lengthened(step_time, quiet.factor);
             let mut steps = (quiet.until - quiet.now).0.div_ceil(each.0).min(quiet.finish_v - self.v);
             if !ignored {
                 let cut = steps;
-                steps = equal_steps(quiet.latency, quiet.batch, each, steps, u64::from(self.equal_tokens) / count);
+                steps = equal_steps(quiet.latency, quiet.batch, step_time, steps, u64::from(self.equal_tokens) / count);
                 if steps < cut {
                     self.grew_by(steps * count);
                 }
@@ -246,7 +265,8 @@ impl Fast {
 
     /// Schedules the step after the one that ended at `end`.
     pub(super) fn schedule_next(&mut self, end: Micros) {
-        self.step_at = if self.running > 0 || self.queue_len() > 0 { end } else { NEVER };
+        let waits = self.queue_len() > 0 && self.next_load == NEVER;
+        self.step_at = if self.running > 0 || waits { end } else { NEVER };
     }
 
     /// Drops step durations that no running request needs any more.
@@ -276,6 +296,8 @@ struct QuietRun<'a> {
     until: Micros,
     /// No step may go beyond this virtual time.
     finish_v: u64,
+    /// The factor by which adapters lengthen its steps.
+    factor: f64,
 }
 
 /// The number of steps from `batch` on, at most `most`, that take `each`, for a model in which steps never get shorter

@@ -240,7 +240,7 @@ impl Fast {
             return;
         }
         let allocated = self.write_final_token(key, capped);
-        self.leave_batch(key);
+        self.leave_batch(key, true);
         self.release(key, allocated, allocated);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);

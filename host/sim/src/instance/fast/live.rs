@@ -90,6 +90,8 @@ pub(super) struct RareState {
     pub furthest: u32,
     /// Time of its last token; only kept up to date while it is not in the step log.
     pub last_token: Micros,
+    /// Time at which it first waited for a slot of its adapter, if it does.
+    pub slot_wanted: Option<Micros>,
     /// Inter-token latencies that are not reported yet, or were retracted: (gap, count).
     pub saved: Vec<(Micros, u32)>,
     /// Prompt tokens that the CPU tier had at its first admission to the batch.
@@ -125,6 +127,11 @@ impl RareStates {
         let Some(key) = live.rare else { return outcome };
         let &RareState { cpu_cached_tokens, kv_load_wait, .. } = &self.0[key];
         Outcome { cpu_cached_tokens, kv_load_wait, ..outcome }
+    }
+
+    /// `live` waits for no slot of an adapter any more: since when it did, if it did.
+    pub fn end_slot_wait(&mut self, live: &LiveRequest) -> Option<Micros> {
+        self.0[live.rare?].slot_wanted.take()
     }
 
     /// Removes the rare part of `live`, which has ended.

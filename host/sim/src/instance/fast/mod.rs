@@ -18,6 +18,7 @@
 //! blocks (`quiet` has the conditions). Steps in which a request gets less than it could use (token budget, KV blocks,
 //! preemption) are computed request by request in batch order, as in the plain engine.
 
+mod adapters;
 mod advance;
 mod arena;
 mod deadlines;
@@ -46,6 +47,7 @@ use super::offloading::Offloading;
 use super::policy::JoiningRequest;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
+use crate::adapters::{AdapterReport, AdapterSlots};
 use crate::ids::RequestId;
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
@@ -68,6 +70,8 @@ pub struct Fast {
     next_queued: Micros,
     /// Time of the first deadline in `deadlines`; [`NEVER`] if there is none.
     next_deadline: Micros,
+    /// Time at which an adapter that is being loaded between steps is loaded; [`NEVER`] if there is none.
+    next_load: Micros,
     /// Number of requests in the batch.
     running: u32,
     /// Growth of the context during the last run of equal steps, tokens: an estimate for the length of the next run.
@@ -136,6 +140,10 @@ pub struct Fast {
     loading: Vec<RequestKey>,
     /// KV blocks that are being loaded for requests that have ended.
     abandoned: Vec<AbandonedLoad>,
+    /// The LoRA adapters, if there are any.
+    adapters: Option<Box<AdapterSlots>>,
+    /// Time that the present step spends on loading adapters.
+    adapter_loading: Micros,
 }
 
 /// A time later than every event.
@@ -176,6 +184,9 @@ impl Fast {
             turn_front: 0,
             next_queued: NEVER,
             next_deadline: NEVER,
+            next_load: NEVER,
+            adapters: config.adapter_slots(),
+            adapter_loading: Micros::ZERO,
             preemptions: 0,
             stalled: Vec::new(),
             finished: Vec::new(),
@@ -280,6 +291,9 @@ impl Fast {
         let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
         self.queue_changes(now);
         self.waiting.insert(queue_key, key);
+        if self.adapters.is_some() {
+            self.refused = None; // it may pass the requests in front of it
+        }
         if let Some(deadline) = deadline {
             self.live[key].deadline = self.deadlines.watch(deadline, key.slot_index());
             self.next_deadline = self.next_deadline.min(deadline);
@@ -349,16 +363,17 @@ impl Fast {
                 self.queue_changes(now);
                 self.loading.retain(|&other| other != key);
                 self.abandon_load(key, now);
+                self.leaves_queue(key);
             }
             Some(RequestState::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
-                self.leave_batch(key);
+                self.leave_batch(key, true);
             }
             Some(RequestState::Decoding) => {
                 // With asynchronous scheduling, the token of the step under way is not processed.
                 let in_flight = self.config.async_scheduling && !self.live[key].stalled;
                 self.leave_decoders(key, now, observer);
-                self.leave_batch(key);
+                self.leave_batch(key, true);
                 let live = &mut self.live[key];
                 live.generated -= u32::from(in_flight && live.generated > 0);
             }
@@ -390,8 +405,11 @@ impl Fast {
         self.refused = None;
     }
 
-    /// Removes `key` from the batch.
-    fn leave_batch(&mut self, key: RequestKey) {
+    /// Removes `key` from the batch. It has `ended`, or was preempted.
+    fn leave_batch(&mut self, key: RequestKey, ended: bool) {
+        if let Some(slots) = &mut self.adapters {
+            slots.leave(self.live[key].request.tags.adapter, ended);
+        }
         self.order.leave(std::mem::replace(&mut self.live[key].seq, live::NOT_RUNNING));
         self.running -= 1;
         if self.order.needs_compaction() {
@@ -430,13 +448,14 @@ impl Instance for Fast {
     }
 
     fn next_event(&self) -> Option<Micros> {
-        let next = self.next_queued.min(self.next_deadline).min(self.step_at);
+        let next = self.next_queued.min(self.next_deadline).min(self.step_at).min(self.next_load);
         (next != NEVER).then_some(next)
     }
 
     fn next_end(&self) -> Option<Micros> {
         let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
-        let step = if self.step_at == NEVER { NEVER } else { self.last_step_at(self.step_at) };
+        let step = self.step_at.min(self.next_load);
+        let step = if step == NEVER { NEVER } else { self.last_step_at(step) };
         let next = arriving.unwrap_or(NEVER).min(step).min(self.next_deadline);
         (next != NEVER).then_some(next)
     }
@@ -477,6 +496,10 @@ impl Instance for Fast {
     fn waiting_tokens(&self) -> u64 {
         let waiting = self.waiting.requests().chain(self.loading.iter().copied());
         waiting.map(|key| u64::from(self.live[key].target)).sum()
+    }
+
+    fn adapters(&self, report: &mut AdapterReport) {
+        self.report_adapters(report);
     }
 
     fn finds(&self, key: BlockKey) -> bool {

@@ -5,6 +5,7 @@ use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
 use super::{Fast, NEVER};
+use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
 use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
@@ -105,6 +106,11 @@ impl Fast {
                 i += 1;
                 continue;
             }
+            if self.gate(key) != AdapterGate::Open {
+                self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
+                i += 1;
+                continue;
+            }
             let live = &self.live[key];
             let (loaded, target) = (live.computed, live.target);
             // The last token is computed again: something must be.
@@ -131,6 +137,7 @@ impl Fast {
                 let decision = SchedulingDecision { result, ..self.scheduling(key, *budget, now) };
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
+            self.enter_adapter(key, now, observer);
             self.queue_changes(now);
             self.loading.remove(i);
             *budget -= num_tokens;

@@ -3,8 +3,9 @@
 use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
+use crate::adapters::{AdapterGate, lengthened};
 use crate::instance::offloading::TierAdmission;
-use crate::instance::policy::JoiningRequest;
+use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -40,6 +41,9 @@ impl Fast {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
+        if self.adapters.is_some() {
+            self.load_for_head(now, observer);
+        }
         self.prefill_limit = self.config.prefill_limit(self.live.len());
         let decoding = self.prefilling.len() < self.running as usize;
         self.holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
@@ -54,7 +58,7 @@ impl Fast {
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running == 0 {
+            if self.running == 0 && self.next_load == NEVER {
                 if self.waits_for_transfers(now) {
                     return Ok(());
                 }
@@ -73,7 +77,10 @@ impl Fast {
             self.record_plan(&plan, planned);
         }
 
-        let mut end = now + self.config.latency.step_time(&batch);
+        let adapters = self.adapters_of_step(&plan);
+        self.counters.adapter_uses += u64::from(adapters.distinct);
+        let step_time = lengthened(self.config.latency.step_time(&batch), adapters.factor());
+        let mut end = now + step_time + std::mem::take(&mut self.adapter_loading);
         if self.offloading.is_some() {
             end += self.start_transfers(now, &plan);
         }
@@ -378,7 +385,7 @@ impl Fast {
         if let Some(record) = &mut self.record {
             record.preempted.push(self.live[key].request.id);
         }
-        self.leave_batch(key);
+        self.leave_batch(key, self.live[key].state == RequestState::Draining);
         match self.live[key].state {
             RequestState::Draining => {
                 // Its last token was generated: it only leaves earlier.
@@ -434,7 +441,8 @@ impl Fast {
         self.waiting.insert(queue_key, key);
     }
 
-    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
+    /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
     /// token to compute.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
@@ -445,9 +453,25 @@ impl Fast {
         }
         let is_blocked = wait_reason.is_some();
         // The last request that was passed over.
-        let mut after = None;
+        let mut after: Option<QueueKey> = None;
         while !is_blocked && budget > 0 && self.running < self.config.batch_limit() {
-            let Some((queue_key, key)) = self.waiting.behind(after) else { break };
+            let Some((queue_key, key)) = self.waiting.behind(after.as_ref()) else {
+                self.remember_head(after.is_some(), budget);
+                break;
+            };
+            match self.gate(key) {
+                AdapterGate::Open => {}
+                gate => {
+                    wait_reason.get_or_insert(WaitReason::AdapterSlot);
+                    self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
+                    after = Some(queue_key);
+                    if gate == AdapterGate::Block {
+                        self.remember_head(after.is_some(), budget);
+                        break;
+                    }
+                    continue;
+                }
+            }
             match self.admit_through_tier(queue_key, key, now) {
                 TierAdmission::Nothing => {}
                 TierAdmission::Begun => continue,
@@ -466,6 +490,9 @@ impl Fast {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
                     wait_reason.get_or_insert(found);
+                    if self.refused.is_some() {
+                        self.remember_head(after.is_some(), budget);
+                    }
                     break;
                 }
             };
@@ -476,6 +503,7 @@ impl Fast {
                     self.reported_waiting = None;
                 }
             }
+            self.enter_adapter(key, now, observer);
             self.queue_changes(now);
             self.waiting.remove(&queue_key);
             budget -= num_tokens;
@@ -499,6 +527,14 @@ impl Fast {
             self.report_waiting(wait_reason, budget, now, observer);
         }
         prefill
+    }
+
+    /// No request of the queue can be scheduled while nothing is released. If requests were `passed` over, the head stands for
+    /// all of them.
+    fn remember_head(&mut self, passed: bool, budget: u32) {
+        if passed && let Some((_, head)) = self.waiting.head() {
+            self.refused = Some((head, budget));
+        }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -577,7 +613,7 @@ impl Fast {
     fn release_drained(&mut self) {
         let mut draining = std::mem::take(&mut self.draining);
         for key in draining.drain(..) {
-            self.leave_batch(key);
+            self.leave_batch(key, true);
             let live = &mut self.live[key];
             debug_assert_eq!(live.seq, NOT_RUNNING);
             // Its last token is processed only now, and with it the block that it filled.

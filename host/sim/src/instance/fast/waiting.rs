@@ -29,13 +29,15 @@ impl WaitingQueue {
         self.head
     }
 
-    /// The first request behind `after`; without that, the head.
-    pub fn behind(&self, after: Option<QueueKey>) -> Option<(QueueKey, RequestKey)> {
+    /// The first request behind `after`; without it the head.
+    #[inline]
+    pub fn behind(&self, after: Option<&QueueKey>) -> Option<(QueueKey, RequestKey)> {
         let Some(after) = after else { return self.head };
-        if let Some(head) = self.head.filter(|&(key, _)| key > after) {
+        if let Some(head) = self.head.filter(|(head, _)| head > after) {
             return Some(head);
         }
-        self.rest.range((Bound::Excluded(after), Bound::Unbounded)).next().map(|(&key, &request)| (key, request))
+        let behind = self.rest.range((Bound::Excluded(after), Bound::Unbounded)).next();
+        behind.map(|(&queue_key, &key)| (queue_key, key))
     }
 
     /// The requests in the order of the queue.
@@ -101,9 +103,10 @@ mod tests {
                 }
                 prop_assert_eq!(queue.requests().collect::<Vec<_>>(), tree.values().copied().collect::<Vec<_>>());
                 prop_assert_eq!(queue.head(), tree.first_key_value().map(|(&queue_key, &key)| (queue_key, key)));
-                for after in keys.iter().map(|&(queue_key, _)| queue_key) {
-                    let behind = tree.range(after..).find(|&(&queue_key, _)| queue_key > after);
-                    prop_assert_eq!(queue.behind(Some(after)), behind.map(|(&queue_key, &key)| (queue_key, key)));
+                for (queue_key, _) in &keys {
+                    let behind = tree.range((Bound::Excluded(queue_key), Bound::Unbounded)).next();
+                    let expected = behind.map(|(&queue_key, &key)| (queue_key, key));
+                    prop_assert_eq!(queue.behind(Some(queue_key)), expected);
                 }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (tree.len(), tree.is_empty()));
             }

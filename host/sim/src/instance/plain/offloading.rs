@@ -1,6 +1,7 @@
 //! The CPU tier in the plain engine: requests that wait for loads, and transfers.
 
 use super::{Plain, PlainRequest};
+use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
 use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
 use crate::instance::policy::QueueKey;
@@ -94,6 +95,11 @@ impl Plain {
                 i += 1;
                 continue;
             }
+            if self.gate(&self.loading[i]) != AdapterGate::Open {
+                self.loading[i].slot_wanted.get_or_insert(now);
+                i += 1;
+                continue;
+            }
             let live = &self.loading[i];
             let loaded = live.computed;
             // The last token is computed again: something must be.
@@ -120,7 +126,8 @@ impl Plain {
                 let decision = self.scheduling(live, *budget, now, result);
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
-            let live = self.loading.remove(i);
+            let mut live = self.loading.remove(i);
+            self.enter_adapter(&mut live, now, observer);
             *budget -= num_tokens;
             *prefill |= computed + 1 < live.target;
             self.enter_loaded(live, (computed, num_tokens), now);

@@ -13,7 +13,9 @@ use super::sent_blocks::SentBlocks;
 use super::sessions::BoundSessions;
 use super::smaller;
 use crate::ids::InstanceIndex;
-use crate::policy::{ClusterView, Event, Events, Reads, RequestView, RoutingStep, StepFailed, Ties, Versions};
+use crate::policy::{
+    AdapterSlotUse, ClusterView, Event, Events, Reads, RequestView, RoutingStep, Signals, StepFailed, Ties, Versions,
+};
 
 /// The default terms of `weighted`, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
@@ -51,8 +53,9 @@ pub enum ScorerKind {
     NoHitLru,
     /// Uncached prompt tokens in flight, the request included: none 1, 4 194 304 and more 0 (llm-d's `token-load-scorer`).
     TokenLoad,
-    /// Whether the LoRA adapter of the request is loaded. Requests have no adapter here, and BLIS scores 1 for such
-    /// requests.
+    /// Whether the LoRA adapter of the request is active (1), fits a free slot (0.8), waits for one already (0.6) or does not
+    /// fit (0): llm-d's `lora-affinity-scorer`. BLIS scores 1 where it is loaded, 0 elsewhere, and 1 for all if these are
+    /// equal. 1 for all without adapters.
     LoraAffinity,
     /// Share of the prompt's full blocks that are leading and in the prefix cache (llm-d's `prefix-cache-scorer` behind
     /// `precise-prefix-cache-producer`).
@@ -127,7 +130,7 @@ impl ScorerKind {
             Self::PrecisePrefixCache => "The prefix is in the prefix cache",
             Self::NoHitLru => "Cold prefixes in rotation, least recently used instance first",
             Self::TokenLoad => "Few uncached prompt tokens without a first token",
-            Self::LoraAffinity => "The LoRA adapter is loaded",
+            Self::LoraAffinity => "The LoRA adapter is in use, or fits a free slot",
             Self::PrecisePrefixCacheShare => "Much of the prompt is in the prefix cache",
             Self::Random => "Any instance, by chance",
             Self::SessionAffinity => "The session was there within 300 s",
@@ -154,7 +157,8 @@ impl ScorerKind {
             }
             Self::TokenLoad => Reads { cached_blocks: true, tokens: true, ..Reads::NOTHING },
             Self::PredictedLatency => Reads { cached_blocks: true, tokens: true, in_flight: true, ..Reads::NOTHING },
-            Self::PrefixAffinity | Self::LoraAffinity | Self::Random | Self::SessionAffinity => Reads::NOTHING,
+            Self::LoraAffinity => Reads { adapters: true, ..load },
+            Self::PrefixAffinity | Self::Random | Self::SessionAffinity => Reads::NOTHING,
         }
     }
 }
@@ -330,7 +334,7 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
             fill(scores, full.map(|full| 0.5 * (1.0 - full)));
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
-        ScorerKind::LoraAffinity => scores.fill(1.0),
+        ScorerKind::LoraAffinity => lora_affinity(signals, scores),
         ScorerKind::PrecisePrefixCacheShare | ScorerKind::Random | ScorerKind::TokenLoad => {
             unreachable!("{kind} depends on the request")
         }
@@ -338,6 +342,29 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         | ScorerKind::NoHitLru
         | ScorerKind::SessionAffinity
         | ScorerKind::PredictedLatency => unreachable!("{kind} has state"),
+    }
+}
+
+/// Scores adapters in use 1, those that fit a free slot 0.8, those that wait for one 0.6, others 0.
+///
+/// Source: llm-d's `lora-affinity-scorer`, which counts the adapters of running and waiting requests that vLLM reports. A
+/// request of the base model has no adapter and fits where a slot is free.
+fn lora_affinity(signals: &Signals, scores: &mut [f64]) {
+    match signals.adapter_slots {
+        AdapterSlotUse::None => return scores.fill(1.0),
+        AdapterSlotUse::Loaded => return most_best(signals.adapter_active.iter().copied(), scores),
+        AdapterSlotUse::Requested => {}
+    }
+    for (i, score) in scores.iter_mut().enumerate() {
+        *score = if signals.adapter_active[i] > 0 {
+            1.0
+        } else if signals.free_adapter_slots[i] > 0 {
+            0.8
+        } else if signals.adapter_waiting[i] > 0 {
+            0.6
+        } else {
+            0.0
+        };
     }
 }
 
@@ -524,8 +551,22 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_no_adapter() {
-        assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
+    fn adapters_draw_requests_to_where_they_are() {
+        let columns = |signals: &mut Signals| {
+            signals.adapter_active = vec![1, 0, 0, 0];
+            signals.free_adapter_slots = vec![0, 2, 0, 0];
+            signals.adapter_waiting = vec![0, 1, 1, 0];
+        };
+        let of = |slots, change: &dyn Fn(&mut Signals)| {
+            scores(ScorerKind::LoraAffinity, 4, |signals| {
+                change(signals);
+                signals.adapter_slots = slots;
+            })
+        };
+        assert_eq!(of(AdapterSlotUse::Requested, &columns), [1.0, 0.8, 0.6, 0.0]);
+        assert_eq!(of(AdapterSlotUse::Loaded, &columns), [1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of(AdapterSlotUse::Loaded, &|_| ()), [1.0; 4], "all are equal");
+        assert_eq!(of(AdapterSlotUse::None, &columns), [1.0; 4], "there are no adapters");
     }
 
     prop_compose! {

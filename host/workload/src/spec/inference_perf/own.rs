@@ -121,8 +121,11 @@ pub(in super::super) fn parse(reader: &SpecReader<'_>) -> Result<Spec, SpecFileE
     };
     spec.seed = seed;
     if let Some(split) = &load.value.lora_traffic_split {
-        let what = format!("{}: adapters are not simulated yet", reader.location(split.referenced));
-        spec.warnings.push((what, "the base model serves all requests".to_owned()));
+        let what = format!("{}: the split over adapters is not read", reader.location(split.referenced));
+        spec.warnings.push((
+            what,
+            "the base model serves all requests; clients of a specification can name adapters (`adapter`)".to_owned(),
+        ));
     }
     Ok(spec)
 }

@@ -118,7 +118,7 @@ impl<'a> ClientParser<'a> {
             tenant_id: self.text(subject, "tenant_id", raw.tenant_id.as_ref())?,
             slo_class: self.class(subject, raw.slo_class.as_ref())?,
             model: self.text(subject, "model", raw.model.as_ref())?,
-            adapter: self.adapter(subject, raw.adapter.as_ref())?,
+            adapter: self.text(subject, "adapter", raw.adapter.as_ref())?,
             load,
             arrival,
             input,
@@ -195,16 +195,6 @@ impl<'a> ClientParser<'a> {
             _ => self.reader().one_of(subject, "slo_class", word, &CLASSES)?,
         };
         Ok(name.to_owned())
-    }
-
-    fn adapter(&mut self, subject: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
-        let adapter = self.text(subject, "adapter", word)?;
-        if let Some(word) = word.filter(|_| !adapter.is_empty()) {
-            let what =
-                format!("{}: {subject}: adapters are not simulated yet", self.reader().location(word.referenced));
-            self.warnings.push((what, "the base model serves its requests".to_owned()));
-        }
-        Ok(adapter)
     }
 
     /// Parses a share of the rate, or a number of users or sessions.

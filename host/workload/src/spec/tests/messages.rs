@@ -50,7 +50,7 @@ fn everything_the_schema_has_is_understood() {
     assert_eq!((cohort.population, cohort.prefix_sharing), (20, PrefixSharing::PerMember));
     assert_eq!(cohort.windows().len(), 24 + 1 + 11);
     assert!(matches!(cohort.client.input, Lengths::ParetoLogNormal { .. }));
-    assert_eq!(spec.warnings.len(), 2, "{:?}", spec.warnings);
+    assert_eq!(spec.warnings.len(), 1, "{:?}", spec.warnings);
     assert!(!requests(&spec).0.is_empty());
 }
 

@@ -1,0 +1,333 @@
+//! The adapters that one instance holds.
+
+use std::sync::Arc;
+
+use super::{AdapterCosts, AdapterMix, AdapterReport, AdapterSettings};
+use crate::outcome::AdapterChange;
+use crate::policy::AdapterSlotUse;
+use crate::request::Name;
+use crate::units::Micros;
+
+/// The adapters on the GPU and in the host's memory of one instance. Both engines use it.
+#[derive(Clone, Debug)]
+pub(crate) struct AdapterSlots {
+    settings: Arc<AdapterSettings>,
+    /// [`Semantics::adapters_load_ahead`](crate::semantics::Semantics::adapters_load_ahead).
+    load_ahead: bool,
+    /// The adapters in the host's memory, the least recently used first. Those on the GPU are among them.
+    held: Vec<HeldAdapter>,
+    /// Number of adapters on the GPU.
+    on_gpu: u32,
+    /// Number of adapters of running requests.
+    in_use: u32,
+    /// An adapter that is being loaded between steps, and when it is loaded.
+    loading: Option<(Micros, Name)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HeldAdapter {
+    name: Name,
+    on_gpu: bool,
+    /// Requests in the batch that use it.
+    running: u32,
+    /// Requests that keep it from being evicted: those in the batch; in BLIS all that were in the batch and have not ended.
+    pins: u32,
+}
+
+/// Whether a waiting request may enter the batch, as far as its adapter is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdapterGate {
+    Open,
+    /// It waits, and requests behind it may pass.
+    Skip,
+    /// It waits, and so do all requests behind it.
+    Block,
+}
+
+impl AdapterSlots {
+    pub fn new(settings: Arc<AdapterSettings>, load_ahead: bool) -> Self {
+        Self { settings, load_ahead, held: Vec::new(), on_gpu: 0, in_use: 0, loading: None }
+    }
+
+    /// Whether a waiting request with `adapter` may enter the batch.
+    pub fn gate(&self, adapter: Name) -> AdapterGate {
+        if self.settings.costs(adapter).is_none() {
+            return AdapterGate::Open;
+        }
+        let held = self.find(adapter).map(|index| &self.held[index]);
+        match (self.load_ahead, held) {
+            (true, Some(_)) => AdapterGate::Open,
+            (true, None) => AdapterGate::Block,
+            (false, Some(held)) if held.running > 0 => AdapterGate::Open,
+            (false, _) if self.in_use < self.settings.slots => AdapterGate::Open,
+            (false, _) => AdapterGate::Skip,
+        }
+    }
+
+    /// A request with `adapter`, for which the gate is open, enters the batch, `again` if it was there before. Returns the
+    /// time that its step spends on loading. `report` receives the changes.
+    pub fn enter(&mut self, adapter: Name, again: bool, report: impl FnMut(Name, AdapterChange)) -> Micros {
+        let Some(&costs) = self.settings.costs(adapter) else { return Micros::ZERO };
+        let loading = if self.load_ahead { Micros::ZERO } else { self.load(adapter, &costs, report) };
+        let index = self.touch(adapter);
+        let pins = !(self.load_ahead && again);
+        let held = &mut self.held[index];
+        held.pins += u32::from(pins);
+        held.running += 1;
+        self.in_use += u32::from(held.running == 1);
+        loading
+    }
+
+    /// A request with `adapter` leaves the batch, and the instance too if it has `ended`.
+    pub fn leave(&mut self, adapter: Name, ended: bool) {
+        if self.settings.costs(adapter).is_none() {
+            return;
+        }
+        // vLLM uses every adapter of the batch in each step, so that it was used last now; BLIS notes only the entry.
+        let index = if self.load_ahead { self.find(adapter).expect("it is pinned") } else { self.touch(adapter) };
+        let held = &mut self.held[index];
+        held.running -= 1;
+        held.pins -= u32::from(ended || !self.load_ahead);
+        self.in_use -= u32::from(held.running == 0);
+    }
+
+    /// A waiting request with `adapter` ended; it `entered` the batch before and was preempted.
+    pub fn end_waiting(&mut self, adapter: Name, entered: bool) {
+        if entered
+            && self.load_ahead
+            && let Some(index) = self.find(adapter)
+        {
+            self.held[index].pins -= 1;
+        }
+    }
+
+    /// Whether [`Self::start_load`] would start a load for `head`, the adapter of the head of the queue.
+    pub fn would_load(&self, head: Name) -> bool {
+        let is_absent = || self.settings.costs(head).is_some() && self.find(head).is_none();
+        let has_room = || self.on_gpu < self.settings.slots || self.held.iter().any(|held| held.pins == 0);
+        self.load_ahead && self.loading.is_none() && is_absent() && has_room()
+    }
+
+    /// Starts to load `head`, the adapter of the head of the queue, if it is absent, nothing is being loaded and an adapter
+    /// can make room.
+    pub fn start_load(&mut self, now: Micros, head: Name, mut report: impl FnMut(Name, AdapterChange)) {
+        if !self.would_load(head) {
+            return;
+        }
+        if self.on_gpu == self.settings.slots
+            && let Some(index) = self.held.iter().position(|held| held.pins == 0)
+        {
+            self.on_gpu -= 1;
+            report(self.held.remove(index).name, AdapterChange::Evicted);
+        }
+        if let Some(costs) = self.settings.costs(head) {
+            self.loading = Some((now.saturating_add(costs.from_disk), head));
+        }
+    }
+
+    /// When the adapter that is being loaded between steps is loaded.
+    pub fn loaded_at(&self) -> Option<Micros> {
+        self.loading.map(|(at, _)| at)
+    }
+
+    /// The adapter that is being loaded between steps is loaded.
+    pub fn finish_load(&mut self, mut report: impl FnMut(Name, AdapterChange)) {
+        if let Some((_, name)) = self.loading.take() {
+            self.held.push(HeldAdapter { name, on_gpu: true, running: 0, pins: 0 });
+            self.on_gpu += 1;
+            report(name, AdapterChange::LoadedFromDisk);
+        }
+    }
+
+    /// The adapters of all requests in the batch.
+    pub fn mix_of_batch(&self) -> AdapterMix {
+        let mut mix = AdapterMix::default();
+        if self.in_use > 0 {
+            let used = self.held.iter().filter(|held| held.running > 0);
+            used.filter_map(|held| self.settings.costs(held.name)).for_each(|costs| mix.add(costs));
+        }
+        mix
+    }
+
+    /// The distinct ones among `adapters`.
+    pub fn mix_of(&self, adapters: impl Iterator<Item = Name>) -> AdapterMix {
+        let (mut mix, mut seen) = (AdapterMix::default(), Vec::new());
+        for adapter in adapters {
+            if let Some(costs) = self.settings.costs(adapter)
+                && !seen.contains(&adapter)
+            {
+                seen.push(adapter);
+                mix.add(costs);
+            }
+        }
+        mix
+    }
+
+    /// Checks that no more adapters are held than fit, and that those of running requests are on the GPU.
+    pub fn check(&self) {
+        let on_gpu = self.held.iter().filter(|held| held.on_gpu).count() + usize::from(self.loading.is_some());
+        assert!(on_gpu <= self.settings.slots as usize, "{on_gpu} adapters on the GPU");
+        assert!(self.held.len() <= self.settings.host_slots as usize, "{} adapters held", self.held.len());
+        let used = self.held.iter().filter(|held| held.running > 0);
+        assert_eq!(used.clone().count(), self.in_use as usize, "adapters of running requests");
+        assert!(
+            used.clone().all(|held| held.on_gpu && held.pins >= held.running),
+            "a request runs without its adapter"
+        );
+    }
+
+    /// What the instance reports, without the adapters of waiting requests.
+    pub fn report(&self, report: &mut AdapterReport) {
+        let active = self.held.iter().filter(|held| if self.load_ahead { held.on_gpu } else { held.running > 0 });
+        report.active.extend(active.map(|held| held.name));
+        report.slots = self.settings.slots;
+        report.slots_in_use = if self.load_ahead { AdapterSlotUse::Loaded } else { AdapterSlotUse::Requested };
+    }
+
+    /// Loads `adapter` into a slot, if it is not in one. Returns the time that it takes.
+    fn load(&mut self, adapter: Name, costs: &AdapterCosts, mut report: impl FnMut(Name, AdapterChange)) -> Micros {
+        let found = self.find(adapter);
+        if found.is_some_and(|index| self.held[index].on_gpu) {
+            return Micros::ZERO;
+        }
+        if found.is_none() {
+            if self.held.len() >= self.settings.host_slots as usize {
+                self.forget_oldest(&mut report);
+            }
+            self.held.push(HeldAdapter { name: adapter, on_gpu: false, running: 0, pins: 0 });
+        }
+        if self.on_gpu == self.settings.slots {
+            self.free_slot(&mut report);
+        }
+        let index = self.find(adapter).expect("it is held");
+        self.held[index].on_gpu = true;
+        self.on_gpu += 1;
+        let (change, time) = match found {
+            Some(_) => (AdapterChange::LoadedFromHost, costs.from_host),
+            None => (AdapterChange::LoadedFromDisk, costs.from_disk),
+        };
+        report(adapter, change);
+        time
+    }
+
+    /// Removes the least recently used adapter without a running request from the host's memory, and from its slot.
+    fn forget_oldest(&mut self, report: &mut impl FnMut(Name, AdapterChange)) {
+        let oldest = self.held.iter().position(|held| held.pins == 0).expect("fewer adapters run than there are slots");
+        let forgotten = self.held.remove(oldest);
+        if forgotten.on_gpu {
+            self.on_gpu -= 1;
+            report(forgotten.name, AdapterChange::Evicted);
+        }
+    }
+
+    /// Frees the slot of the least recently used adapter without a running request.
+    fn free_slot(&mut self, report: &mut impl FnMut(Name, AdapterChange)) {
+        let mut held = self.held.iter_mut();
+        let oldest = held.find(|held| held.on_gpu && held.pins == 0).expect("fewer adapters run than there are slots");
+        oldest.on_gpu = false;
+        self.on_gpu -= 1;
+        report(oldest.name, AdapterChange::Evicted);
+    }
+
+    /// Makes `adapter` the most recently used one. Returns its index.
+    fn touch(&mut self, adapter: Name) -> usize {
+        let index = self.find(adapter).expect("the adapter of a running request is held");
+        let held = self.held.remove(index);
+        self.held.push(held);
+        self.held.len() - 1
+    }
+
+    fn find(&self, adapter: Name) -> Option<usize> {
+        self.held.iter().position(|held| held.name == adapter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: AdapterCosts = AdapterCosts { rank: 8, from_disk: Micros(100), from_host: Micros(10), overhead: 0.02 };
+
+    fn slots(slots: u32, host_slots: u32, load_ahead: bool) -> AdapterSlots {
+        let settings = AdapterSettings::new(slots, host_slots, (1..=5).map(|name| (Name(name), COSTS)));
+        AdapterSlots::new(Arc::new(settings), load_ahead)
+    }
+
+    /// What happens when a request with each of these adapters runs alone, one after the other.
+    fn in_turn(mut slots: AdapterSlots, adapters: &[u32]) -> (Vec<u64>, Vec<(u32, AdapterChange)>) {
+        let mut changes = Vec::new();
+        let mut run = |&adapter: &u32| {
+            let took = slots.enter(Name(adapter), false, |name, change| changes.push((name.0, change)));
+            slots.leave(Name(adapter), true);
+            took.0
+        };
+        let times = adapters.iter().map(&mut run).collect();
+        (times, changes)
+    }
+
+    #[test]
+    fn an_adapter_is_read_once_and_copied_when_it_returns() {
+        use AdapterChange::{Evicted, LoadedFromDisk, LoadedFromHost};
+        let (times, changes) = in_turn(slots(1, 2, false), &[1, 1, 2, 1, 3, 2]);
+        assert_eq!(times, [100, 0, 100, 10, 100, 100], "2 was forgotten when 3 came");
+        assert_eq!(
+            changes,
+            [
+                (1, LoadedFromDisk),
+                (1, Evicted),
+                (2, LoadedFromDisk),
+                (2, Evicted),
+                (1, LoadedFromHost),
+                (1, Evicted),
+                (3, LoadedFromDisk),
+                (3, Evicted),
+                (2, LoadedFromDisk),
+            ]
+        );
+    }
+
+    #[test]
+    fn running_adapters_fill_the_slots() {
+        let mut slots = slots(2, 2, false);
+        for adapter in [1, 2, 1] {
+            assert_eq!(slots.gate(Name(adapter)), AdapterGate::Open);
+            slots.enter(Name(adapter), false, |_, _| ());
+        }
+        assert_eq!(slots.gate(Name(3)), AdapterGate::Skip);
+        assert_eq!([Name::NONE, Name(1), Name(99)].map(|name| slots.gate(name)), [AdapterGate::Open; 3]);
+        assert_eq!(slots.mix_of_batch().factor(), 1.04);
+        slots.leave(Name(1), true);
+        assert_eq!(slots.gate(Name(3)), AdapterGate::Skip, "another request still uses 1");
+        slots.leave(Name(1), false);
+        assert_eq!(slots.gate(Name(3)), AdapterGate::Open, "a preempted request leaves the batch");
+        assert_eq!(slots.mix_of_batch().distinct, 1);
+    }
+
+    #[test]
+    fn blis_loads_for_the_head_and_pins_until_the_end() {
+        let mut slots = slots(1, 1, true);
+        assert_eq!(slots.gate(Name(1)), AdapterGate::Block);
+        slots.start_load(Micros(5), Name(1), |_, _| ());
+        assert_eq!(slots.loaded_at(), Some(Micros(105)));
+        assert!(!slots.would_load(Name(2)), "one at a time");
+        slots.finish_load(|name, change| assert_eq!((name, change), (Name(1), AdapterChange::LoadedFromDisk)));
+        assert_eq!(slots.enter(Name(1), false, |_, _| ()), Micros::ZERO);
+        slots.leave(Name(1), false);
+        assert!(!slots.would_load(Name(2)), "a preempted request keeps its adapter");
+        slots.end_waiting(Name(1), true);
+        let mut evicted = Vec::new();
+        slots.start_load(Micros(200), Name(2), |name, change| evicted.push((name, change)));
+        assert_eq!(evicted, [(Name(1), AdapterChange::Evicted)]);
+    }
+
+    #[test]
+    fn the_largest_rank_sets_the_overhead() {
+        let larger = AdapterCosts { rank: 32, overhead: 0.06, ..COSTS };
+        let settings = AdapterSettings::new(2, 2, [(Name(1), COSTS), (Name(2), larger)]);
+        let slots = AdapterSlots::new(Arc::new(settings), false);
+        let factor = |adapters: &[u32]| slots.mix_of(adapters.iter().map(|&name| Name(name))).factor();
+        assert_eq!([factor(&[]), factor(&[0, 7]), factor(&[1, 1])], [1.0, 1.0, 1.02]);
+        assert_eq!(factor(&[1, 2, 1, 0]), 1.12);
+        assert_eq!(super::super::lengthened(Micros(1001), 1.02), Micros(1021));
+    }
+}

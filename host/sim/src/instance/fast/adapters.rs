@@ -1,0 +1,96 @@
+//! The LoRA adapters of the fast engine.
+
+use super::arena::RequestKey;
+use super::live::RequestState;
+use super::plan::StepPlan;
+use super::{Fast, NEVER};
+use crate::adapters::{AdapterGate, AdapterMix, AdapterReport};
+use crate::observer::Observer;
+use crate::request::Name;
+use crate::units::Micros;
+
+impl Fast {
+    /// The adapter of the head of the queue.
+    fn head_adapter(&self) -> Name {
+        self.waiting.head().map_or(Name::NONE, |(_, head)| self.live[head].request.tags.adapter)
+    }
+
+    /// Starts to load the adapter of the head of the queue, if adapters are loaded between steps.
+    pub(super) fn load_for_head(&mut self, now: Micros, observer: &mut impl Observer) {
+        let head = self.head_adapter();
+        if let Some(slots) = &mut self.adapters {
+            slots.start_load(now, head, self.config.adapter_changes(now, observer));
+            self.next_load = slots.loaded_at().unwrap_or(NEVER);
+        }
+    }
+
+    /// Whether the next step would start to load an adapter.
+    #[inline]
+    pub(super) fn would_load(&self) -> bool {
+        self.adapters.as_ref().is_some_and(|slots| slots.would_load(self.head_adapter()))
+    }
+
+    /// The adapter that was being loaded between steps is loaded: its requests can be scheduled.
+    pub(super) fn adapter_loaded(&mut self, now: Micros, observer: &mut impl Observer) {
+        self.next_load = NEVER;
+        self.refused = None;
+        if let Some(slots) = &mut self.adapters {
+            slots.finish_load(self.config.adapter_changes(now, observer));
+        }
+        if self.step_at == NEVER && (self.running > 0 || !self.waiting.is_empty()) {
+            self.step_at = self.config.wakes_at(now, self.left_at);
+        }
+    }
+
+    /// Whether the waiting request `key` may enter the batch, as far as its adapter is concerned.
+    #[inline]
+    pub(super) fn gate(&self, key: RequestKey) -> AdapterGate {
+        self.adapters.as_ref().map_or(AdapterGate::Open, |slots| slots.gate(self.live[key].request.tags.adapter))
+    }
+
+    /// The request `key` enters the batch, and with it its adapter.
+    pub(super) fn enter_adapter(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
+        if let Some(slots) = &mut self.adapters {
+            let live = &mut self.live[key];
+            self.counters.slot_wait += self.rares.end_slot_wait(live).map_or(Micros::ZERO, |since| now - since);
+            let again = live.scheduling_delay().is_some();
+            let changes = self.config.adapter_changes(now, observer);
+            self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
+        }
+    }
+
+    /// The waiting request `key` ends.
+    pub(super) fn leaves_queue(&mut self, key: RequestKey) {
+        if let Some(slots) = &mut self.adapters {
+            let live = &self.live[key];
+            slots.end_waiting(live.request.tags.adapter, live.scheduling_delay().is_some());
+            self.refused = None;
+        }
+    }
+
+    /// The adapters of a step in which every request of the batch computes.
+    #[inline]
+    pub(super) fn adapters_of_batch(&self) -> AdapterMix {
+        self.adapters.as_ref().map_or_else(AdapterMix::default, |slots| slots.mix_of_batch())
+    }
+
+    /// The adapters of the requests that are scheduled in the step of `plan`.
+    #[inline]
+    pub(super) fn adapters_of_step(&self, plan: &StepPlan) -> AdapterMix {
+        let Some(slots) = &self.adapters else { return AdapterMix::default() };
+        let scheduled = |key: &RequestKey| match self.live[*key].state {
+            RequestState::Prefilling => self.live[*key].num_new > 0,
+            RequestState::Decoding => !plan.left_out.contains(key),
+            RequestState::Draining | RequestState::Waiting | RequestState::Loading => false,
+        };
+        let adapters = self.order.iter().filter(scheduled).map(|key| self.live[key].request.tags.adapter);
+        slots.mix_of(adapters)
+    }
+
+    pub(super) fn report_adapters(&self, report: &mut AdapterReport) {
+        if let Some(slots) = &self.adapters {
+            slots.report(report);
+            self.waiting.requests().for_each(|key| report.waits(self.live[key].request.tags.adapter));
+        }
+    }
+}
