@@ -361,8 +361,9 @@ fn rank_of(declared: &[DeclaredAdapter], id: &str, model: &str, served: &[&str])
         );
     };
     let Some(base) = &adapter.base_model else { return Ok(adapter.rank) };
-    let matches = |name: &&str| short_name(name).eq_ignore_ascii_case(&short_name(base));
-    if if model.is_empty() { served.iter().any(|name| matches(&name)) } else { matches(&model) } {
+    let matches = |name: &str| short_name(name).eq_ignore_ascii_case(&short_name(base));
+    let fits = if model.is_empty() { served.iter().any(|name| matches(name)) } else { matches(model) };
+    if fits {
         return Ok(adapter.rank);
     }
     let asked = if model.is_empty() { served.join(", ") } else { model.to_owned() };

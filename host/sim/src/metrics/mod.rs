@@ -142,7 +142,7 @@ pub struct Report {
     /// Figures of sessions; `None` if no request names a session.
     pub sessions: Option<SessionReport>,
     /// Figures by LoRA adapter, of the cluster and of each instance; `None` unless enabled.
-    pub adapters: Option<(Vec<(Name, AdapterFigures)>, Vec<Vec<(Name, AdapterFigures)>>)>,
+    pub adapters: Option<(AdapterList, Vec<AdapterList>)>,
     /// Counts of anomalies, such as rejections and timeouts.
     pub anomalies: Anomalies,
     /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
@@ -157,6 +157,9 @@ pub struct Report {
     /// What the steps of instances used, if that was computed.
     pub energy: Option<EnergyUse>,
 }
+
+/// Figures by LoRA adapter, in the order of the names' indices.
+pub type AdapterList = Vec<(Name, AdapterFigures)>;
 
 /// What an instance, or a replica, costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -325,7 +328,7 @@ impl Metrics {
         &mut self,
         duration: Micros,
         instances: &[Aggregate],
-    ) -> Option<(Vec<(Name, AdapterFigures)>, Vec<Vec<(Name, AdapterFigures)>>)> {
+    ) -> Option<(AdapterList, Vec<AdapterList>)> {
         let all = self.options.adapters.then(|| AdapterCollector::merged(&self.adapters).figures(duration))?;
         let each = self.adapters.iter_mut().zip(instances);
         Some((all, each.map(|(adapters, instance)| adapters.figures(instance.duration)).collect()))
