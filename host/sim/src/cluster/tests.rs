@@ -611,7 +611,7 @@ fn with_tiers(mut setup: ClusterSetup, tiers: BlisTiers) -> ClusterSetup {
     let tiers = Arc::new(tiers);
     for instance in &mut setup.instances {
         (instance.semantics, instance.async_scheduling) = (Semantics::BLIS, false);
-        instance.blis_tiers = Some(Arc::clone(&tiers));
+        (instance.offload, instance.blis_tiers) = (None, Some(Arc::clone(&tiers)));
     }
     setup
 }

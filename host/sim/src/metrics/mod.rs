@@ -324,11 +324,7 @@ impl Metrics {
     }
 
     /// The figures of adapters over the `duration` of the cluster, and over those of its `instances`.
-    fn adapters(
-        &mut self,
-        duration: Micros,
-        instances: &[Aggregate],
-    ) -> Option<(AdapterList, Vec<AdapterList>)> {
+    fn adapters(&mut self, duration: Micros, instances: &[Aggregate]) -> Option<(AdapterList, Vec<AdapterList>)> {
         let all = self.options.adapters.then(|| AdapterCollector::merged(&self.adapters).figures(duration))?;
         let each = self.adapters.iter_mut().zip(instances);
         Some((all, each.map(|(adapters, instance)| adapters.figures(instance.duration)).collect()))
