@@ -86,7 +86,7 @@ pub struct DeclaredAdapter {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawFile {
+struct RawAdapterFile {
     lora: Spanned<RawLora>,
 }
 
@@ -100,13 +100,13 @@ struct RawLora {
     load_bandwidth_bytes_us: Option<Word>,
     host_bandwidth_bytes_us: Option<Word>,
     footprint_bytes_per_rank: Option<Word>,
-    step_overhead_tiers: Option<Entries<RawTier>>,
+    step_overhead_tiers: Option<Entries<RawStepTier>>,
     adapters: Option<Vec<Spanned<RawAdapter>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawTier {
+struct RawStepTier {
     k6: Word,
     k7: Word,
 }
@@ -137,14 +137,14 @@ impl AdapterArgs {
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostic> {
         const FORM: &str = "a file of adapters has `lora: { adapters: [{id: sql, rank: 16}] }`";
         let document = Document { file: file.into(), text };
-        let raw: Option<RawFile> = document.read().map_err(|error| {
+        let raw: Option<RawAdapterFile> = document.read().map_err(|error| {
             let (what, hint) = explain(&error);
             match error.location() {
                 Some(at) => document.wrong(at, what, hint),
                 None => Diagnostic::new(format!("{file}: {what}")).hint(hint),
             }
         })?;
-        let Some(RawFile { lora: Spanned { value: raw, .. } }) = raw else {
+        let Some(RawAdapterFile { lora: Spanned { value: raw, .. } }) = raw else {
             return Err(Diagnostic::in_text(Location::start(file), text, "the file of adapters is empty").hint(FORM));
         };
         let count = |name: &str, word: &Option<Word>| {
@@ -203,9 +203,9 @@ fn declared(document: &Document<'_>, raw: &[Spanned<RawAdapter>]) -> Result<Vec<
     Ok(adapters)
 }
 
-fn overheads(document: &Document<'_>, tiers: &Entries<RawTier>) -> Result<Vec<(u32, f64)>, Diagnostic> {
+fn overheads(document: &Document<'_>, tiers: &Entries<RawStepTier>) -> Result<Vec<(u32, f64)>, Diagnostic> {
     let mut overheads = Vec::new();
-    for (rank, RawTier { k6, k7 }) in &tiers.0 {
+    for (rank, RawStepTier { k6, k7 }) in &tiers.0 {
         let tier = document.whole("the rank of a tier", rank, 1..=65_536_u32)?;
         let k6 = document.number(format_args!("`k6` of rank {tier}"), k6, FROM_0)?;
         let k7 = document.number(format_args!("`k7` of rank {tier}"), k7, ABOVE_0)?;

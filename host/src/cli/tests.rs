@@ -328,7 +328,9 @@ fn no_flag_is_forgotten_in_the_explanation() {
     let lines = [
         format!("run {MODEL} --admission-policy token-bucket --flow-control --in-flight-eviction"),
         format!("run {MODEL} --autoscaler queue --group tp=2 --node-pool name=a,max=9"),
-        format!("run {MODEL} --lora-config ../examples/lora.yaml --lora-scorer-weight 1"),
+        format!(
+            "run {MODEL} --num-instances 2 --routing-policy weighted --lora-config ../examples/lora.yaml --lora-scorer-weight 1"
+        ),
         format!("run {MODEL} --workload-trace t.csv"),
         format!("run {MODEL} --workload-spec ../examples/workload-spec/mixed.yaml"),
         format!("run {MODEL} --concurrency 3 --num-requests 9"),

@@ -112,7 +112,7 @@ impl Fairness for ReimplementedFlowControl {
     fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
         let Self { lifts, active, output_weight, .. } = self;
         let before = active.entry(band.priority).or_default();
-        let counters = Counters { lifts, output_weight: *output_weight };
+        let counters = TokenCounters { lifts, output_weight: *output_weight };
         if before.len() == flows.len() {
             let mut is_same = true;
             let mut first = FirstFlow::default();
@@ -137,7 +137,7 @@ impl Fairness for ReimplementedFlowControl {
             }
             lifts[tenant] += missing;
         }
-        let counters = Counters { lifts, output_weight: *output_weight };
+        let counters = TokenCounters { lifts, output_weight: *output_weight };
         let mut first = FirstFlow::default();
         flows.iter().enumerate().for_each(|(index, flow)| first.offer(flows, index, counters.of(flow)));
         first.index
@@ -145,12 +145,12 @@ impl Fairness for ReimplementedFlowControl {
 }
 
 /// The virtual token counters of tenants.
-struct Counters<'a> {
+struct TokenCounters<'a> {
     lifts: &'a [f64],
     output_weight: f64,
 }
 
-impl Counters<'_> {
+impl TokenCounters<'_> {
     fn of(&self, flow: &Flow) -> f64 {
         let lift = self.lifts.get(flow.tenant as usize).copied().unwrap_or(0.0);
         flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift

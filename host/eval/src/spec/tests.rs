@@ -118,6 +118,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "hot:2".to_owned(),
         "newest".to_owned(),
         "lru".to_owned(),
+        "16".to_owned(),
     ];
     let key = SettingKey::find(key.name).expect("known");
     let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();
