@@ -506,8 +506,9 @@ impl Replicas {
     fn allocate_waiting(&mut self, now: Micros) {
         let waiting = self.allocate_each(now);
         let demand = |&group: &usize| self.groups[group].settings.demand(group);
-        self.nodes.remove_empty(now);
-        if self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<GpuDemand<'_>>>()) {
+        let demands: Vec<GpuDemand<'_>> = waiting.iter().map(demand).collect();
+        self.nodes.remove_empty(now, &demands);
+        if self.nodes.request(now, &demands) {
             self.allocate_each(now);
         }
         self.next_node = self.nodes.next_event(now);

@@ -175,9 +175,14 @@ impl Nodes {
         nodes.min().unwrap_or(Micros::MAX)
     }
 
-    /// Removes the nodes that have been empty for long enough.
-    pub fn remove_empty(&mut self, now: Micros) {
-        for pool in &mut self.pools {
+    /// Removes the nodes that have been empty for long enough. A pool in which a replica is `waiting` keeps all: otherwise nodes that
+    /// become ready one after the other may never be enough for a gang.
+    pub fn remove_empty(&mut self, now: Micros, waiting: &[GpuDemand<'_>]) {
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            let may_fit = |demand: &GpuDemand<'_>| demand.gpus.div_ceil(pool.settings.gpus) <= pool.settings.max;
+            if waiting.iter().any(|demand| demand.pools.contains(&index) && may_fit(demand)) {
+                continue;
+            }
             while pool.nodes.len() > pool.settings.min as usize
                 && let Some(last) = pool.nodes.iter().rposition(|node| pool.settings.removed_at(node) <= now)
             {
@@ -374,6 +379,17 @@ mod tests {
         assert_eq!(take_ready(&mut nodes, 7, 2, &[0]), Some(vec![(0, 0, 2)]));
     }
 
+    /// Regression: a replica of two nodes waited for ever, because the first one was removed before the second one was ready.
+    #[test]
+    fn empty_nodes_stay_while_a_replica_waits_for_more() {
+        let mut nodes = Nodes::new(vec![pool(2, 0, 3)]);
+        let gang = of(4, &[0]);
+        nodes.request(Micros::ZERO, &[of(2, &[0])]);
+        nodes.request(Micros(90), &[gang]);
+        nodes.remove_empty(Micros(100_000), &[gang]);
+        assert_eq!(take_ready(&mut nodes, 100_000, 4, &[0]).map(|held| held.len()), Some(2));
+    }
+
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
@@ -385,9 +401,9 @@ mod tests {
         let second = take_ready(&mut nodes, 100, 2, &[0]).expect("it is ready");
         nodes.release(Micros(300), 0, &second);
         assert_eq!(nodes.next_event(Micros(300)), Micros(700), "the other one has been empty since it was ready");
-        nodes.remove_empty(Micros(700));
+        nodes.remove_empty(Micros(700), &[]);
         assert_eq!(nodes.next_event(Micros(700)), Micros(900));
-        nodes.remove_empty(Micros(900));
+        nodes.remove_empty(Micros(900), &[]);
         nodes.release(Micros(1000), 0, &first);
         assert_eq!(nodes.next_event(Micros(1000)), Micros::MAX, "the last one stays");
         let report = nodes.finish(Micros(1000));

@@ -22,8 +22,6 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
     (setup(), changes, start, modes, groups, pools).prop_map(|(mut setup, changes, start, modes, groups, pools)| {
         let (mode, choice, min, room) = modes;
         let (two, gpus, other_gpus) = groups;
-        // With loads of adapters, one of the cases of `scaling_forks` waits for nodes for ever.
-        setup.instances.iter_mut().for_each(|instance| instance.adapters = None);
         let total = setup.instances.len() as u32;
         let of_second = if two { total / 2 } else { 0 };
         let group = |instance: &InstanceConfig, model, initial: u32, gpus| ReplicaGroup {
