@@ -269,6 +269,7 @@ impl SignalBoard {
     }
 
     /// Computes the columns that depend on the request, if the policy to be called reads them.
+    #[inline(always)]
     pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
         if reads.adapters {
             self.probe_adapters(request.tags.adapter);
@@ -289,6 +290,7 @@ impl SignalBoard {
     }
 
     /// Computes the columns of adapters for a request with `adapter`.
+    #[inline(never)]
     fn probe_adapters(&mut self, adapter: Name) {
         for (i, report) in self.adapters.iter().enumerate() {
             let is_in = |list: &[Name]| u32::from(adapter != Name::NONE && list.contains(&adapter));

@@ -4,7 +4,7 @@ use super::arena::RequestKey;
 use super::live::RequestState;
 use super::plan::StepPlan;
 use super::{Fast, NEVER};
-use crate::adapters::{AdapterGate, AdapterMix, AdapterReport};
+use crate::adapters::{AdapterGate, AdapterMix, AdapterReport, lengthened};
 use crate::observer::Observer;
 use crate::request::Name;
 use crate::units::Micros;
@@ -25,7 +25,6 @@ impl Fast {
     }
 
     /// Whether the next step would start to load an adapter.
-    #[inline]
     pub(super) fn would_load(&self) -> bool {
         self.adapters.as_ref().is_some_and(|slots| slots.would_load(self.head_adapter()))
     }
@@ -68,15 +67,15 @@ impl Fast {
         }
     }
 
-    /// The adapters of a step in which every request of the batch computes.
-    #[inline]
-    pub(super) fn adapters_of_batch(&self) -> AdapterMix {
-        self.adapters.as_ref().map_or_else(AdapterMix::default, |slots| slots.mix_of_batch())
+    /// The duration of the step of `plan`, which takes `step_time` without its adapters and their loads.
+    pub(super) fn with_adapters(&mut self, step_time: Micros, plan: &StepPlan) -> Micros {
+        let adapters = self.adapters_of_step(plan);
+        self.counters.adapter_uses += u64::from(adapters.distinct);
+        lengthened(step_time, adapters.factor()) + std::mem::take(&mut self.adapter_loading)
     }
 
     /// The adapters of the requests that are scheduled in the step of `plan`.
-    #[inline]
-    pub(super) fn adapters_of_step(&self, plan: &StepPlan) -> AdapterMix {
+    fn adapters_of_step(&self, plan: &StepPlan) -> AdapterMix {
         let Some(slots) = &self.adapters else { return AdapterMix::default() };
         let scheduled = |key: &RequestKey| match self.live[*key].state {
             RequestState::Prefilling => self.live[*key].num_new > 0,

@@ -37,8 +37,10 @@ impl Fast {
                 self.adapter_loaded(now, observer);
             } else if step == now {
                 // A step that starts at a deadline is executed first.
-                let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                let until = until.min(self.next_transfer()).min(self.next_load);
+                let mut until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
+                if self.has_tier_or_adapters {
+                    until = until.min(self.next_transfer()).min(self.next_load);
+                }
                 let reported = observer.interests().contains(Interests::SCHEDULING);
                 if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
                     self.step(now, observer)?;
@@ -76,12 +78,11 @@ impl Fast {
             && !self.decoders.tracks()
             && self.record.is_none()
             && !self.cadence.is_used()
-            && self.transfers_are_quiet()
+            && !(self.has_tier_or_adapters && (!self.transfers_are_quiet() || self.would_load()))
             && (self.running == budget
                 || self.running >= self.config.batch_limit()
                 || self.waiting.head().is_none_or(|(_, head)| self.refused == Some((head, budget - self.running))))
             && !(reported && self.waiting_is_unreported())
-            && !self.would_load()
     }
 
     /// Whether the head of the queue waits and that was not reported yet.
@@ -123,7 +124,9 @@ impl Fast {
             self.complete_decoders(end, observer);
             self.prefetch_at(PrefetchDistance::Request);
             self.schedule_next(end);
-            self.quiet_end_of_transfers();
+            if self.offloading.is_some() {
+                self.quiet_end_of_transfers();
+            }
         }
         true
     }
@@ -138,7 +141,8 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
-        let (adapters, before) = (self.adapters_of_batch(), self.v);
+        let before = self.v;
+        let adapters = self.adapters.as_ref().map(|slots| slots.mix_of_batch());
         let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
@@ -153,9 +157,8 @@ impl Fast {
             last_start: now,
             until,
             finish_v,
-            factor: adapters.factor(),
+            factor: adapters.map_or(1.0, |adapters| adapters.factor()),
         };
-        let factor = quiet.factor;
         let in_runs = match latency.context_effect() {
             ContextEffect::None => true,
             ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= EQUAL_STEPS * quiet.batch.decode_requests,
@@ -165,21 +168,16 @@ impl Fast {
             self.decode_in_runs(&mut quiet, observer);
         } else {
             match latency.over_context(&quiet.batch) {
-                Some(line) if factor == 1.0 => {
+                Some(line) => {
                     self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), observer);
                 }
-                Some(line) => {
-                    let step_time = |batch: &Batch| lengthened(line.step_time(batch.decode_context), factor);
-                    self.decode_one_by_one(&mut quiet, step_time, observer);
-                }
-                None => {
-                    let step_time = |batch: &Batch| lengthened(latency.step_time(batch), factor);
-                    self.decode_one_by_one(&mut quiet, step_time, observer);
-                }
+                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), observer),
             }
         }
         self.decoders.context = quiet.batch.decode_context;
-        self.counters.adapter_uses += u64::from(adapters.distinct) * (self.v - before);
+        if let Some(adapters) = adapters {
+            self.counters.adapter_uses += u64::from(adapters.distinct) * (self.v - before);
+        }
         (quiet.now, quiet.last_start)
     }
 
@@ -231,7 +229,7 @@ impl Fast {
                 break;
             }
             self.kv.take(blocks);
-            each = step_time(&quiet.batch);
+            each = lengthened(step_time(&quiet.batch), quiet.factor);
             first.get_or_insert(each);
             observer.record(&self.config.latencies(each + quiet.per_token, count));
             self.log.push(1, each);

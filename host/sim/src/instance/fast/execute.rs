@@ -215,8 +215,8 @@ impl Fast {
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };
         let saved = self.rares.saved(live);
-        let outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
-        let outcome = self.rares.with_loads(live, outcome);
+        let mut outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
+        self.rares.add_loads(live, &mut outcome);
         for &(gap, count) in saved {
             observer.record(&self.config.latencies(gap, u64::from(count)));
         }

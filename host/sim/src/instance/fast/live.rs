@@ -122,11 +122,13 @@ impl RareStates {
         live.rare.map_or(&[], |key| &self.0[key].saved)
     }
 
-    /// `outcome` of `live`, with what it loaded.
-    pub fn with_loads(&self, live: &LiveRequest, outcome: Outcome) -> Outcome {
-        let Some(key) = live.rare else { return outcome };
-        let &RareState { cpu_cached_tokens, kv_load_wait, .. } = &self.0[key];
-        Outcome { cpu_cached_tokens, kv_load_wait, ..outcome }
+    /// Adds to `outcome` of `live` what it loaded.
+    #[inline]
+    pub fn add_loads(&self, live: &LiveRequest, outcome: &mut Outcome) {
+        if let Some(key) = live.rare {
+            let &RareState { cpu_cached_tokens, kv_load_wait, .. } = &self.0[key];
+            (outcome.cpu_cached_tokens, outcome.kv_load_wait) = (cpu_cached_tokens, kv_load_wait);
+        }
     }
 
     /// `live` waits for no slot of an adapter any more: since when it did, if it did.

@@ -78,6 +78,8 @@ pub struct Fast {
     equal_tokens: u32,
     /// Number of preemptions since the start.
     preemptions: u64,
+    /// Whether there is a CPU tier, or adapters: without them nothing of what they need is looked at.
+    has_tier_or_adapters: bool,
     waiting: WaitingQueue,
     // The first cache lines of the following two hold what decoding needs.
     kv: FastKv,
@@ -185,6 +187,7 @@ impl Fast {
             next_queued: NEVER,
             next_deadline: NEVER,
             next_load: NEVER,
+            has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some(),
             adapters: config.adapter_slots(),
             adapter_loading: Micros::ZERO,
             preemptions: 0,
@@ -339,7 +342,9 @@ impl Fast {
     /// The outcome of a request that the end of the simulation leaves behind.
     fn unfinished(&self, key: RequestKey, status: Status) -> Outcome {
         let live = &self.live[key];
-        self.rares.with_loads(live, live.outcome(self.config.index, live.generated, status))
+        let mut outcome = live.outcome(self.config.index, live.generated, status);
+        self.rares.add_loads(live, &mut outcome);
+        outcome
     }
 
     /// Adds the time since the last change of the queue's length to the integral of the length, before the length
@@ -384,8 +389,9 @@ impl Fast {
             self.release(key, live.computed, known);
         }
         let live = self.live.remove(key).expect("it has a state");
-        let outcome = live.outcome(self.config.index, live.generated, status).ended_at(now);
-        observer.record(&SimEvent::Outcome(&self.rares.with_loads(&live, outcome)));
+        let mut outcome = live.outcome(self.config.index, live.generated, status).ended_at(now);
+        self.rares.add_loads(&live, &mut outcome);
+        observer.record(&SimEvent::Outcome(&outcome));
         self.rares.forget(&live);
         self.watchdog.progress();
         if self.running == 0 && self.step_at == NEVER && self.queue_len() > 0 {
@@ -395,8 +401,9 @@ impl Fast {
     }
 
     /// Releases the blocks of `key`, which ends, with `tokens` allocated tokens, of which `known` are generated.
+    #[inline]
     fn release(&mut self, key: RequestKey, tokens: u32, known: u32) {
-        let fence = self.end_offloading(key);
+        let fence = if self.offloading.is_some() { self.end_offloading(key) } else { None };
         let holding = &mut self.live[key].holding;
         match fence {
             None => self.kv.release(holding, tokens, known),

@@ -31,6 +31,7 @@ impl LiveRequest {
 
 impl Fast {
     /// Number of requests in the waiting queue, those included that wait for a load.
+    #[inline]
     pub(super) fn queue_len(&self) -> usize {
         self.waiting.len() + self.loading.len()
     }
@@ -282,7 +283,6 @@ impl Fast {
 
     /// Whether transfers allow a quiet run of steps: none starts or offers a store, none must wait for one, and which of the waiting
     /// requests could be scheduled does not change before [`Self::next_transfer`].
-    #[inline]
     pub(super) fn transfers_are_quiet(&self) -> bool {
         let Some(offloading) = &self.offloading else { return true };
         let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;

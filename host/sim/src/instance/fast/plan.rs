@@ -3,7 +3,7 @@
 use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
-use crate::adapters::{AdapterGate, lengthened};
+use crate::adapters::AdapterGate;
 use crate::instance::offloading::TierAdmission;
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
@@ -27,21 +27,34 @@ pub(super) struct StepPlan {
     pub left_out: Vec<RequestKey>,
 }
 
+/// What adapters and the CPU tier mean for a waiting request.
+enum QueueEntry {
+    /// Nothing: it may enter the batch.
+    Open,
+    /// It has left the queue, for its load.
+    Loading,
+    /// It has to wait, and those behind it need not.
+    Passed(WaitReason),
+    /// It has to wait, and so do those behind it.
+    Blocked(WaitReason),
+}
+
 impl Fast {
     /// Executes one engine step that is not quiet. The order of operations is `reference/engine.md` §1.5.
+    #[inline(always)]
     pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
-        if self.offloading.is_some() {
+        if self.has_tier_or_adapters {
             self.notice_transfers(now);
         }
         if self.running == 0 && self.queue_len() == 0 {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
-        if self.adapters.is_some() {
+        if self.has_tier_or_adapters {
             self.load_for_head(now, observer);
         }
         self.prefill_limit = self.config.prefill_limit(self.live.len());
@@ -77,17 +90,16 @@ impl Fast {
             self.record_plan(&plan, planned);
         }
 
-        let adapters = self.adapters_of_step(&plan);
-        self.counters.adapter_uses += u64::from(adapters.distinct);
-        let step_time = lengthened(self.config.latency.step_time(&batch), adapters.factor());
-        let mut end = now + step_time + std::mem::take(&mut self.adapter_loading);
-        if self.offloading.is_some() {
-            end += self.start_transfers(now, &plan);
+        let mut end = now + self.config.latency.step_time(&batch);
+        if self.has_tier_or_adapters {
+            end = now + self.with_adapters(end - now, &plan) + self.start_transfers(now, &plan);
         }
         self.execute(now, end, &plan, observer);
         self.check_conservation(&batch);
         self.schedule_next(end);
-        self.end_step_of_transfers(end);
+        if self.has_tier_or_adapters {
+            self.end_step_of_transfers(end);
+        }
         self.trim_log();
         let free = self.kv.free_blocks();
         if let Some(record) = &mut self.record {
@@ -455,34 +467,30 @@ impl Fast {
         // The last request that was passed over.
         let mut after: Option<QueueKey> = None;
         while !is_blocked && budget > 0 && self.running < self.config.batch_limit() {
-            let Some((queue_key, key)) = self.waiting.behind(after.as_ref()) else {
+            let next = match &after {
+                None => self.waiting.head(),
+                Some(after) => self.waiting.behind(after),
+            };
+            let Some((queue_key, key)) = next else {
                 self.remember_head(after.is_some(), budget);
                 break;
             };
-            match self.gate(key) {
-                AdapterGate::Open => {}
-                gate => {
-                    wait_reason.get_or_insert(WaitReason::AdapterSlot);
-                    self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
-                    after = Some(queue_key);
-                    if gate == AdapterGate::Block {
-                        self.remember_head(after.is_some(), budget);
+            if self.has_tier_or_adapters {
+                match self.entry(queue_key, key, now) {
+                    QueueEntry::Open => {}
+                    QueueEntry::Loading => continue,
+                    QueueEntry::Passed(found) => {
+                        wait_reason.get_or_insert(found);
+                        after = Some(queue_key);
+                        continue;
+                    }
+                    QueueEntry::Blocked(found) => {
+                        wait_reason.get_or_insert(found);
+                        if found == WaitReason::AdapterSlot {
+                            self.remember_head(true, budget);
+                        }
                         break;
                     }
-                    continue;
-                }
-            }
-            match self.admit_through_tier(queue_key, key, now) {
-                TierAdmission::Nothing => {}
-                TierAdmission::Begun => continue,
-                TierAdmission::Deferred => {
-                    wait_reason.get_or_insert(WaitReason::KvTransfer);
-                    after = Some(queue_key);
-                    continue;
-                }
-                TierAdmission::Refused(found) => {
-                    wait_reason.get_or_insert(found);
-                    break;
                 }
             }
             let decision = reports.then(|| self.scheduling(key, budget, now));
@@ -503,7 +511,9 @@ impl Fast {
                     self.reported_waiting = None;
                 }
             }
-            self.enter_adapter(key, now, observer);
+            if self.has_tier_or_adapters {
+                self.enter_adapter(key, now, observer);
+            }
             self.queue_changes(now);
             self.waiting.remove(&queue_key);
             budget -= num_tokens;
@@ -527,6 +537,26 @@ impl Fast {
             self.report_waiting(wait_reason, budget, now, observer);
         }
         prefill
+    }
+
+    /// What adapters and the CPU tier mean for the waiting request `key`; a load from the tier begins, if there is one.
+    #[inline(never)]
+    fn entry(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> QueueEntry {
+        let gate = self.gate(key);
+        if gate != AdapterGate::Open {
+            self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
+        }
+        match gate {
+            AdapterGate::Open => {}
+            AdapterGate::Block => return QueueEntry::Blocked(WaitReason::AdapterSlot),
+            _ => return QueueEntry::Passed(WaitReason::AdapterSlot),
+        }
+        match self.admit_through_tier(queue_key, key, now) {
+            TierAdmission::Nothing => QueueEntry::Open,
+            TierAdmission::Begun => QueueEntry::Loading,
+            TierAdmission::Deferred => QueueEntry::Passed(WaitReason::KvTransfer),
+            TierAdmission::Refused(found) => QueueEntry::Blocked(found),
+        }
     }
 
     /// No request of the queue can be scheduled while nothing is released. If requests were `passed` over, the head stands for

@@ -29,10 +29,8 @@ impl WaitingQueue {
         self.head
     }
 
-    /// The first request behind `after`; without it the head.
-    #[inline]
-    pub fn behind(&self, after: Option<&QueueKey>) -> Option<(QueueKey, RequestKey)> {
-        let Some(after) = after else { return self.head };
+    /// The first request behind `after`.
+    pub fn behind(&self, after: &QueueKey) -> Option<(QueueKey, RequestKey)> {
         if let Some(head) = self.head.filter(|(head, _)| head > after) {
             return Some(head);
         }
@@ -106,7 +104,7 @@ mod tests {
                 for (queue_key, _) in &keys {
                     let behind = tree.range((Bound::Excluded(queue_key), Bound::Unbounded)).next();
                     let expected = behind.map(|(&queue_key, &key)| (queue_key, key));
-                    prop_assert_eq!(queue.behind(Some(queue_key)), expected);
+                    prop_assert_eq!(queue.behind(queue_key), expected);
                 }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (tree.len(), tree.is_empty()));
             }
