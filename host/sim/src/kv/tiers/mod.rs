@@ -1,12 +1,12 @@
 //! BLIS's tiers below the GPU's KV cache, quirks included: for `--parity blis` only. vLLM's own are [`crate::offload`].
 //!
 //! There are two of them, of which an instance has at most one:
-//! * a *mirror* ([`CpuMirror`]): after every step all full blocks of the running requests are copied to the CPU, free of
+//! * a *mirror* (`CpuMirror`): after every step all full blocks of the running requests are copied to the CPU, free of
 //!   charge. A copy back to the GPU delays the step in which it happens;
-//! * an *offload chain* ([`OffloadChain`]): a CPU tier, and storage tiers behind it. Copies between the CPU and the GPU take
+//! * an *offload chain* (`OffloadChain`): a CPU tier, and storage tiers behind it. Copies between the CPU and the GPU take
 //!   no time; transfers from storage take some, and new requests wait for them.
 //!
-//! Both act when KV blocks are allocated ([`LowerTiers::allocate`]): full blocks of the prompt that follow those found on the GPU
+//! Both act when KV blocks are allocated (`LowerTiers::allocate`): full blocks of the prompt that follow those found on the GPU
 //! are *reloaded* to the end of the GPU's free blocks, from where the request claims them like any cached block.
 //!
 //! Only [`Plain`](crate::instance::Plain) has them. They read the contents of all blocks after every step, which the fast engine does
