@@ -163,8 +163,12 @@ impl AdapterSlots {
         mix
     }
 
-    /// Checks that no more adapters are held than fit, and that those of running requests are on the GPU.
-    pub fn check(&self) {
+    /// Checks that no more adapters are held than fit, that those of running requests are on the GPU, and that each of the
+    /// requests with the adapters `pinning` has one pin.
+    pub fn check(&self, pinning: impl Iterator<Item = Name>) {
+        let pins: u32 = self.held.iter().map(|held| held.pins).sum();
+        let requests = pinning.filter(|&adapter| self.settings.costs(adapter).is_some()).count();
+        assert_eq!(pins as usize, requests, "pins of adapters, and requests that hold one");
         let on_gpu = self.held.iter().filter(|held| held.on_gpu).count() + usize::from(self.loading.is_some());
         assert!(on_gpu <= self.settings.slots as usize, "{on_gpu} adapters on the GPU");
         assert!(self.held.len() <= self.settings.host_slots as usize, "{} adapters held", self.held.len());

@@ -156,7 +156,7 @@ pub(super) struct Offloading {
     changes: u64,
     /// As it was before the offers of the last step.
     changes_before_offers: u64,
-    /// Number of requests for whose chunks there was no room.
+    /// Number of requests with chunks for which there was no room.
     refused: u32,
     /// Number of loads that ended requests have left behind.
     abandoned: u32,

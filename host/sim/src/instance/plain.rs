@@ -247,7 +247,13 @@ impl Plain {
         let loads = !self.loading.is_empty() || self.offloading.as_ref().is_some_and(Offloading::has_abandoned);
         let may_hold = running > 0 || loads || self.tiers.is_some();
         assert!(may_hold || held == 0, "the batch is empty, and {held} KV blocks are held");
-        self.adapters.iter().for_each(|slots| slots.check());
+        if let Some(slots) = &self.adapters {
+            let keeps =
+                |live: &&PlainRequest| self.config.semantics.adapters_load_ahead && live.scheduling_delay.is_some();
+            let queued = self.waiting.values().chain(&self.loading).filter(keeps);
+            let pinning = self.running.iter().chain(queued);
+            slots.check(pinning.map(|live| live.request.tags.adapter));
+        }
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
@@ -599,9 +605,7 @@ impl Plain {
                 continue;
             }
             let live = self.running.remove(i);
-            if let Some(slots) = &mut self.adapters {
-                slots.leave(live.request.tags.adapter, true);
-            }
+            self.leaves_batch(live.request.tags.adapter, true);
             // Its last token is processed only now, and with it the block that it filled.
             self.kv.finish_in_flight(&live.request, live.computed);
             self.end_offloading(live.request.id);
@@ -807,12 +811,11 @@ impl Plain {
             self.end_offloading(id);
             self.kv.release(id); // with BLIS's tiers it may hold blocks
             self.tiers.iter_mut().for_each(|tiers| tiers.forget(id));
+            self.leaves_queue(&live);
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(live) = self.abandon_load(now, id) {
-            if let Some(slots) = &mut self.adapters {
-                slots.end_waiting(live.request.tags.adapter, live.scheduling_delay.is_some());
-            }
+            self.leaves_queue(&live);
             self.counters.waited(live.queued_at, now);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {

@@ -151,7 +151,7 @@ pub(crate) struct FastKv {
     next_private: u64,
     /// Blocks found by the latest look-up.
     found: Vec<u32>,
-    /// The last store of blocks whose requests have ended, by node.
+    /// The last store of blocks of requests that have ended, by node.
     fences: FxHashMap<u32, u64>,
     /// The last of them of a block that was taken or claimed since [`Self::take_flush`].
     flush: u64,

@@ -363,6 +363,7 @@ impl Fast {
                 self.queue_changes(now);
                 self.waiting.remove(&self.live[key].queue_key());
                 self.end_offloading(key);
+                self.leaves_queue(key);
             }
             Some(RequestState::Loading) => {
                 self.queue_changes(now);

@@ -1,6 +1,6 @@
 //! The LoRA adapters of the reference engine.
 
-use super::Plain;
+use super::{Plain, PlainRequest};
 use crate::adapters::AdapterMix;
 use crate::observer::Observer;
 use crate::request::Name;
@@ -35,6 +35,13 @@ impl Plain {
         let scheduled = self.running.iter().filter(|live| live.num_new > 0);
         let adapters = scheduled.map(|live| live.request.tags.adapter);
         self.adapters.as_ref().map_or_else(AdapterMix::default, |slots| slots.mix_of(adapters))
+    }
+
+    /// `live` ends, which was waiting.
+    pub(super) fn leaves_queue(&mut self, live: &PlainRequest) {
+        if let Some(slots) = &mut self.adapters {
+            slots.end_waiting(live.request.tags.adapter, live.scheduling_delay.is_some());
+        }
     }
 
     pub(super) fn leaves_batch(&mut self, adapter: Name, ended: bool) {

@@ -147,7 +147,7 @@ pub struct FlowView {
 }
 
 impl FlowView {
-    /// Stands for the deadline of a head whose client waits for ever.
+    /// Stands for the deadline of a head that has none.
     pub const NO_DEADLINE: Micros = Micros(u64::MAX);
 
     /// A flow of which only the head is waiting, that was enqueued just now.
