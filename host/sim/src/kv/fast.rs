@@ -233,12 +233,14 @@ impl FastKv {
     }
 
     /// Looks up the leading full blocks of the first `tokens` tokens.
+    #[inline]
     pub fn look_up(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
         self.found.clear();
+        if self.caching && keys.len() > 0 { self.find_all(keys, tokens) } else { PrefixHit::default() }
+    }
+
+    fn find_all(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
         let mut hit = PrefixHit::default();
-        if !self.caching {
-            return hit;
-        }
         for key in keys.from(0).take((tokens / self.block_size) as usize) {
             let node = self.find(key);
             if node == NONE {
@@ -252,7 +254,14 @@ impl FastKv {
     }
 
     /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
+    #[inline]
     pub fn claim_found(&mut self, holding: &mut HeldBlocks) {
+        if !self.found.is_empty() {
+            self.claim_all(holding);
+        }
+    }
+
+    fn claim_all(&mut self, holding: &mut HeldBlocks) {
         for i in 0..self.found.len() {
             let node = self.found[i];
             if self.nodes[node as usize].count == 0 {
@@ -392,7 +401,11 @@ impl FastKv {
         let hashed =
             if self.caching { (known / self.block_size).saturating_sub(holding.keyed.len() as u32) } else { 0 };
         self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
-        self.release_keyed(holding);
+        if holding.keyed.is_empty() {
+            holding.skipped = 0;
+        } else {
+            self.release_keyed(holding);
+        }
     }
 
     fn release_keyed(&mut self, holding: &mut HeldBlocks) {

@@ -13,12 +13,21 @@ use crate::prefetch::soon;
 use crate::units::Micros;
 
 impl Fast {
-    /// Executes every event before `limit`.
-    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+    /// Executes every event before `limit`. `TIERED`: whether there is a CPU tier, or adapters; without them the loop
+    /// has none of their checks.
+    #[inline(never)]
+    pub(super) fn catch_up<const TIERED: bool>(
+        &mut self,
+        limit: Micros,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
-            let now = queued.min(step).min(deadline).min(self.next_load);
+            let mut now = queued.min(step).min(deadline);
+            if TIERED {
+                now = now.min(self.next_load);
+            }
             if now >= limit {
                 return Ok(());
             }
@@ -31,19 +40,19 @@ impl Fast {
                         self.postponed_until = at;
                         self.join_arriving(at, request);
                     }
-                    None => self.enqueue(now, request, observer),
+                    None => self.enqueue::<TIERED>(now, request, observer),
                 }
-            } else if self.next_load == now {
+            } else if TIERED && self.next_load == now {
                 self.adapter_loaded(now, observer);
             } else if step == now {
                 // A step that starts at a deadline is executed first.
                 let mut until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                if self.has_tier_or_adapters {
+                if TIERED {
                     until = until.min(self.next_transfer()).min(self.next_load);
                 }
                 let reported = observer.interests().contains(Interests::SCHEDULING);
-                if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
-                    self.step(now, observer)?;
+                if !(self.quiet::<TIERED>(reported) && self.run_quietly::<TIERED>(now, until, observer)) {
+                    self.step::<TIERED>(now, observer)?;
                 }
             } else {
                 let popped = self.deadlines.pop();
@@ -69,7 +78,7 @@ impl Fast {
     /// lacks a slot for its adapter is remembered if no request behind it can be scheduled; a request that joins or leaves
     /// the queue makes the engine forget it.
     #[inline]
-    fn quiet(&self, reported: bool) -> bool {
+    fn quiet<const TIERED: bool>(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
             && self.running > 0
@@ -78,7 +87,7 @@ impl Fast {
             && !self.decoders.tracks()
             && self.record.is_none()
             && !self.cadence.is_used()
-            && !(self.has_tier_or_adapters && (!self.transfers_are_quiet() || self.would_load()))
+            && !(TIERED && (!self.transfers_are_quiet() || self.would_load()))
             && (self.running == budget
                 || self.running >= self.config.batch_limit()
                 || self.waiting.head().is_none_or(|(_, head)| self.refused == Some((head, budget - self.running))))
@@ -109,11 +118,11 @@ impl Fast {
 
     /// Executes quiet steps that start before `until`, up to the step in which the next request finishes. Returns
     /// `false` if not even one is possible, because KV blocks are short.
-    fn run_quietly(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
+    fn run_quietly<const TIERED: bool>(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         self.prefetch_at(PrefetchDistance::Rest);
-        let (end, last_start) = self.decode_until(now, until, finish_v, observer);
+        let (end, last_start) = self.decode_until::<TIERED>(now, until, finish_v, observer);
         if self.v == before {
             return false;
         }
@@ -123,8 +132,8 @@ impl Fast {
         if self.v == finish_v {
             self.complete_decoders(end, observer);
             self.prefetch_at(PrefetchDistance::Request);
-            self.schedule_next(end);
-            if self.offloading.is_some() {
+            self.schedule_next::<TIERED>(end);
+            if TIERED {
                 self.quiet_end_of_transfers();
             }
         }
@@ -133,7 +142,7 @@ impl Fast {
 
     /// Executes quiet steps: runs of equal steps at once where they are long enough, otherwise one by one. Returns the
     /// end and the start of the last step.
-    fn decode_until(
+    fn decode_until<const TIERED: bool>(
         &mut self,
         now: Micros,
         until: Micros,
@@ -142,7 +151,7 @@ impl Fast {
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
         let before = self.v;
-        let adapters = self.adapters.as_ref().map(|slots| slots.mix_of_batch());
+        let adapters = self.adapters.as_ref().filter(|_| TIERED).map(|slots| slots.mix_of_batch());
         let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
@@ -165,13 +174,17 @@ impl Fast {
             ContextEffect::Any => false,
         };
         if in_runs {
-            self.decode_in_runs(&mut quiet, observer);
+            self.decode_in_runs::<TIERED>(&mut quiet, observer);
         } else {
             match latency.over_context(&quiet.batch) {
                 Some(line) => {
-                    self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), observer);
+                    self.decode_one_by_one::<TIERED>(
+                        &mut quiet,
+                        |batch| line.step_time(batch.decode_context),
+                        observer,
+                    );
                 }
-                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), observer),
+                None => self.decode_one_by_one::<TIERED>(&mut quiet, |batch| latency.step_time(batch), observer),
             }
         }
         self.decoders.context = quiet.batch.decode_context;
@@ -181,12 +194,12 @@ impl Fast {
         (quiet.now, quiet.last_start)
     }
 
-    fn decode_in_runs(&mut self, quiet: &mut QuietRun<'_>, observer: &mut impl Observer) {
+    fn decode_in_runs<const TIERED: bool>(&mut self, quiet: &mut QuietRun<'_>, observer: &mut impl Observer) {
         let count = quiet.batch.decode_requests;
         let ignored = quiet.latency.context_effect() == ContextEffect::None;
         while quiet.now < quiet.until && self.v < quiet.finish_v {
             let step_time = quiet.latency.step_time(&quiet.batch);
-            let each = lengthened(step_time, quiet.factor);
+            let each = if TIERED { lengthened(step_time, quiet.factor) } else { step_time };
             let mut steps = (quiet.until - quiet.now).0.div_ceil(each.0).min(quiet.finish_v - self.v);
             if !ignored {
                 let cut = steps;
@@ -213,7 +226,7 @@ impl Fast {
         }
     }
 
-    fn decode_one_by_one(
+    fn decode_one_by_one<const TIERED: bool>(
         &mut self,
         quiet: &mut QuietRun<'_>,
         step_time: impl Fn(&Batch) -> Micros,
@@ -229,7 +242,10 @@ impl Fast {
                 break;
             }
             self.kv.take(blocks);
-            each = lengthened(step_time(&quiet.batch), quiet.factor);
+            each = step_time(&quiet.batch);
+            if TIERED {
+                each = lengthened(each, quiet.factor);
+            }
             first.get_or_insert(each);
             observer.record(&self.config.latencies(each + quiet.per_token, count));
             self.log.push(1, each);
@@ -262,8 +278,8 @@ impl Fast {
     }
 
     /// Schedules the step after the one that ended at `end`.
-    pub(super) fn schedule_next(&mut self, end: Micros) {
-        let waits = self.queue_len() > 0 && self.next_load == NEVER;
+    pub(super) fn schedule_next<const TIERED: bool>(&mut self, end: Micros) {
+        let waits = self.queued::<TIERED>() > 0 && (!TIERED || self.next_load == NEVER);
         self.step_at = if self.running > 0 || waits { end } else { NEVER };
     }
 

@@ -11,6 +11,7 @@ use crate::units::Micros;
 
 impl Fast {
     /// Executes the step `now..end`.
+    #[inline(always)]
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         self.decode(now, end, plan, observer);
         if !self.prefilling.is_empty() {
@@ -20,7 +21,7 @@ impl Fast {
     }
 
     /// Generates one token for each decoder, except those left out.
-    #[inline]
+    #[inline(always)]
     fn decode(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         let (each, per_token) = (end - now, self.per_token);
         let participants = self.decoders.count - plan.left_out.len() as u32;
@@ -115,6 +116,7 @@ impl Fast {
     }
 
     /// Computes the prompt tokens of the step; a prompt that is complete generates a token, which may finish the request.
+    #[inline(always)]
     fn finish_prefills(&mut self, end: Micros, observer: &mut impl Observer) {
         let per_token = self.per_token;
         let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);

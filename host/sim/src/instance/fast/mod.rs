@@ -263,7 +263,7 @@ impl Fast {
     }
 
     /// Checks a request and puts it into the waiting queue.
-    fn enqueue(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
+    fn enqueue<const TIERED: bool>(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&request) {
             observer
                 .record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now)));
@@ -290,11 +290,11 @@ impl Fast {
             turn: self.turn_back,
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
-        self.fewest_waiting = if self.queue_len() == 0 { left } else { self.fewest_waiting.min(left) };
+        self.fewest_waiting = if self.queued::<TIERED>() == 0 { left } else { self.fewest_waiting.min(left) };
         let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
-        self.queue_changes(now);
+        self.queue_changes::<TIERED>(now);
         self.waiting.insert(queue_key, key);
-        if self.adapters.is_some() {
+        if TIERED && self.adapters.is_some() {
             self.refused = None; // it may pass the requests in front of it
         }
         if let Some(deadline) = deadline {
@@ -349,8 +349,8 @@ impl Fast {
 
     /// Adds the time since the last change of the queue's length to the integral of the length, before the length
     /// changes again.
-    fn queue_changes(&mut self, now: Micros) {
-        let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.queue_len() as u64);
+    fn queue_changes<const TIERED: bool>(&mut self, now: Micros) {
+        let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.queued::<TIERED>() as u64);
         self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
         self.queue_changed = now;
     }
@@ -360,13 +360,13 @@ impl Fast {
         match self.live.get(key).map(|live| live.state) {
             None | Some(RequestState::Draining) => return false,
             Some(RequestState::Waiting) => {
-                self.queue_changes(now);
+                self.queue_changes::<true>(now);
                 self.waiting.remove(&self.live[key].queue_key());
                 self.end_offloading(key);
                 self.leaves_queue(key);
             }
             Some(RequestState::Loading) => {
-                self.queue_changes(now);
+                self.queue_changes::<true>(now);
                 self.loading.retain(|&other| other != key);
                 self.abandon_load(key, now);
                 self.leaves_queue(key);
@@ -404,13 +404,12 @@ impl Fast {
     /// Releases the blocks of `key`, which ends, with `tokens` allocated tokens, of which `known` are generated.
     #[inline]
     fn release(&mut self, key: RequestKey, tokens: u32, known: u32) {
-        let fence = if self.offloading.is_some() { self.end_offloading(key) } else { None };
-        let holding = &mut self.live[key].holding;
-        match fence {
-            None => self.kv.release(holding, tokens, known),
-            Some(fence) => self.kv.release_fenced(holding, tokens, known, fence),
-        }
         self.refused = None;
+        if self.offloading.is_some() {
+            self.release_stored(key, tokens, known);
+        } else {
+            self.kv.release(&mut self.live[key].holding, tokens, known);
+        }
     }
 
     /// Removes `key` from the batch. It has `ended`, or was preempted.
@@ -486,7 +485,11 @@ impl Instance for Fast {
     }
 
     fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        self.catch_up(limit, observer)
+        if self.has_tier_or_adapters {
+            self.catch_up::<true>(limit, observer)
+        } else {
+            self.catch_up::<false>(limit, observer)
+        }
     }
 
     fn load(&self) -> InstanceLoad {
@@ -576,7 +579,7 @@ impl Instance for Fast {
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
-        self.queue_changes(self.counters.clock);
+        self.queue_changes::<true>(self.counters.clock);
         Counters {
             steps: self.v,
             preemptions: self.preemptions,

@@ -33,7 +33,13 @@ impl Fast {
     /// Number of requests in the waiting queue, those included that wait for a load.
     #[inline]
     pub(super) fn queue_len(&self) -> usize {
-        self.waiting.len() + self.loading.len()
+        self.queued::<true>()
+    }
+
+    /// As [`Self::queue_len`], if it is known whether requests can wait for loads.
+    #[inline]
+    pub(super) fn queued<const TIERED: bool>(&self) -> usize {
+        if TIERED { self.waiting.len() + self.loading.len() } else { self.waiting.len() }
     }
 
     /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
@@ -139,7 +145,7 @@ impl Fast {
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
             self.enter_adapter(key, now, observer);
-            self.queue_changes(now);
+            self.queue_changes::<true>(now);
             self.loading.remove(i);
             *budget -= num_tokens;
             *prefill |= computed + 1 < target;
@@ -256,6 +262,17 @@ impl Fast {
     /// A request ends that is not waiting for a load. Returns its blocks that are still being stored.
     pub(super) fn end_offloading(&mut self, key: RequestKey) -> Option<StoreFence> {
         self.offloading.as_mut()?.end(self.live[key].request.id, self.v)
+    }
+
+    /// [`Self::release`] with a CPU tier.
+    #[inline(never)]
+    pub(super) fn release_stored(&mut self, key: RequestKey, tokens: u32, known: u32) {
+        let fence = self.end_offloading(key);
+        let holding = &mut self.live[key].holding;
+        match fence {
+            None => self.kv.release(holding, tokens, known),
+            Some(fence) => self.kv.release_fenced(holding, tokens, known, fence),
+        }
     }
 
     /// The request `key` ends, which waits for a load. Its blocks are released when the load has ended.

@@ -42,19 +42,23 @@ enum QueueEntry {
 impl Fast {
     /// Executes one engine step that is not quiet. The order of operations is `reference/engine.md` §1.5.
     #[inline(always)]
-    pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+    pub(super) fn step<const TIERED: bool>(
+        &mut self,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
         self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
-        if self.has_tier_or_adapters {
+        if TIERED {
             self.notice_transfers(now);
         }
-        if self.running == 0 && self.queue_len() == 0 {
+        if self.running == 0 && self.queued::<TIERED>() == 0 {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
-        if self.has_tier_or_adapters {
+        if TIERED {
             self.load_for_head(now, observer);
         }
         self.prefill_limit = self.config.prefill_limit(self.live.len());
@@ -67,12 +71,12 @@ impl Fast {
         self.refused = None;
         let mut prefill = plan.prefill;
         if !plan.preempted {
-            prefill |= self.plan_waiting(now, plan.budget, observer);
+            prefill |= self.plan_waiting::<TIERED>(now, plan.budget, observer);
             if !self.holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
-            if self.running == 0 && self.next_load == NEVER {
-                if self.waits_for_transfers(now) {
+            if self.running == 0 && !(TIERED && self.next_load != NEVER) {
+                if TIERED && self.waits_for_transfers(now) {
                     return Ok(());
                 }
                 self.useless(now)?;
@@ -91,13 +95,13 @@ impl Fast {
         }
 
         let mut end = now + self.config.latency.step_time(&batch);
-        if self.has_tier_or_adapters {
+        if TIERED {
             end = now + self.with_adapters(end - now, &plan) + self.start_transfers(now, &plan);
         }
         self.execute(now, end, &plan, observer);
-        self.check_conservation(&batch);
-        self.schedule_next(end);
-        if self.has_tier_or_adapters {
+        self.check_conservation::<TIERED>(&batch);
+        self.schedule_next::<TIERED>(end);
+        if TIERED {
             self.end_step_of_transfers(end);
         }
         self.trim_log();
@@ -115,18 +119,19 @@ impl Fast {
     /// Checks the invariants that hold after every step, as far as comparisons can. `batch` is the batch of that step.
     /// The checks cost 0.2 to 0.6 % of the instructions of a run; quiet steps check their KV blocks beforehand.
     #[inline]
-    fn check_conservation(&self, batch: &Batch) {
+    fn check_conservation<const TIERED: bool>(&self, batch: &Batch) {
         let in_batch = self.decoders.count as usize + self.prefilling.len() + self.draining.len();
         assert_eq!(in_batch, self.running as usize, "requests in the batch, by state and in total");
-        assert_eq!(in_batch + self.queue_len(), self.live.len(), "requests in batch and queue, and live requests");
+        assert_eq!(
+            in_batch + self.queued::<TIERED>(),
+            self.live.len(),
+            "requests in batch and queue, and live requests"
+        );
         assert!(self.running <= self.config.max_num_seqs, "{} requests in the batch", self.running);
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, total) = (self.kv.free_blocks(), self.kv.total_blocks());
-        let loads = self.loading.len() + self.abandoned.len();
-        assert!(
-            free <= total && (self.running > 0 || free == total || loads > 0),
-            "KV blocks: {free} of {total} are free"
-        );
+        let loads = TIERED && self.loading.len() + self.abandoned.len() > 0;
+        assert!(free <= total && (self.running > 0 || free == total || loads), "KV blocks: {free} of {total} are free");
     }
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
@@ -447,7 +452,7 @@ impl Fast {
         live.state = RequestState::Waiting;
         live.joined_at = now;
         live.rank = queue_key.rank;
-        self.queue_changes(now);
+        self.queue_changes::<true>(now);
         let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
         self.fewest_waiting = if self.queue_len() == 0 { left } else { self.fewest_waiting.min(left) };
         self.waiting.insert(queue_key, key);
@@ -456,11 +461,11 @@ impl Fast {
     /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
     /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
     /// token to compute.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
+    fn plan_waiting<const TIERED: bool>(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
         let reports = observer.interests().contains(Interests::SCHEDULING);
         let mut wait_reason = None;
-        if !self.loading.is_empty() {
+        if TIERED && !self.loading.is_empty() {
             wait_reason = self.plan_loaded(now, &mut budget, &mut prefill, observer);
         }
         let is_blocked = wait_reason.is_some();
@@ -475,7 +480,7 @@ impl Fast {
                 self.remember_head(after.is_some(), budget);
                 break;
             };
-            if self.has_tier_or_adapters {
+            if TIERED {
                 match self.entry(queue_key, key, now) {
                     QueueEntry::Open => {}
                     QueueEntry::Loading => continue,
@@ -511,10 +516,10 @@ impl Fast {
                     self.reported_waiting = None;
                 }
             }
-            if self.has_tier_or_adapters {
+            if TIERED {
                 self.enter_adapter(key, now, observer);
             }
-            self.queue_changes(now);
+            self.queue_changes::<TIERED>(now);
             self.waiting.remove(&queue_key);
             budget -= num_tokens;
             let live = &mut self.live[key];
