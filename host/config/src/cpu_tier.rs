@@ -2,7 +2,7 @@
 
 use blis_sim::memory;
 use blis_sim::model::ModelConfig;
-use blis_sim::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
+use blis_sim::offload::{BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind};
 use blis_sim::units::Micros;
 
 use super::error::ConfigError;
@@ -32,6 +32,52 @@ pub struct OffloadArgs {
     pub bandwidth_both: Option<f64>,
     /// `--kv-offloading-latency`: time before the first byte of a transfer.
     pub latency: Micros,
+    /// The tier below it, if there is one.
+    pub secondary: Option<SecondaryArgs>,
+}
+
+/// The options of a secondary tier.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SecondaryArgs {
+    /// `--kv-offloading-secondary`: what it is made of.
+    pub kind: SecondaryKind,
+    /// `--kv-offloading-secondary-bandwidth`: of each direction, GB/s, > 0; by default that of the kind.
+    pub bandwidth: Option<f64>,
+    /// `--kv-offloading-secondary-latency`: of an access or a look-up; by default that of the kind.
+    pub latency: Option<Micros>,
+    /// `--kv-offloading-backpressure`: what happens to copies while it is slow.
+    pub backpressure: BackpressurePolicy,
+}
+
+impl SecondaryArgs {
+    /// Bandwidth without the option, GB/s: an NVMe disk, and a file system over the network as vLLM's authors saw them (0.33,
+    /// comments of `kv_offload/tiering/backpressure.py`).
+    #[must_use]
+    pub fn usual_bandwidth(kind: SecondaryKind) -> f64 {
+        match kind {
+            SecondaryKind::Files => 5.0,
+            SecondaryKind::Objects => 1.5,
+        }
+    }
+
+    /// Latency without the option: guesses, since no source has them.
+    #[must_use]
+    pub fn usual_latency(kind: SecondaryKind) -> Micros {
+        match kind {
+            SecondaryKind::Files => Micros(100),
+            SecondaryKind::Objects => Micros(5_000),
+        }
+    }
+
+    fn tier(self) -> SecondaryConfig {
+        let Self { kind, bandwidth, latency, backpressure } = self;
+        SecondaryConfig {
+            kind,
+            bandwidth: bandwidth.unwrap_or_else(|| Self::usual_bandwidth(kind)) * GB_PER_SECOND,
+            latency: latency.unwrap_or_else(|| Self::usual_latency(kind)),
+            backpressure,
+        }
+    }
 }
 
 impl Default for OffloadArgs {
@@ -46,6 +92,7 @@ impl Default for OffloadArgs {
             bandwidth: Self::BANDWIDTH,
             bandwidth_both: None,
             latency: Self::LATENCY,
+            secondary: None,
         }
     }
 }
@@ -100,6 +147,7 @@ impl OffloadArgs {
                 together: both / 2.0 * GB_PER_SECOND,
                 base: self.latency,
             },
+            secondary: self.secondary.map(SecondaryArgs::tier),
         })
     }
 

@@ -28,7 +28,7 @@ mod resolve;
 mod short_name;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
-pub use cpu_tier::OffloadArgs;
+pub use cpu_tier::{OffloadArgs, SecondaryArgs};
 pub use deployment::{Deployment, DeploymentArgs, KvBlocksSource};
 pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware, same_hardware};

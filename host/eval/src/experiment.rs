@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
-use blis_sim::offload::ChunkEviction;
+use blis_sim::offload::{BackpressurePolicy, ChunkEviction, SecondaryKind};
 use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -21,6 +21,7 @@ use blis_config::policy::{
 };
 use blis_config::{
     Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, OffloadArgs, PrecisionArgs, Quantization,
+    SecondaryArgs,
 };
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
@@ -40,9 +41,9 @@ use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
-    ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
-    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList,
-    TieBreakName, TraceLevelName, defaults, value_hint,
+    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies,
+    KvCacheDtypeName, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SecondaryTierName,
+    SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults, value_hint,
 };
 use crate::tiers;
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
@@ -870,6 +871,27 @@ fn offload(spec: &ExperimentSpec) -> Option<OffloadArgs> {
         bandwidth: spec.kv_offloading_bandwidth.unwrap_or(default.bandwidth),
         bandwidth_both: spec.kv_offloading_bandwidth_both,
         latency: spec.kv_offloading_latency.unwrap_or(default.latency),
+        secondary: secondary(spec),
+    })
+}
+
+/// The tier of the flags below the CPU tier.
+fn secondary(spec: &ExperimentSpec) -> Option<SecondaryArgs> {
+    let kind = match spec.kv_offloading_secondary.unwrap_or(defaults::KV_OFFLOADING_SECONDARY) {
+        SecondaryTierName::None => return None,
+        SecondaryTierName::Fs => SecondaryKind::Files,
+        SecondaryTierName::Obj => SecondaryKind::Objects,
+    };
+    let backpressure = match spec.kv_offloading_backpressure.unwrap_or(defaults::KV_OFFLOADING_BACKPRESSURE) {
+        BackpressureName::None => BackpressurePolicy::None,
+        BackpressureName::Drop => BackpressurePolicy::Drop,
+        BackpressureName::Throttle => BackpressurePolicy::Throttle,
+    };
+    Some(SecondaryArgs {
+        kind,
+        bandwidth: spec.kv_offloading_secondary_bandwidth,
+        latency: spec.kv_offloading_secondary_latency,
+        backpressure,
     })
 }
 
@@ -885,11 +907,22 @@ fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
             (spec.kv_offloading_bandwidth.is_some(), "--kv-offloading-bandwidth"),
             (spec.kv_offloading_bandwidth_both.is_some(), "--kv-offloading-bandwidth-both"),
             (spec.kv_offloading_latency.is_some(), "--kv-offloading-latency"),
+            (spec.kv_offloading_secondary.is_some(), "--kv-offloading-secondary"),
         ];
         return match flags_set(others).next() {
             None => Ok(()),
             Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
         };
+    }
+    if secondary(spec).is_none() {
+        let others = [
+            (spec.kv_offloading_secondary_bandwidth.is_some(), "--kv-offloading-secondary-bandwidth"),
+            (spec.kv_offloading_secondary_latency.is_some(), "--kv-offloading-secondary-latency"),
+            (spec.kv_offloading_backpressure.is_some(), "--kv-offloading-backpressure"),
+        ];
+        if let Some(flag) = flags_set(others).next() {
+            return Err(spec.misplaced(flag, "needs `--kv-offloading-secondary`", "say what the tier is: fs or obj"));
+        }
     }
     if offload(spec).is_none() {
         return Ok(());

@@ -14,7 +14,7 @@ use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_sim::cluster::EMPTY_NODE_DELAY;
-use blis_sim::offload::ChunkEviction;
+use blis_sim::offload::{BackpressurePolicy, ChunkEviction, SecondaryKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -25,8 +25,8 @@ use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{scaling_rules_text, start_mode_text, start_times_text, target_text, think_time_text};
 use crate::spec::{
-    ArrivalName, ChunkEvictionName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName, ParityName,
-    SessionMode, SettingKey, ValueForm, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName,
+    ParityName, SecondaryTierName, SessionMode, SettingKey, ValueForm, WorkloadName,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
@@ -335,6 +335,24 @@ impl Explanation<'_> {
         self.flag(settings, "kv-offloading-bandwidth", tier.bandwidth);
         self.flag(settings, "kv-offloading-bandwidth-both", optional(tier.bandwidth_both));
         self.flag(settings, "kv-offloading-latency", tier.latency.0);
+        let (mut name, mut backpressure) = (SecondaryTierName::None, BackpressureName::None);
+        if let Some(secondary) = tier.secondary {
+            name = match secondary.kind {
+                SecondaryKind::Files => SecondaryTierName::Fs,
+                SecondaryKind::Objects => SecondaryTierName::Obj,
+            };
+            backpressure = match secondary.backpressure {
+                BackpressurePolicy::None => BackpressureName::None,
+                BackpressurePolicy::Drop => BackpressureName::Drop,
+                BackpressurePolicy::Throttle => BackpressureName::Throttle,
+            };
+        }
+        self.flag(settings, "kv-offloading-secondary", name);
+        let bandwidth = tier.secondary.and_then(|secondary| secondary.bandwidth);
+        self.flag(settings, "kv-offloading-secondary-bandwidth", optional(bandwidth));
+        let latency = tier.secondary.and_then(|secondary| secondary.latency);
+        self.flag(settings, "kv-offloading-secondary-latency", optional(latency.map(|latency| latency.0)));
+        self.flag(settings, "kv-offloading-backpressure", backpressure);
     }
 
     /// LoRA adapters, if they are on.

@@ -8,6 +8,7 @@ use blis_sim::metrics::{
     Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, OffloadReport, Report,
     SessionReport,
 };
+use blis_sim::offload::SecondaryCounters;
 use blis_sim::request::Name;
 use serde::Serialize;
 
@@ -241,6 +242,17 @@ struct CpuTierJson {
     flushes: u64,
     flush_ms: f64,
     load_wait: DistributionJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secondary: Option<SecondaryTierJson>,
+}
+
+#[derive(Serialize)]
+struct SecondaryTierJson {
+    hit_tokens: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    refused_chunks: u64,
+    dropped_chunks: u64,
 }
 
 impl CpuTierJson {
@@ -258,6 +270,13 @@ impl CpuTierJson {
             flushes: counters.flushes,
             flush_ms: counters.flush_time.as_millis_f64(),
             load_wait: DistributionJson::new(report.load_wait, empty),
+            secondary: (counters.secondary != SecondaryCounters::default()).then_some(SecondaryTierJson {
+                hit_tokens: counters.secondary.hit_tokens,
+                read_bytes: counters.secondary.read_bytes,
+                written_bytes: counters.secondary.written_bytes,
+                refused_chunks: counters.secondary.refused,
+                dropped_chunks: counters.secondary.dropped,
+            }),
         }
     }
 }

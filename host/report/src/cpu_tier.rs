@@ -32,6 +32,21 @@ impl fmt::Display for CpuTierText<'_> {
         ];
         rest.into_iter()
             .filter(|&(count, _)| count > 0)
+            .try_for_each(|(count, what)| write!(f, "; {} {what}", Grouped(count)))?;
+        let below = &counters.secondary;
+        if below.written_bytes + below.dropped == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "; of these tokens {} from the secondary tier, {:.1} GB read, {:.1} GB written",
+            Grouped(below.hit_tokens),
+            gb(below.read_bytes),
+            gb(below.written_bytes)
+        )?;
+        [(below.refused, "chunks without room in the CPU tier"), (below.dropped, "chunks dropped by back-pressure")]
+            .into_iter()
+            .filter(|&(count, _)| count > 0)
             .try_for_each(|(count, what)| write!(f, "; {} {what}", Grouped(count)))
     }
 }

@@ -5,6 +5,7 @@
 //! number of live requests.
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::offload::SecondaryCounters;
 use crate::policy::flow::{BandView, FlowView, InFlightView};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Name, Request, Tags};
@@ -418,6 +419,8 @@ pub struct OffloadCounters {
     pub flush_time: Micros,
     /// Loads from the tier.
     pub loads: u64,
+    /// The tier below it; zeros if there is none.
+    pub secondary: SecondaryCounters,
 }
 
 /// How often a tier of the KV cache did what keeps it from being useful, under `--parity blis` with tiers. Copies to the CPU, and

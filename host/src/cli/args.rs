@@ -18,10 +18,10 @@ use blis_eval::group::GroupSettings;
 use blis_eval::node_pool::NodePoolSettings;
 use blis_eval::planning::Variation;
 use blis_eval::spec::{
-    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList,
-    FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName,
-    RegretName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
-    WeightList, WorkloadName, defaults, parse,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec,
+    FilterList, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam,
+    QuantizationName, RegretName, ScorerList, SecondaryTierName, SessionMode, SimulationName, TargetList, TieBreakName,
+    TraceFormatName, TraceLevelName, WeightList, WorkloadName, defaults, parse,
 };
 use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
@@ -500,6 +500,20 @@ pub(super) struct EngineFlags {
     /// Time before the first byte of a transfer, µs or with a unit (the default is a guess)
     #[arg(long, value_name = "US", default_value = "30", value_parser = parse::delay, help_heading = CPU_TIER)]
     pub kv_offloading_latency: Micros,
+    /// Tier below the CPU tier
+    #[arg(long, value_parser = OneOf::<SecondaryTierName>::new(), value_name = "NAME",
+          default_value_t = defaults::KV_OFFLOADING_SECONDARY, help_heading = CPU_TIER)]
+    pub kv_offloading_secondary: SecondaryTierName,
+    /// Bandwidth of the secondary tier in each direction, GB/s [default: fs 5, obj 1.5]
+    #[arg(long, value_name = "GB/S", value_parser = parse::above_0, help_heading = CPU_TIER)]
+    pub kv_offloading_secondary_bandwidth: Option<f64>,
+    /// Time of an access to the secondary tier, µs or with a unit [default: fs 100, obj 5ms; guesses]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = CPU_TIER)]
+    pub kv_offloading_secondary_latency: Option<Micros>,
+    /// What happens to copies to a secondary tier that is slow
+    #[arg(long, value_parser = OneOf::<BackpressureName>::new(), value_name = "NAME",
+          default_value_t = defaults::KV_OFFLOADING_BACKPRESSURE, help_heading = CPU_TIER)]
+    pub kv_offloading_backpressure: BackpressureName,
     /// Prefix caching (default; --no-enable-prefix-caching turns it off)
     #[arg(long, overrides_with = "no_enable_prefix_caching", help_heading = ENGINE)]
     pub enable_prefix_caching: bool,

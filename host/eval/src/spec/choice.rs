@@ -177,6 +177,28 @@ choices! {
 }
 
 choices! {
+    /// The tier below the CPU tier (`--kv-offloading-secondary`).
+    SecondaryTierName:
+    /// No tier
+    None = "none",
+    /// Files on a local disk
+    Fs = "fs",
+    /// An object store, or files over the network
+    Obj = "obj",
+}
+
+choices! {
+    /// What happens to copies to a secondary tier that is slow (`--kv-offloading-backpressure`).
+    BackpressureName:
+    /// They wait
+    None = "none",
+    /// They are dropped
+    Drop = "drop",
+    /// Some are dropped, the more the slower it is
+    Throttle = "throttle",
+}
+
+choices! {
     /// The engine that is simulated (`--engine`).
     EngineName:
     /// vLLM 0.33.0

@@ -3,8 +3,8 @@
 use blis_sim::units::Micros;
 
 use super::choice::{
-    ChunkEvictionName, EngineName, OnErrorName, ParityName, RegretName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName,
+    BackpressureName, ChunkEvictionName, EngineName, OnErrorName, ParityName, RegretName, SecondaryTierName,
+    SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName,
 };
 
 /// Data-parallel servers that share experts.
@@ -15,6 +15,10 @@ pub const BLOCK_SIZE_IN_TOKENS: u32 = 16;
 pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
 /// What makes room in the CPU tier, as in vLLM.
 pub const KV_OFFLOADING_EVICTION_POLICY: ChunkEvictionName = ChunkEvictionName::Lru;
+/// No tier below the CPU tier.
+pub const KV_OFFLOADING_SECONDARY: SecondaryTierName = SecondaryTierName::None;
+/// Copies wait for a slow secondary tier, as in vLLM.
+pub const KV_OFFLOADING_BACKPRESSURE: BackpressureName = BackpressureName::None;
 /// Which scheduler's behaviour is followed.
 pub const PARITY: ParityName = ParityName::Vllm;
 /// The newest engine that is known step by step.

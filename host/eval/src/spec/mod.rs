@@ -9,9 +9,9 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
-    NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SecondaryTierName,
+    SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub(crate) use settings::value_hint;

@@ -32,9 +32,9 @@ use crate::node_pool::NodePoolSettings;
 use crate::startup::StartupSettings;
 
 use super::choice::{
-    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
-    OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
-    TraceLevelName, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName,
+    KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, SecondaryTierName, SessionMode,
+    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::text;
@@ -175,6 +175,10 @@ settings! {
     kv_offloading_bandwidth: f64 = "kv-offloading-bandwidth", Number, one(parse::above_0), text::text;
     kv_offloading_bandwidth_both: f64 = "kv-offloading-bandwidth-both", Number, one(parse::above_0), text::text;
     kv_offloading_latency: Micros = "kv-offloading-latency", Number, one(parse::delay), text::micros;
+    kv_offloading_secondary: SecondaryTierName = "kv-offloading-secondary", Text, one(parse::choice), text::text;
+    kv_offloading_secondary_bandwidth: f64 = "kv-offloading-secondary-bandwidth", Number, one(parse::above_0), text::text;
+    kv_offloading_secondary_latency: Micros = "kv-offloading-secondary-latency", Number, one(parse::delay), text::micros;
+    kv_offloading_backpressure: BackpressureName = "kv-offloading-backpressure", Text, one(parse::choice), text::text;
     enable_prefix_caching: bool = "enable-prefix-caching", Switch, one(parse::switch), text::text;
     enable_chunked_prefill: bool = "enable-chunked-prefill", Switch, one(parse::switch), text::text;
     async_scheduling: bool = "async-scheduling", Switch, one(parse::switch), text::text;

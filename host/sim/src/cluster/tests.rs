@@ -16,7 +16,7 @@ use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
-use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
+use crate::offload::{BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind};
 use crate::policy::flow;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
@@ -422,6 +422,12 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     store_threshold: 0,
                     prompt_only: true,
                     speed: LinkSpeed { alone: 200.0, together: 160.0, base: Micros(30) },
+                    secondary: lowest.then_some(SecondaryConfig {
+                        kind: SecondaryKind::Files,
+                        bandwidth: 100.0,
+                        latency: Micros(200),
+                        backpressure: BackpressurePolicy::Throttle,
+                    }),
                 }),
                 blis_tiers: None,
                 // Requests that are passed over are not served in order.

@@ -25,7 +25,9 @@ use crate::latency::{
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
+use crate::offload::{
+    BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryCounters, SecondaryKind,
+};
 use crate::outcome::{
     AdapterChange, AdapterEvent, Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision,
     Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
@@ -387,8 +389,15 @@ fn tier() -> impl Strategy<Value = OffloadConfig> {
     let capacity = prop_oneof![1u32..12, 12u32..200];
     let sizes = (capacity, prop_oneof![2 => Just(1u32), 1 => 2u32..5], 1u64..5000);
     let store = (prop_oneof![2 => Just(0u32), 1 => 2u32..4], prop_oneof![3 => Just(true), 1 => Just(false)]);
-    (sizes, eviction, store, bandwidth, 0.5..1.0_f64, prop_oneof![Just(0u64), 1u64..2000]).prop_map(
-        |((capacity, blocks_per_chunk, block_bytes), eviction, (store_threshold, prompt_only), alone, shared, base)| {
+    let links = (bandwidth, 0.5..1.0_f64, prop_oneof![Just(0u64), 1u64..2000]);
+    (sizes, eviction, store, links, secondary()).prop_map(
+        |(
+            (capacity, blocks_per_chunk, block_bytes),
+            eviction,
+            (store_threshold, prompt_only),
+            (alone, shared, base),
+            secondary,
+        )| {
             OffloadConfig {
                 capacity,
                 blocks_per_chunk,
@@ -398,9 +407,24 @@ fn tier() -> impl Strategy<Value = OffloadConfig> {
                 store_threshold,
                 prompt_only,
                 speed: LinkSpeed { alone, together: alone * shared, base: Micros(base) },
+                secondary,
             }
         },
     )
+}
+
+/// Tiers below a CPU tier, from slow to fast.
+fn secondary() -> impl Strategy<Value = Option<SecondaryConfig>> {
+    let kind = prop_oneof![Just(SecondaryKind::Files), Just(SecondaryKind::Objects)];
+    let bandwidth = prop_oneof![1 => Just(f64::INFINITY), 1 => 0.05..2.0_f64, 2 => 2.0..500.0_f64];
+    let backpressure = prop_oneof![
+        2 => Just(BackpressurePolicy::None), 1 => Just(BackpressurePolicy::Drop), 1 => Just(BackpressurePolicy::Throttle)
+    ];
+    let latency = prop_oneof![Just(0u64), 1u64..3000].prop_map(Micros);
+    let tier = (kind, bandwidth, latency, backpressure).prop_map(|(kind, bandwidth, latency, backpressure)| {
+        Some(SecondaryConfig { kind, bandwidth, latency, backpressure })
+    });
+    prop_oneof![Just(None), tier]
 }
 
 /// Configurations with a CPU tier, which BLIS does not know.

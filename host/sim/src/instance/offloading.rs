@@ -9,6 +9,9 @@
 //!    step first waits for that store: a flush.
 //! 5. [`Offloading::end_step`], at the end of the step: the stores go to the link, after the tokens of the step are sampled.
 //!
+//! With a secondary tier (`offload/secondary.rs`): a chunk that was stored is copied there, a look-up that misses is continued
+//! there, and what is found is read into the CPU tier, while its request is passed over.
+//!
 //! A store for which there was no room is offered again at every step in vLLM; here only after the tier has changed, because before
 //! that there is no room either.
 
@@ -18,7 +21,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ids::RequestId;
 use crate::offload::{
-    ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, RequestAccess, TransferDirection,
+    ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, READ, RequestAccess, SecondaryLookup,
+    SecondaryTier, TransferDirection,
 };
 use crate::outcome::{OffloadCounters, WaitReason};
 use crate::request::Content;
@@ -82,6 +86,9 @@ struct OffloadedRequest {
     refused_at: Option<u64>,
     /// Whether the request has ended, and is kept for its transfers.
     ended: bool,
+    /// Its chunks that were read from the secondary tier for it: each once, so that a tier that is smaller than its prompt
+    /// does not read them for ever.
+    promoted: FxHashSet<ChunkKey>,
 }
 
 /// A transfer in progress, or about to begin.
@@ -128,6 +135,7 @@ pub(super) struct Offloading {
     /// Size of a KV block, tokens.
     block_size: u32,
     tier: CpuTier,
+    secondary: Option<Box<SecondaryTier>>,
     links: MemoryLinks,
     requests: FxHashMap<RequestId, OffloadedRequest>,
     /// Loads of this step, not yet on the link.
@@ -170,6 +178,7 @@ impl Offloading {
             config,
             block_size,
             tier: config.tier(),
+            secondary: config.secondary_tier().map(Box::new),
             links: MemoryLinks::new(config.speed),
             requests: FxHashMap::default(),
             new_loads: Vec::new(),
@@ -195,11 +204,17 @@ impl Offloading {
     /// Notices the transfers that have ended by `now`, after `steps` steps. The blocks of [`Self::take_released`] are free then.
     pub fn notice(&mut self, now: Micros, steps: u64) {
         self.forget_ended(steps);
+        self.notice_secondary(now);
         self.advance(now);
         for direction in std::mem::take(&mut self.unnoticed) {
             let job = self.on_link[direction as usize].pop_front().expect("it was submitted");
             match direction {
-                TransferDirection::ToHost => self.tier.written(&job.chunks, true),
+                TransferDirection::ToHost => {
+                    self.tier.written(&job.chunks, true);
+                    if let Some(secondary) = &mut self.secondary {
+                        self.tier.pin(&secondary.store(now, &job.chunks));
+                    }
+                }
                 TransferDirection::ToGpu => {
                     self.tier.loaded(&job.chunks);
                     job.chunks.iter().for_each(|key| {
@@ -226,6 +241,18 @@ impl Offloading {
         self.changes_before_offers = self.changes;
     }
 
+    fn notice_secondary(&mut self, now: Micros) {
+        let Some(secondary) = &mut self.secondary else { return };
+        for transfer in secondary.notice(now) {
+            if transfer.direction == READ {
+                self.tier.written(&transfer.chunks, true);
+            } else {
+                self.tier.loaded(&transfer.chunks);
+            }
+            self.changes += 1;
+        }
+    }
+
     /// Requests that ended during their load, which has ended now.
     pub fn take_released(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.released)
@@ -240,14 +267,24 @@ impl Offloading {
         }
         let chunk = self.config.blocks_per_chunk * self.block_size;
         let (first, chunks) = (local / chunk, tokens / chunk);
-        let (mut found, mut pending) = (first, false);
-        for key in source.keys(first, chunks, self.config.blocks_per_chunk) {
+        let (mut found, mut pending, mut unknown) = (first, false, false);
+        for (index, key) in (first..).zip(source.keys(first, chunks, self.config.blocks_per_chunk)) {
             match self.tier.lookup(key) {
-                Lookup::Miss => break,
+                Lookup::Miss => match self.look_up_below(source.id, (key, Some((index + 1) * chunk))) {
+                    SecondaryLookup::Miss => break,
+                    SecondaryLookup::Unknown => {
+                        unknown = true;
+                        continue;
+                    }
+                    SecondaryLookup::Hit => pending = true,
+                },
                 Lookup::Hit => pending |= self.loading.contains(&key),
                 Lookup::Pending => pending = true,
             }
             found += 1;
+        }
+        if unknown {
+            return TierHit::Deferred;
         }
         // Less than a chunk is not loaded.
         let hit = (found * chunk).saturating_sub(local);
@@ -256,6 +293,32 @@ impl Offloading {
             (true, true) => TierHit::Deferred,
             (true, false) => TierHit::Tokens(hit),
         }
+    }
+
+    /// Looks up `chunk` in the secondary tier. If it is there, its read into the CPU tier begins; without room for it, it is a
+    /// miss.
+    fn look_up_below(&mut self, id: RequestId, chunk: Positioned) -> SecondaryLookup {
+        let Some(secondary) = &mut self.secondary else { return SecondaryLookup::Miss };
+        let found = secondary.look_up(id, chunk.0);
+        if found != SecondaryLookup::Hit {
+            return found;
+        }
+        let state = self.requests.get_mut(&id).expect("it is being looked up");
+        if state.promoted.contains(&chunk.0) {
+            return SecondaryLookup::Miss;
+        }
+        let Some(stored) = self.tier.store(&[chunk], &mut state.access) else {
+            secondary.refuse();
+            return SecondaryLookup::Miss;
+        };
+        if stored.chunks.is_empty() {
+            return SecondaryLookup::Miss; // it was offered too rarely
+        }
+        self.changes += 1;
+        self.counters.evicted += stored.evicted.len() as u64;
+        secondary.promote(id, chunk.0);
+        state.promoted.insert(chunk.0);
+        SecondaryLookup::Hit
     }
 
     /// Begins the load of `tokens` tokens that [`Self::look_up`] has found behind `local` ones.
@@ -268,6 +331,11 @@ impl Offloading {
         state.transfers += 1;
         state.load = LoadProgress::InProgress;
         let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
+        if let Some(secondary) = &mut self.secondary {
+            let promoted = std::mem::take(&mut state.promoted);
+            let hits = chunks.iter().filter(|key| promoted.contains(key)).count() as u64;
+            secondary.count_hits(hits * u64::from(self.config.blocks_per_chunk * self.block_size));
+        }
         self.loading.extend(&chunks);
         self.jobs += 1;
         let bytes = u64::from(tokens / self.block_size) * self.config.block_bytes;
@@ -342,6 +410,9 @@ impl Offloading {
         for job in std::mem::take(&mut self.new_loads) {
             self.submit(now + stall, TransferDirection::ToGpu, job);
         }
+        if let Some(secondary) = &mut self.secondary {
+            secondary.end_planning(now);
+        }
         stall
     }
 
@@ -363,6 +434,9 @@ impl Offloading {
             let state = self.requests.get_mut(&id).expect("it is kept until now");
             self.tier.end(std::mem::take(&mut state.access));
             state.ended = true;
+            if let Some(secondary) = &mut self.secondary {
+                secondary.forget(id);
+            }
             if state.transfers == 0 {
                 self.requests.remove(&id);
             }
@@ -402,12 +476,16 @@ impl Offloading {
 
     /// The end of the first transfer that [`Self::notice`] has not seen; `None` if there is none.
     pub fn next_end(&self) -> Option<Micros> {
-        if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) }
+        let end = if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) };
+        let below = self.secondary.as_ref().and_then(|secondary| secondary.next_end());
+        end.into_iter().chain(below).min()
     }
 
     /// Whether the ends of transfers matter to requests that no step would otherwise look at: loads, and stores without room.
     pub fn is_awaited(&self) -> bool {
-        !self.on_link[TransferDirection::ToGpu as usize].is_empty() || self.refused > 0
+        !self.on_link[TransferDirection::ToGpu as usize].is_empty()
+            || self.refused > 0
+            || self.secondary.is_some() && !self.is_still()
     }
 
     /// Whether loads of ended requests hold KV blocks.
@@ -418,6 +496,7 @@ impl Offloading {
     /// Whether nothing is on its way.
     pub fn is_still(&self) -> bool {
         self.on_link.iter().all(VecDeque::is_empty)
+            && self.secondary.as_ref().is_none_or(|secondary| secondary.is_still())
     }
 
     /// Whether a store of a request that ended may be in progress.
@@ -442,14 +521,17 @@ impl Offloading {
     }
 
     pub fn counters(&self) -> OffloadCounters {
-        OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), ..self.counters }
+        let secondary = self.secondary.as_ref().map(|secondary| secondary.counters()).unwrap_or_default();
+        OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), secondary, ..self.counters }
     }
 
     /// Waits for all transfers. Numbers of chunks in the tier, of those that can be evicted, and of requests that are remembered.
     #[cfg(test)]
     pub fn without_transfers(&mut self) -> (usize, usize, usize) {
         self.forget_ended(u64::MAX);
-        self.notice(Micros::MAX, u64::MAX);
+        while let Some(end) = self.next_end() {
+            self.notice(end, u64::MAX);
+        }
         (self.tier.used(), self.tier.evictable(), self.requests.len())
     }
 

@@ -1,6 +1,7 @@
 //! Figures of CPU tiers.
 
 use super::Distribution;
+use crate::offload::SecondaryCounters;
 use crate::outcome::{Counters, OffloadCounters, Outcome};
 use crate::units::Micros;
 
@@ -47,6 +48,16 @@ impl OffloadSamples {
     }
 }
 
+impl SecondaryCounters {
+    fn add(&mut self, other: &Self) {
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.refused += other.refused;
+        self.dropped += other.dropped;
+        self.hit_tokens += other.hit_tokens;
+    }
+}
+
 impl OffloadCounters {
     pub(super) fn add(&mut self, other: &Self) {
         self.loads += other.loads;
@@ -57,5 +68,6 @@ impl OffloadCounters {
         self.evicted += other.evicted;
         self.flushes += other.flushes;
         self.flush_time += other.flush_time;
+        self.secondary.add(&other.secondary);
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration of a CPU tier.
 
-use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, TRACKED_CHUNKS};
+use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, SecondaryConfig, SecondaryTier, TRACKED_CHUNKS};
 
 /// Which chunk makes room for another (vLLM `eviction_policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct OffloadConfig {
     pub prompt_only: bool,
     /// The links between GPU and host.
     pub speed: LinkSpeed,
+    /// The tier below it, if there is one.
+    pub secondary: Option<SecondaryConfig>,
 }
 
 impl OffloadConfig {
@@ -51,5 +53,12 @@ impl OffloadConfig {
     pub fn tier(&self) -> CpuTier {
         let capacity = self.capacity as usize;
         CpuTier::new(capacity, self.eviction.policy(capacity), self.store_threshold, TRACKED_CHUNKS)
+    }
+
+    /// The tier below it, empty.
+    #[must_use]
+    pub fn secondary_tier(&self) -> Option<SecondaryTier> {
+        let chunk = self.block_bytes * u64::from(self.blocks_per_chunk) * u64::from(self.gpus);
+        self.secondary.map(|config| SecondaryTier::new(config, chunk.max(1)))
     }
 }

@@ -16,6 +16,7 @@ mod config;
 mod links;
 mod lru;
 mod queue;
+mod secondary;
 
 use std::fmt::Debug;
 
@@ -28,6 +29,10 @@ pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 use self::queue::ChunkQueue;
+pub use self::secondary::{
+    BackpressurePolicy, EndedTransfer, READ, SecondaryConfig, SecondaryCounters, SecondaryKind, SecondaryLookup,
+    SecondaryTier,
+};
 
 /// The content of a chunk: equal for equal prefixes of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -259,6 +264,20 @@ impl CpuTier {
             self.use_chunk(slot, chunk, access).reuse();
         }
         self.tell_uses(access);
+    }
+
+    /// Pins readable chunks that are copied elsewhere: no use by a request. They need one [`Self::loaded`].
+    pub fn pin(&mut self, keys: &[ChunkKey]) {
+        for key in keys {
+            let Some(&slot) = self.slots.get(key) else { continue };
+            if let StoredChunk { writing: false, loads, .. } = &mut self.chunks[slot as usize] {
+                *loads += 1;
+                if *loads == 1 {
+                    self.evictable -= 1;
+                    self.policy.set_evictable(slot, *key, false);
+                }
+            }
+        }
     }
 
     /// A load of `keys` has ended.

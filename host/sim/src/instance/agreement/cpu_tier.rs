@@ -11,6 +11,7 @@ const TIER: OffloadConfig = OffloadConfig {
     store_threshold: 0,
     prompt_only: true,
     speed: LinkSpeed { alone: 10.0, together: 10.0, base: Micros(10) },
+    secondary: None,
 };
 
 /// A prompt of `blocks` blocks that others have, too, from block `first` on, and one output token.
@@ -77,6 +78,50 @@ fn a_tier_smaller_than_a_prompt_stores_nothing_of_it() {
     assert_eq!((counters.offload.stored_bytes, counters.offload.refused), (0, 14));
 }
 
+/// The CPU tier has room for five chunks, so that the third and fourth request displace the first. Every request is looked up
+/// below first, for 50 µs. The first prompt comes again at 2000: looked up until 2050, read until 2300 (50 µs and 4000 bytes at 20 bytes/µs), loaded until 2710, and its last token
+/// computed until 2810.
+#[test]
+fn a_chunk_that_the_tier_has_no_more_is_read_from_the_one_below() {
+    let below = SecondaryConfig {
+        kind: SecondaryKind::Files,
+        bandwidth: 20.0,
+        latency: Micros(50),
+        backpressure: BackpressurePolicy::None,
+    };
+    let tier = OffloadConfig { capacity: 5, secondary: Some(below), ..TIER };
+    let config = InstanceConfig { total_kv_blocks: 6, offload: Some(tier), ..steady() };
+    let others = [shared(1, 600, 40, 1), shared(2, 1000, 50, 4), shared(3, 1600, 90, 1)];
+    let mut requests = vec![shared(0, 0, 0, 4)];
+    requests.extend(others);
+    requests.push(shared(4, 2000, 0, 4));
+    let (outcomes, counters) = outcomes(&config, &requests);
+    let last = outcomes[4];
+    assert_eq!((last.ttft, last.cached_tokens, last.cpu_cached_tokens), (Some(Micros(810)), 63, 64));
+    let secondary =
+        SecondaryCounters { hit_tokens: 64, read_bytes: 4000, written_bytes: 10_000, ..SecondaryCounters::default() };
+    assert_eq!(counters.offload.secondary, secondary);
+}
+
+/// Of a prompt that the tier below has and the CPU tier has no room for, as much is read as there is room for, once.
+#[test]
+fn a_prompt_larger_than_the_cpu_tier_is_not_read_for_ever() {
+    let below = SecondaryConfig {
+        kind: SecondaryKind::Files,
+        bandwidth: 20.0,
+        latency: Micros(50),
+        backpressure: BackpressurePolicy::None,
+    };
+    let tier = OffloadConfig { capacity: 2, secondary: Some(below), ..TIER };
+    let options = SchedulerOptions::default();
+    let config =
+        InstanceConfig { total_kv_blocks: 6, max_num_batched_tokens: 16, options, offload: Some(tier), ..steady() };
+    let requests = [shared(0, 0, 0, 5), shared(1, 5000, 50, 5), shared(2, 10_000, 0, 5), shared(3, 20_000, 0, 5)];
+    let (outcomes, counters) = outcomes(&config, &requests);
+    assert!(outcomes.iter().all(|outcome| outcome.status == Status::Completed));
+    assert!(counters.offload.secondary.read_bytes <= 10_000, "{:?}", counters.offload.secondary);
+}
+
 /// A client times out while its prompt is loaded: the blocks are free when the load has ended.
 #[test]
 fn a_timeout_during_a_load_frees_everything() {
@@ -130,7 +175,7 @@ proptest! {
         let tier = config.offload.expect("a tier");
         let speed = LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO };
         let config = InstanceConfig {
-            offload: Some(OffloadConfig { speed, ..tier }),
+            offload: Some(OffloadConfig { speed, secondary: None, ..tier }), // look-ups below take a step
             latency: Arc::new(RandomLatency { base: 50, per_prefill: 3, per_decode: 2, ..RandomLatency::CONSTANT }),
             ..config
         };
