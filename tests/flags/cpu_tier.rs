@@ -94,3 +94,52 @@ pub(super) fn kv_offloading_bandwidth_both(t: &Trial) {
 pub(super) fn kv_offloading_latency(t: &Trial) {
     assert!((wait(t, "{} 100ms") - wait(t, "{} 0") - 100.0).abs() < 0.1);
 }
+
+/// A CPU tier of 25 chunks, which holds one prompt of 18, and the tier below it with these flags.
+fn below(t: &Trial, flags: &str) -> Value {
+    t.tier(&format!("{SMALL} --kv-offloading-size 0.049 {flags}"))
+}
+
+pub(super) fn kv_offloading_secondary(t: &Trial) {
+    let [none, fs, obj] = ["{} none", "{} fs", "{} obj"].map(|flags| below(t, flags));
+    assert_eq!(none, below(t, ""));
+    assert!(none.get("secondary").is_none());
+    for tier in [fs, obj] {
+        assert!(number(&tier, "cpu_hit_tokens") > number(&none, "cpu_hit_tokens") + 1000.0, "{tier} {none}");
+        let hits = number(&tier["secondary"], "hit_tokens");
+        assert!(hits > 1000.0 && hits <= number(&tier, "cpu_hit_tokens"), "{tier}");
+        assert!(number(&tier["secondary"], "read_bytes") >= hits / 16.0 * f64::from(2 << 20), "{tier}");
+    }
+    let refused = t.error(&alternating(), &format!("{SMALL} {{}} fs"));
+    assert!(refused.contains("needs `--kv-offloading-size`"), "{refused}");
+}
+
+/// Mean TTFT with files below the CPU tier, ms.
+fn ttft_below(t: &Trial, flags: &str) -> f64 {
+    let all = format!("{SMALL} --kv-offloading-size 0.049 --kv-offloading-secondary fs {flags}");
+    number(&t.figures(&alternating(), &all), "ttft_mean_ms")
+}
+
+pub(super) fn kv_offloading_secondary_bandwidth(t: &Trial) {
+    assert_eq!(ttft_below(t, "{} 5"), ttft_below(t, ""));
+    assert!(ttft_below(t, "{} 0.5") > ttft_below(t, "{} 5") + 10.0, "32 MiB take 67 ms instead of 7");
+    let refused = t.error(&alternating(), &format!("{TIER} {{}} 5"));
+    assert!(refused.contains("needs `--kv-offloading-secondary`"), "{refused}");
+}
+
+pub(super) fn kv_offloading_secondary_latency(t: &Trial) {
+    assert_eq!(ttft_below(t, "{} 100"), ttft_below(t, ""));
+    // Every request is looked up, and half of them are read.
+    assert!(ttft_below(t, "{} 50ms") > ttft_below(t, "{} 100") + 50.0);
+}
+
+pub(super) fn kv_offloading_backpressure(t: &Trial) {
+    let load: Vec<Row> = rows(60, 20_000, ROW);
+    let dropped = |flags: &str| {
+        let slow = "--kv-offloading-secondary fs --kv-offloading-secondary-bandwidth 0.05";
+        let flags = format!("{SMALL} --kv-offloading-size 4 {slow} {flags}");
+        number(&t.figures(&load, &flags)["cpu_tier"]["secondary"], "dropped_chunks")
+    };
+    assert_eq!((dropped(""), dropped("{} none")), (0.0, 0.0));
+    assert!(dropped("{} drop") >= dropped("{} throttle") && dropped("{} throttle") > 0.0);
+}
