@@ -914,7 +914,7 @@ fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
             Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
         };
     }
-    if secondary(spec).is_none() {
+    if spec.kv_offloading_secondary.is_none() {
         let others = [
             (spec.kv_offloading_secondary_bandwidth.is_some(), "--kv-offloading-secondary-bandwidth"),
             (spec.kv_offloading_secondary_latency.is_some(), "--kv-offloading-secondary-latency"),
