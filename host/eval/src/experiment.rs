@@ -10,6 +10,7 @@ use std::sync::Arc;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::offload::ChunkEviction;
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -1017,6 +1018,7 @@ impl EngineConfig {
             adapters: None,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
+            kv_cache: KvCacheChoice::BuiltIn,
             blis_tiers: None,
         }
     }

@@ -16,6 +16,7 @@ use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
 pub(crate) mod flow;
+pub(crate) mod kv_cache;
 pub(crate) mod replicas;
 pub(crate) mod scaling;
 

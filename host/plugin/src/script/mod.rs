@@ -22,6 +22,7 @@ mod flow;
 mod folding;
 mod guest;
 mod header;
+mod kv_cache;
 mod names;
 mod operators;
 mod registry;
@@ -63,7 +64,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 19] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 22] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -79,6 +80,9 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 19] = [
     ("scale", Some(Kind::Scaling), &["g"]),
     ("drain", Some(Kind::Drain), &["g", "r"]),
     ("placement", Some(Kind::Placement), &["r", "n"]),
+    ("keep", Some(Kind::KvCache), &["c"]),
+    ("store", Some(Kind::KvCache), &["t", "c"]),
+    ("load", Some(Kind::KvCache), &["h"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),
@@ -231,7 +235,9 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
     let fault =
         |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
-    let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    let mut kinds: Vec<_> =
+        FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    kinds.dedup();
     let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();
     for name in ["queueing_time", "constants"] {
         if has(name) && !has("step_time") {
@@ -251,7 +257,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
                     priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
-                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n)";
+                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

@@ -18,6 +18,7 @@ use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
 use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::policy::flow;
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
     InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
@@ -124,6 +125,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.serve_next(id)
     }
 
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        self.inner.force_load(id, loads);
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         let evicted = self.inner.evict(now, id, observer);
         self.check();
@@ -215,7 +220,7 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
+            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => unreachable!("not of interest"),
         };
         assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
@@ -423,6 +428,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     prompt_only: true,
                     speed: LinkSpeed { alone: 200.0, together: 160.0, base: Micros(30) },
                 }),
+                kv_cache: KvCacheChoice::BuiltIn,
                 blis_tiers: None,
                 // Requests that are passed over are not served in order.
                 adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),

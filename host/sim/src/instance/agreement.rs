@@ -27,9 +27,10 @@ use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkEviction, LinkSpeed, OffloadConfig};
 use crate::outcome::{
-    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision,
-    Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
+    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, LoadDecision, OffloadCounters, Outcome,
+    PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
+use crate::policy::kv_cache::{ChunkView, KvCacheChoice, KvCacheDecisions, KvCachePolicy, TierHitView, TierView};
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
@@ -46,6 +47,7 @@ struct EngineLog {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
+    loads: Vec<LoadDecision>,
     adapters: Vec<AdapterEvent>,
     /// Whether it ignores decisions.
     without_decisions: bool,
@@ -61,6 +63,7 @@ impl Observer for EngineLog {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
+            SimEvent::Decision(Decision::Load(decision)) => self.loads.push(*decision),
             SimEvent::Decision(_)
             | SimEvent::Arrival(_)
             | SimEvent::Dispatched { .. }
@@ -298,6 +301,35 @@ impl PreemptionPolicy for ViewHashPolicy {
     }
 }
 
+impl KvCachePolicy for ViewHashPolicy {
+    fn decides(&self) -> KvCacheDecisions {
+        KvCacheDecisions { store: self.state & 1 == 0, load: self.state & 2 == 0 }
+    }
+
+    fn keep(&mut self, now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+        ranks.extend(chunks.iter().map(|chunk| (self.next(&(now, chunk)) % 7) as f64 - 3.0));
+    }
+
+    fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
+        stored.extend(chunks.iter().map(|chunk| !self.next(&(tier, chunk)).is_multiple_of(5)));
+    }
+
+    fn load(&mut self, hit: &TierHitView) -> bool {
+        !self.next(hit).is_multiple_of(3)
+    }
+
+    fn fork(&self) -> Box<dyn KvCachePolicy> {
+        Box::new(self.clone())
+    }
+}
+
+fn kv_cache() -> impl Strategy<Value = KvCacheChoice> {
+    prop_oneof![
+        1 => Just(KvCacheChoice::BuiltIn),
+        2 => any::<u64>().prop_map(|state| KvCacheChoice::Custom(Box::new(ViewHashPolicy { state }))),
+    ]
+}
+
 fn scheduling() -> impl Strategy<Value = SchedulingChoice> {
     prop_oneof![
         Just(Scheduler::Fcfs.into()),
@@ -370,6 +402,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 scheduler,
                 preemption,
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
+                kv_cache: KvCacheChoice::BuiltIn,
                 blis_tiers: None,
                 semantics,
                 latency,
@@ -405,8 +438,9 @@ fn tier() -> impl Strategy<Value = OffloadConfig> {
 
 /// Configurations with a CPU tier, which BLIS does not know.
 fn config_with_tier() -> impl Strategy<Value = InstanceConfig> {
-    (config(), tier()).prop_map(|(config, tier)| InstanceConfig {
+    (config(), tier(), kv_cache()).prop_map(|(config, tier, kv_cache)| InstanceConfig {
         enable_prefix_caching: true,
+        kv_cache,
         semantics: Semantics { full_hit_is_free: false, ..config.semantics },
         offload: Some(tier),
         ..config
@@ -647,8 +681,13 @@ fn compare(config: InstanceConfig, drafts: &[RequestNumbers], horizon: Micros) -
     if plain.stuck.is_none() {
         let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
         let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
-        let expected =
-            EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
+        let expected = EngineLog {
+            scheduled: Vec::new(),
+            preempted: Vec::new(),
+            loads: Vec::new(),
+            without_decisions: true,
+            ..plain.clone()
+        };
         prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
         plain.is_consistent()?;
     }
@@ -808,6 +847,7 @@ fn steady() -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

@@ -60,6 +60,7 @@ use crate::observer::{Observer, SimEvent};
 use crate::offload::OffloadConfig;
 use crate::outcome::{AdapterChange, AdapterEvent, Counters};
 use crate::policy::Classes;
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::request::{BlockKey, Name, Request};
 use crate::sampling::Sampling;
 use crate::semantics::Semantics;
@@ -107,6 +108,8 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
+    /// The policy of the CPU tier.
+    pub kv_cache: KvCacheChoice,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,
     /// The LoRA adapters that it may load; `None`: the base model serves every request.
@@ -267,6 +270,10 @@ pub trait Instance {
     /// Moves the waiting request `id` to the head of the waiting queue, against the scheduling policy. Returns `false`
     /// if it does not wait.
     fn serve_next(&mut self, id: RequestId) -> bool;
+
+    /// Decides whether request `id` loads what the CPU tier has for it, against the policy; the next decision about it
+    /// only. Without a policy that decides about loads it has no effect.
+    fn force_load(&mut self, id: RequestId, loads: bool);
 
     /// Ends request `id` at `now` ([`Status::Evicted`](crate::outcome::Status::Evicted)); all events before `now` were
     /// executed. Returns `false` if it is not here or has finished.

@@ -20,6 +20,7 @@ mod classes;
 mod event;
 pub mod flow;
 mod instance;
+pub mod kv_cache;
 mod linear_model;
 mod prefix_index;
 mod priority;

@@ -202,7 +202,9 @@ impl Fast {
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
-            offloading: config.offload.map(|offload| Box::new(Offloading::new(offload, config.block_size))),
+            offloading: config
+                .offload
+                .map(|offload| Box::new(Offloading::new(offload, config.kv_cache.clone(), config.block_size))),
             loading: Vec::new(),
             abandoned: Vec::new(),
             config,
@@ -362,7 +364,7 @@ impl Fast {
             Some(RequestState::Waiting) => {
                 self.queue_changes(now);
                 self.waiting.remove(&self.live[key].queue_key());
-                self.end_offloading(key);
+                self.end_offloading(key, now);
                 self.leaves_queue(key);
             }
             Some(RequestState::Loading) => {
@@ -387,7 +389,7 @@ impl Fast {
         let live = &self.live[key];
         let known = self.config.known_tokens(live.computed, live.target);
         if !matches!(live.state, RequestState::Waiting | RequestState::Loading) {
-            self.release(key, live.computed, known);
+            self.release(key, live.computed, known, now);
         }
         let live = self.live.remove(key).expect("it has a state");
         let mut outcome = live.outcome(self.config.index, live.generated, status).ended_at(now);
@@ -401,10 +403,10 @@ impl Fast {
         true
     }
 
-    /// Releases the blocks of `key`, which ends, with `tokens` allocated tokens, of which `known` are generated.
+    /// Releases the blocks of `key`, which ends at `now`, with `tokens` allocated tokens, of which `known` are generated.
     #[inline]
-    fn release(&mut self, key: RequestKey, tokens: u32, known: u32) {
-        let fence = if self.offloading.is_some() { self.end_offloading(key) } else { None };
+    fn release(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
+        let fence = if self.offloading.is_some() { self.end_offloading(key, now) } else { None };
         let holding = &mut self.live[key].holding;
         match fence {
             None => self.kv.release(holding, tokens, known),
@@ -527,6 +529,12 @@ impl Instance for Fast {
         self.waiting.insert(live.queue_key(), key);
         self.refused = None;
         true
+    }
+
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.force_load(id, loads);
+        }
     }
 
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
