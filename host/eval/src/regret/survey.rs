@@ -304,7 +304,7 @@ impl Survey {
                     _ => {}
                 };
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => return,
         };
         self.decisions.push(entry);
     }
