@@ -38,6 +38,7 @@ mod tests;
 mod texts;
 mod values;
 mod views;
+mod vllm;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -54,6 +55,7 @@ use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
 use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
+pub use self::vllm::vllm_cache_policy;
 use blis_diag::{Location, open_file};
 
 use super::limits::{
@@ -101,6 +103,19 @@ struct ScriptPlugin {
 /// # Errors
 /// If the file cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
+    load(path, &read_file(path, limits)?, limits)
+}
+
+/// As [`vllm_cache_policy`], of the script in the file at `path`.
+///
+/// # Errors
+/// If the file cannot be read, or as [`vllm_cache_policy`].
+pub fn vllm_cache_policy_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<String, Fault> {
+    vllm_cache_policy(path, &read_file(path, limits)?, parameters, limits)
+}
+
+/// The text in the file at `path`.
+fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
@@ -110,12 +125,11 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     if bytes.len() as u64 > most {
         return Err(fault(too_long(most)));
     }
-    let source = String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|&&byte| byte == b'\n').count() + 1;
         fault(format!("line {line} is not UTF-8 text: is this a script?"))
-    })?;
-    load(path, &source, limits)
+    })
 }
 
 /// Compiles the script `source`; messages call it `path`.
