@@ -112,7 +112,7 @@ impl TestService {
         engine: impl Fn(InstanceConfig) -> I + Copy,
         requests: &[Request],
     ) -> (Regret, Vec<DecisionRegret>) {
-        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false };
+        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false, loads: true };
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
         survey.with_targets(false);
