@@ -154,6 +154,7 @@ impl DecisionPoint {
                 preemption_count: vec![load.into(); n],
                 in_flight: vec![load; n],
                 cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
+                cpu_cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
                 waiting_tokens: vec![u64::from(load) * 1000; n],
                 adapter_active: vec![u32::from(load > 0); n],
                 adapter_waiting: vec![u32::from(load > 0); n],

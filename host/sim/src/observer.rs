@@ -174,6 +174,7 @@ impl Interests {
             tokens: self.contains(Self::TOKENS),
             latencies: self.contains(Self::LATENCIES),
             waiting_tokens: self.contains(Self::WAITING_TOKENS),
+            cpu_cached_blocks: false,
             adapters: self.contains(Self::ADAPTERS),
         }
     }

@@ -8,6 +8,7 @@ use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 use rand::Rng as _;
 
 use super::*;
@@ -116,6 +117,7 @@ fn a_router_decides_as_the_built_in_does() {
             tokens: false,
             latencies: false,
             waiting_tokens: false,
+            cpu_cached_blocks: false,
             adapters: false,
         },
         events: Events {

@@ -143,6 +143,14 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.cache_changes(each);
     }
 
+    fn watch_tier(&mut self) -> u32 {
+        self.inner.watch_tier()
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        self.inner.tier_changes(now, each);
+    }
+
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters {
         self.inner.finish(horizon, observer)
     }
@@ -588,6 +596,7 @@ proptest! {
             load: true,
             in_flight: true,
             cached_blocks: true,
+            cpu_cached_blocks: true,
             tokens: true,
             latencies: true,
             waiting_tokens: true,

@@ -540,12 +540,15 @@ struct WatchedInstance<I> {
     instance: I,
     log: EngineLog,
     present: BTreeSet<BlockKey>,
+    /// The same of its CPU tier.
+    in_tier: BTreeSet<BlockKey>,
 }
 
 impl<I: Instance + Clone> WatchedInstance<I> {
     fn new(mut instance: I) -> Self {
         instance.watch_cache();
-        Self { instance, log: EngineLog::default(), present: BTreeSet::new() }
+        instance.watch_tier();
+        Self { instance, log: EngineLog::default(), present: BTreeSet::new(), in_tier: BTreeSet::new() }
     }
 
     fn advance(&mut self, limit: Micros) -> Result<(), NoProgress> {
@@ -562,6 +565,18 @@ impl<I: Instance + Clone> WatchedInstance<I> {
             };
         });
         present
+    }
+
+    fn tier_at(&mut self, now: Micros) -> &BTreeSet<BlockKey> {
+        let in_tier = &mut self.in_tier;
+        self.instance.tier_changes(now, &mut |key, is_present| {
+            if is_present {
+                in_tier.insert(key)
+            } else {
+                in_tier.remove(&key)
+            };
+        });
+        in_tier
     }
 }
 
@@ -590,7 +605,7 @@ impl EnginePair {
 
     /// Checks that load and cached blocks are reported correctly and equally by both, and by a clone made before the
     /// changes were read.
-    fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
+    fn compare(&mut self, now: Micros, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         prop_assert_eq!(self.plain.instance.waiting_tokens(), self.fast.instance.waiting_tokens());
         let (mut plain, mut fast) = (AdapterReport::default(), AdapterReport::default());
@@ -601,6 +616,9 @@ impl EnginePair {
         let plain = self.plain.catch_up();
         prop_assert_eq!(plain, self.fast.catch_up());
         prop_assert_eq!(plain, copy.catch_up());
+        let plain = self.plain.tier_at(now);
+        prop_assert_eq!(plain, self.fast.tier_at(now));
+        prop_assert_eq!(plain, copy.tier_at(now));
         let found = |finds: &dyn Fn(BlockKey) -> bool| -> BTreeSet<BlockKey> {
             self.keys.iter().copied().filter(|&key| finds(key)).collect()
         };
@@ -639,7 +657,7 @@ fn watch(config: &InstanceConfig, requests: &[Request], reports: &[(u64, bool)])
         if !pair.advance(Micros(now))? {
             return Ok(());
         }
-        pair.compare(continue_with_clone)?;
+        pair.compare(Micros(now), continue_with_clone)?;
     }
     pair.finish(Micros(now.saturating_sub(1)))
 }

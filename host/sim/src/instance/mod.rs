@@ -288,6 +288,14 @@ pub trait Instance {
     /// may share are reported, never those of one request alone. Nothing is reported unless the cache is watched.
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
 
+    /// From now on changes of the CPU tier are collected for [`Self::tier_changes`]. Returns the number of KV blocks of a chunk,
+    /// 0 without a tier.
+    fn watch_tier(&mut self) -> u32;
+
+    /// As [`Self::cache_changes`], of the chunks of the CPU tier, by the key of their last block. A chunk is there from the end of its
+    /// store on, until `now`, up to which all events were executed; one that ends during the step under way may be there already.
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool));
+
     /// Ends the simulation at `horizon` (inclusive): reports the requests that are left, and returns the counters.
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters;
 }

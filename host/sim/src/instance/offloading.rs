@@ -22,7 +22,7 @@ use crate::offload::{
 };
 use crate::outcome::{LoadDecision, OffloadCounters, WaitReason};
 use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
-use crate::request::{Content, Request};
+use crate::request::{BlockKey, Content, Request};
 use crate::units::Micros;
 
 /// KV blocks of a request that ended while they were being stored.
@@ -186,6 +186,26 @@ pub(super) struct Offloading {
     forced_loads: Vec<(RequestId, bool)>,
     /// The start of the present step.
     now: Micros,
+    /// What [`Self::take_changes`] reports; `None` without a reader.
+    watched: Option<Box<WatchedTier>>,
+}
+
+/// Changes of the tier for the cache signal.
+#[derive(Clone, Debug, Default)]
+struct WatchedTier {
+    changes: Vec<(ChunkKey, bool)>,
+    /// The last store of which the chunks are among the changes, or were.
+    last_store: u64,
+}
+
+impl WatchedTier {
+    /// A store has ended.
+    fn stored(&mut self, job: &TransferJob) {
+        if job.id > self.last_store {
+            self.last_store = job.id;
+            self.changes.extend(job.chunks.iter().map(|&key| (key, true)));
+        }
+    }
 }
 
 impl Offloading {
@@ -200,6 +220,7 @@ impl Offloading {
             tier,
             forced_loads: Vec::new(),
             now: Micros::ZERO,
+            watched: None,
             links: MemoryLinks::new(config.speed),
             requests: FxHashMap::default(),
             new_loads: Vec::new(),
@@ -230,7 +251,12 @@ impl Offloading {
         for direction in std::mem::take(&mut self.unnoticed) {
             let job = self.on_link[direction as usize].pop_front().expect("it was submitted");
             match direction {
-                TransferDirection::ToHost => self.tier.written(&job.chunks, true),
+                TransferDirection::ToHost => {
+                    self.tier.written(&job.chunks, true);
+                    if let Some(watched) = &mut self.watched {
+                        watched.stored(&job);
+                    }
+                }
                 TransferDirection::ToGpu => {
                     self.tier.loaded(&job.chunks);
                     job.chunks.iter().for_each(|key| {
@@ -394,6 +420,9 @@ impl Offloading {
         };
         state.next_offer = end;
         self.counters.evicted += stored.evicted.len() as u64;
+        if let Some(watched) = &mut self.watched {
+            watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
+        }
         let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
         let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
         let blocks = self.config.blocks_per_chunk;
@@ -529,6 +558,31 @@ impl Offloading {
     /// Whether requests that generate tokens offer chunks.
     pub fn is_offered_output(&self) -> bool {
         !self.config.prompt_only || self.refused > 0
+    }
+
+    /// Collects changes of the tier from now on. Returns the number of KV blocks of a chunk.
+    pub fn watch(&mut self) -> u32 {
+        self.watched.get_or_insert_default();
+        self.config.blocks_per_chunk
+    }
+
+    /// Removes and returns the changes until `now` of chunks that requests may share: chunks are there from the end of their
+    /// store on, although the scheduler may notice that later.
+    pub fn take_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        let Some(watched) = &mut self.watched else { return };
+        let stores = &self.on_link[TransferDirection::ToHost as usize];
+        if stores.back().is_some_and(|job| job.id > watched.last_store) {
+            let is_store = |direction: &TransferDirection| *direction == TransferDirection::ToHost;
+            let mut ended = self.unnoticed.iter().copied().filter(is_store).count();
+            self.links.clone().advance(now, |direction, _| ended += usize::from(is_store(&direction)));
+            stores.iter().take(ended).for_each(|job| watched.stored(job));
+        }
+        for (ChunkKey(key), present) in watched.changes.drain(..) {
+            // Others are of one request alone.
+            if let Ok(key) = BlockKey::try_from(key) {
+                each(key, present);
+            }
+        }
     }
 
     pub fn counters(&self) -> OffloadCounters {

@@ -1027,6 +1027,16 @@ impl Instance for Plain {
         self.kv.take_changes(each);
     }
 
+    fn watch_tier(&mut self) -> u32 {
+        self.offloading.as_mut().map_or(0, |offloading| offloading.watch())
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.take_changes(now, each);
+        }
+    }
+
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {
         for live in self.running.iter().filter(|live| !live.draining) {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Running)));

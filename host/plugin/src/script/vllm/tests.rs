@@ -152,7 +152,12 @@ fn the_rank_is_a_python_expression() {
     let text = export("odd", SCRIPTS[3].1).expect("it can be exported");
     let start = text.find("    def _rank").expect("it has the rank");
     let body: String = text[start..].lines().take(4).map(|line| format!("{line}\n")).collect();
-    insta::assert_snapshot!(body, @"");
+    insta::assert_snapshot!(body, @"
+    def _rank(chunk, now):
+        v_age = _divide(abs((now - chunk.created)), (1.0 + chunk.uses))
+        v_kind = float(float(chunk.touch == 1.0) != 0.0 or float(float(chunk.uses > 2.0) != 0.0 and float(float(chunk.touch == 2.0) == 0.0) != 0.0) != 0.0)
+        return ((_floor((_sqrt((v_age + 3.0)) + (5.0 * v_kind))) - _ln(chunk.uses)) + _larger(_exp(-(chunk.uses)), _divide((0.25 * (chunk.last_use - chunk.created)), 1000.0)))
+    ");
     assert!(text.contains("class OddCachePolicy(CachePolicy):") && text.contains("from odd.rhai"), "{text}");
     assert!(!text.contains('@') || text.contains("@dataclass"), "placeholders are filled");
 }
@@ -177,7 +182,7 @@ fn what_vllm_cannot_have_is_one_error_with_its_location() {
         ("fn keep(c) { c.uses + c.tenant }", "does not know `tenant`", "1:25"),
         ("fn keep(c) {\n  let x = c.position;\n  x\n}", "does not know `position`", "2:13"),
         ("fn keep(c) { if c.uses[0] > 1.0 { c.uses } else { c.last_use } }", "only `let` and the rank", "1:14"),
-        ("fn keep(c) { this.seen.get(1, 2.0) + c.uses }", "cannot be exported", "1:14"),
+        ("fn keep(c) { this.seen.get(1, 2.0) + c.uses }", "cannot be exported", "1:19"),
         ("fn keep(c) { sum(c.uses) + c.uses }", "`sum`", "1:14"),
         ("fn keep(c) { c.now / 1000 + c.uses }", "divided by a whole number", "1:20"),
         ("fn keep(c) { c.uses } fn load(h) { true }", "`load` has no counterpart", ""),

@@ -565,6 +565,16 @@ impl Instance for Fast {
         self.kv.take_changes(each);
     }
 
+    fn watch_tier(&mut self) -> u32 {
+        self.offloading.as_mut().map_or(0, |offloading| offloading.watch())
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.take_changes(now, each);
+        }
+    }
+
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {
         let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
