@@ -428,7 +428,7 @@ rows! {
 
     /// A chunk of a KV tier that is ranked, or may be stored.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Chunk {
+    pub struct KvChunk {
         /// Time at which it was stored, µs.
         pub created_us: u64,
         /// Time of its last use, µs: when a request first used chunks of the tier, and again when that request ended.
@@ -478,7 +478,7 @@ rows! {
 
     /// What a tier has for a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct TierHit {
+    pub struct KvHit {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Size of what was found, on the link of one GPU, bytes.
@@ -563,7 +563,7 @@ impl Default for Replica {
     }
 }
 
-impl Chunk {
+impl KvChunk {
     /// Time of the use before the present one in µs; `None` if there was none.
     #[must_use]
     pub fn previous_use(&self) -> Option<u64> {
@@ -572,7 +572,7 @@ impl Chunk {
 }
 
 /// A chunk of one token that was not used before; everything else is 0.
-impl Default for Chunk {
+impl Default for KvChunk {
     fn default() -> Self {
         Self { previous_use_us: NONE_U64, tier: 1, tokens: 1, ..Self::ZERO }
     }

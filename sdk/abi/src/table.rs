@@ -6,8 +6,8 @@ use core::ptr;
 
 use crate::layout::structs;
 use crate::rows::{
-    Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, LatencyConstants, Queued, Request, Running,
-    StartingReplica, Step, TierHit,
+    Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, KvHit, LatencyConstants, Queued, Request, Running,
+    StartingReplica, Step,
 };
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
@@ -120,7 +120,7 @@ structs! {
             *const CHost, *mut c_void, *const ChunkOffer, *const c_void, usize, usize, *mut f64,
         )>,
         /// Returns whether a request loads what was found; 0 is no.
-        pub load: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const TierHit) -> u32>,
+        pub load: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const KvHit) -> u32>,
     }
 
     /// `blis_description`: what a policy is and needs.

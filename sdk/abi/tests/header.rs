@@ -9,8 +9,8 @@ use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
 use blis_abi::{
-    Ages, Band, Chunk, ChunkOffer, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo,
-    LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step, TierHit,
+    Ages, Band, ChunkOffer, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
+    LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -52,9 +52,9 @@ impl HeaderStruct {
             Self::of::<Replica>(),
             Self::of::<StartingReplica>(),
             Self::of::<Node>(),
-            Self::of::<Chunk>(),
+            Self::of::<KvChunk>(),
             Self::of::<ChunkOffer>(),
-            Self::of::<TierHit>(),
+            Self::of::<KvHit>(),
             Self::of::<PolicyTable>(),
         ]
     }

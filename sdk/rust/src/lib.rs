@@ -62,8 +62,9 @@ pub use policy::{
     Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 pub use rows::{
-    Ages, Band, Chunk, ChunkOffer, Cluster, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight,
-    InstanceInfo, LatencyConstants, Node, Queued, Replica, Request, Running, Signals, StartingReplica, Step, TierHit,
+    Ages, Band, ChunkOffer, Cluster, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight,
+    InstanceInfo, KvChunk, KvHit, LatencyConstants, Node, Queued, Replica, Request, Running, Signals, StartingReplica,
+    Step,
 };
 
 /// Compiles the policy in the README.

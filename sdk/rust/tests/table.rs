@@ -6,10 +6,10 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, Chunk, ChunkOffer, Cluster, Description, Drain, DrainGroup,
-    Event, EventSet, Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, KvCache, Latency, LatencyConstants,
-    Lifecycle, Node, NumberTable, Ordering, Placement, Policy, Preemption, Priority, Queued, Replica, Request, Routing,
-    Running, Saturation, Scaling, Scheduling, Setup, StartingReplica, Step, TierHit,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, ChunkOffer, Cluster, Description, Drain, DrainGroup, Event,
+    EventSet, Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, KvCache, KvChunk, KvHit, Latency,
+    LatencyConstants, Lifecycle, Node, NumberTable, Ordering, Placement, Policy, Preemption, Priority, Queued, Replica,
+    Request, Routing, Running, Saturation, Scaling, Scheduling, Setup, StartingReplica, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -163,15 +163,15 @@ impl Placement for Everything {
 }
 
 impl KvCache for Everything {
-    fn keep(&mut self, now_us: u64, chunks: &[Chunk], ranks: &mut Vec<f64>) {
+    fn keep(&mut self, now_us: u64, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         ranks.extend(chunks.iter().map(|chunk| (now_us + u64::from(chunk.uses)) as f64));
     }
 
-    fn store(&mut self, offer: &ChunkOffer, chunks: &[Chunk], stored: &mut Vec<f64>) {
+    fn store(&mut self, offer: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<f64>) {
         stored.extend(chunks.iter().map(|chunk| f64::from(chunk.offers) - offer.fill));
     }
 
-    fn load(&mut self, hit: &TierHit) -> bool {
+    fn load(&mut self, hit: &KvHit) -> bool {
         hit.tokens > hit.prefill_tokens
     }
 }
@@ -391,14 +391,14 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
         call!(table, placement(&host, state, &replica, nodes.as_ptr().cast(), 2, 40))
     };
     assert_eq!((placed(8), placed(4)), (9, u32::MAX));
-    let chunks = [1, 2].map(|count| Chunk { uses: count, offers: count, ..Chunk::default() });
+    let chunks = [1, 2].map(|count| KvChunk { uses: count, offers: count, ..KvChunk::default() });
     let mut numbers = [0.0; 3];
     call!(table, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
     assert_eq!(numbers, [101.0, 102.0, 0.0]);
     let offer = ChunkOffer { fill: 0.5, ..ChunkOffer::default() };
     call!(table, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
     assert_eq!(numbers, [0.5, 1.5, 0.0]);
-    let loads = |tokens| call!(table, load(&host, state, &TierHit { tokens, prefill_tokens: 4, ..TierHit::default() }));
+    let loads = |tokens| call!(table, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
     assert_eq!([loads(5), loads(4)], [1, 0]);
     assert!(record_of(host.context).failures.is_empty());
     call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));

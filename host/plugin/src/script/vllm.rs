@@ -1,6 +1,6 @@
 //! A script's `keep` as a cache policy of vLLM: the Python class that vLLM 0.33 loads by `cache_policy_module_path`.
 //!
-//! The class ranks chunks when they are touched, as the CPU tier does with the script (`blis_sim::offload::Ranked`). Of a script it
+//! The class ranks chunks when they are touched, as the CPU tier does with the script (`blis_sim::offload::RankedChunks`). Of a script it
 //! can have what depends on the chunk alone: numbers, arithmetic, comparisons, `&`, `|`, `min`, `max`, `abs`, `sqrt`, `exp`, `ln`,
 //! `floor`, `ceil`, `select`, variables, parameters, and the fields of [`FIELDS`].
 

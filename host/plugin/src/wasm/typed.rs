@@ -6,8 +6,8 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, Band, Chunk, ChunkOffer, ConstantsRecord, Description, DrainGroup, Event, Flow, Group,
-    InFlight, InstanceInfo, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, TierHit, Value,
+    AdmissionDecision, Ages, Band, ChunkOffer, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
+    InstanceInfo, KvChunk, KvHit, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -26,8 +26,8 @@ type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>
 type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
 type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
 type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
-type KeepFunction = TypedFunc<(u64, &'static [Chunk]), (Vec<f64>,)>;
-type StoreFunction = TypedFunc<(ChunkOffer, &'static [Chunk]), (Vec<f64>,)>;
+type KeepFunction = TypedFunc<(u64, &'static [KvChunk]), (Vec<f64>,)>;
+type StoreFunction = TypedFunc<(ChunkOffer, &'static [KvChunk]), (Vec<f64>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -48,7 +48,7 @@ enum TypedRole {
     Scaling { scale: ScalingFunction },
     Drain { drain: DrainFunction },
     Placement { placement: PlacementFunction },
-    KvCache { keep: KeepFunction, store: StoreFunction, load: TypedFunc<(TierHit,), (bool,)> },
+    KvCache { keep: KeepFunction, store: StoreFunction, load: TypedFunc<(KvHit,), (bool,)> },
 }
 
 #[derive(Clone, Copy)]
@@ -342,7 +342,7 @@ impl Functions for Typed {
         chunks: &[ChunkRow],
         numbers: &mut Vec<f64>,
     ) -> wasmtime::Result<()> {
-        let chunks: Vec<Chunk> = chunks.iter().map(Chunk::from).collect();
+        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
         let keep = role!(self, TypedRole::KvCache { keep, .. } => keep);
         numbers.append(&mut one(called(keep, store, (now_us, chunks.as_slice())))?);
         Ok(())
@@ -355,7 +355,7 @@ impl Functions for Typed {
         chunks: &[ChunkRow],
         numbers: &mut Vec<f64>,
     ) -> wasmtime::Result<()> {
-        let chunks: Vec<Chunk> = chunks.iter().map(Chunk::from).collect();
+        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
         let of = role!(self, TypedRole::KvCache { store, .. } => store);
         numbers.append(&mut one(called(of, store, (offer.into(), chunks.as_slice())))?);
         Ok(())

@@ -1,6 +1,6 @@
 //! The configuration of a CPU tier.
 
-use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, Ranked, TRACKED_CHUNKS};
+use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, RankedChunks, TRACKED_CHUNKS};
 use crate::policy::kv_cache::KvCacheChoice;
 
 /// Which chunk makes room for another (vLLM `eviction_policy`).
@@ -53,7 +53,7 @@ impl OffloadConfig {
         let capacity = self.capacity as usize;
         let policy: Box<dyn CachePolicy> = match choice {
             KvCacheChoice::BuiltIn => self.eviction.policy(capacity),
-            KvCacheChoice::Custom(policy) => Box::new(Ranked::new(policy, self.blocks_per_chunk * block_size)),
+            KvCacheChoice::Custom(policy) => Box::new(RankedChunks::new(policy, self.blocks_per_chunk * block_size)),
         };
         CpuTier::new(capacity, policy, self.store_threshold, TRACKED_CHUNKS)
     }

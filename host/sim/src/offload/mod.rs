@@ -29,7 +29,7 @@ pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 use self::queue::ChunkQueue;
-pub use self::ranked::Ranked;
+pub use self::ranked::RankedChunks;
 use crate::policy::kv_cache::{ChunkUser, KvCacheDecisions, TierHitView, TierView};
 use crate::units::Micros;
 
@@ -105,7 +105,7 @@ pub trait CachePolicy: Debug + Send {
     fn evict(&mut self, number: usize, is_protected: &dyn Fn(ChunkSlot) -> bool, chosen: &mut Vec<ChunkSlot>) -> bool;
 
     /// This policy if a [`KvCachePolicy`] ranks its chunks.
-    fn ranked(&mut self) -> Option<&mut Ranked> {
+    fn ranked(&mut self) -> Option<&mut RankedChunks> {
         None
     }
 

@@ -14,12 +14,12 @@ use crate::units::Micros;
 /// used least recently is evicted first, in the order of [`super::Lru`]: a request has one time for all its chunks, that of its
 /// first access until it ends and that of its end from then on, and the tail of its prompt is evicted before its head.
 #[derive(Debug)]
-pub struct Ranked {
+pub struct RankedChunks {
     policy: Box<dyn KvCachePolicy>,
     /// Tokens of a chunk.
     chunk_tokens: u32,
     /// By number of the chunk.
-    chunks: Vec<Option<RankedChunk>>,
+    chunks: Vec<Option<TouchedChunk>>,
     /// The chunks that can be evicted, the first to be evicted first.
     order: BTreeSet<EvictionKey>,
     /// The number of the last access or end of a request.
@@ -39,7 +39,7 @@ pub struct Ranked {
 type EvictionKey = (Rank, u64, Reverse<u32>, ChunkSlot);
 
 #[derive(Clone, Debug)]
-struct RankedChunk {
+struct TouchedChunk {
     view: ChunkView,
     rank: Rank,
     /// The turn of its last use, and the order in it.
@@ -48,13 +48,13 @@ struct RankedChunk {
     evictable: bool,
 }
 
-impl RankedChunk {
+impl TouchedChunk {
     fn key(&self, slot: ChunkSlot) -> EvictionKey {
         (self.rank, self.turn, Reverse(self.order), slot)
     }
 }
 
-impl Ranked {
+impl RankedChunks {
     /// Chunks of `chunk_tokens` tokens, ranked by `policy`.
     #[must_use]
     pub fn new(policy: Box<dyn KvCachePolicy>, chunk_tokens: u32) -> Self {
@@ -125,7 +125,7 @@ impl Ranked {
     }
 
     /// Changes chunk `slot`, which is ranked anew by [`Self::rank_touched`].
-    fn touch(&mut self, slot: ChunkSlot, change: impl FnOnce(&mut RankedChunk)) {
+    fn touch(&mut self, slot: ChunkSlot, change: impl FnOnce(&mut TouchedChunk)) {
         if let Some(chunk) = self.chunks.get_mut(slot as usize).and_then(Option::as_mut) {
             if chunk.evictable {
                 self.order.remove(&chunk.key(slot));
@@ -156,14 +156,14 @@ impl Ranked {
     }
 }
 
-impl CachePolicy for Ranked {
+impl CachePolicy for RankedChunks {
     fn insert(&mut self, slot: ChunkSlot, (_, position): Positioned, request: &mut RequestRank<'_>) {
         let (turn, last_use) = match position {
             None => (self.next_turn(), self.now),
             Some(_) => self.turn_of(request),
         };
         let view = ChunkView { last_use, ..Self::view(self.user, self.now, self.chunk_tokens, position) };
-        let chunk = RankedChunk { view, rank: Rank::new(0), turn, order: position.unwrap_or(0), evictable: false };
+        let chunk = TouchedChunk { view, rank: Rank::new(0), turn, order: position.unwrap_or(0), evictable: false };
         let index = slot as usize;
         if index >= self.chunks.len() {
             self.chunks.resize_with(index + 1, || None);
@@ -241,7 +241,7 @@ impl CachePolicy for Ranked {
         true
     }
 
-    fn ranked(&mut self) -> Option<&mut Ranked> {
+    fn ranked(&mut self) -> Option<&mut RankedChunks> {
         Some(self)
     }
 

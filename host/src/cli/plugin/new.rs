@@ -221,7 +221,7 @@ fn template(kind: Kind) -> Template {
         Kind::KvCache => with(
             "Evicts the chunk that was used least recently, where each use counts as some seconds.",
             ("use_s", "60.0", "0.0", "1000000.0", "seconds that a use is worth"),
-            ("Chunk, KvCache", "KvCache"),
+            ("KvCache, KvChunk", "KvCache"),
             &[],
             &["keep"],
         ),

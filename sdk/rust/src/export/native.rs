@@ -23,8 +23,8 @@ use crate::policy::{
     Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Chunk, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued,
-    Replica, Request, Running, StartingReplica, Step, TierHit,
+    Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
+    Queued, Replica, Request, Running, StartingReplica, Step,
 };
 use crate::testing;
 
@@ -748,7 +748,7 @@ unsafe extern "C" fn keep<P: KvCache>(
 ) {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: as above.
-        let chunks = unsafe { rows::<Chunk>(chunks, count, stride) };
+        let chunks = unsafe { rows::<KvChunk>(chunks, count, stride) };
         let mut ranks = Vec::with_capacity(count);
         state.policy.keep(now_us, &chunks, &mut ranks);
         assert!(ranks.len() == count, "{} ranks for {count} chunks", ranks.len());
@@ -770,7 +770,7 @@ unsafe extern "C" fn store<P: KvCache>(
 ) {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: as above.
-        let (offer, chunks) = unsafe { (&*offer, rows::<Chunk>(chunks, count, stride)) };
+        let (offer, chunks) = unsafe { (&*offer, rows::<KvChunk>(chunks, count, stride)) };
         let mut stored = Vec::with_capacity(count);
         state.policy.store(offer, &chunks, &mut stored);
         assert!(stored.len() == count, "{} numbers of store for {count} chunks", stored.len());
@@ -781,7 +781,7 @@ unsafe extern "C" fn store<P: KvCache>(
     unsafe { with_state(host, state, (), function) }
 }
 
-unsafe extern "C" fn load<P: KvCache>(host: *const CHost, state: *mut c_void, hit: *const TierHit) -> u32 {
+unsafe extern "C" fn load<P: KvCache>(host: *const CHost, state: *mut c_void, hit: *const KvHit) -> u32 {
     // SAFETY: as above.
     unsafe { with_state(host, state, 1, |state: &mut NativeState<P>| u32::from(state.policy.load(&*hit))) }
 }

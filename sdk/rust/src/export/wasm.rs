@@ -24,8 +24,8 @@ use crate::policy::{
     Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Chunk, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants,
-    Node, Replica, Request, Running, Signals, StartingReplica, Step, TierHit,
+    Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
+    LatencyConstants, Node, Replica, Request, Running, Signals, StartingReplica, Step,
 };
 
 mod imports {
@@ -455,7 +455,7 @@ impl<P: Policy> ModulePolicy<P> {
         self.with_policy(|policy| policy.drain(group, unsafe { slice(replicas) }))
     }
 
-    pub unsafe fn keep(&self, now_us: u64, chunks: HostList<Chunk>) -> *const (usize, usize)
+    pub unsafe fn keep(&self, now_us: u64, chunks: HostList<KvChunk>) -> *const (usize, usize)
     where
         P: KvCache,
     {
@@ -464,7 +464,7 @@ impl<P: Policy> ModulePolicy<P> {
         self.pushed(|policy, ranks| policy.keep(now_us, chunks, ranks))
     }
 
-    pub unsafe fn store(&self, offer: &ChunkOffer, chunks: HostList<Chunk>) -> *const (usize, usize)
+    pub unsafe fn store(&self, offer: &ChunkOffer, chunks: HostList<KvChunk>) -> *const (usize, usize)
     where
         P: KvCache,
     {
@@ -473,7 +473,7 @@ impl<P: Policy> ModulePolicy<P> {
         self.pushed(|policy, stored| policy.store(offer, chunks, stored))
     }
 
-    pub fn load(&self, hit: &TierHit) -> u32
+    pub fn load(&self, hit: &KvHit) -> u32
     where
         P: KvCache,
     {
@@ -855,7 +855,7 @@ macro_rules! __blis_wasm {
     };
     (KvCache) => {
         #[unsafe(export_name = "blis:policy/kv-cache@1.1.0#keep")]
-        unsafe extern "C" fn keep(now_us: u64, chunks: *const $crate::Chunk, count: usize) -> *const (usize, usize) {
+        unsafe extern "C" fn keep(now_us: u64, chunks: *const $crate::KvChunk, count: usize) -> *const (usize, usize) {
             unsafe { GUEST.keep(now_us, __sdk::wasm::list(chunks, count)) }
         }
 
@@ -866,7 +866,7 @@ macro_rules! __blis_wasm {
             fill: f64,
             tier: u32,
             capacity: u32,
-            chunks: *const $crate::Chunk,
+            chunks: *const $crate::KvChunk,
             count: usize,
         ) -> *const (usize, usize) {
             let offer = $crate::ChunkOffer { now_us, queued_bytes, fill, tier, capacity };
@@ -892,7 +892,7 @@ macro_rules! __blis_wasm {
             prefix_group: u32,
             round: u32,
         ) -> u32 {
-            GUEST.load(&$crate::TierHit {
+            GUEST.load(&$crate::KvHit {
                 now_us,
                 bytes,
                 queued_bytes,

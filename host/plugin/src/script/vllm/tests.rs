@@ -2,7 +2,7 @@ use std::fs;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::offload::{ChunkKey, CpuTier, Lookup, Positioned, Ranked, RequestAccess, Stored};
+use blis_sim::offload::{ChunkKey, CpuTier, Lookup, Positioned, RankedChunks, RequestAccess, Stored};
 use blis_sim::policy::BlockIds;
 use blis_sim::policy::kv_cache::{ChunkUser, KvCachePolicy};
 use blis_sim::units::Micros;
@@ -37,7 +37,7 @@ fn policy(name: &str) -> Box<dyn KvCachePolicy> {
 }
 
 /// A request of the record, and whether it tells positions.
-struct RecordedRequest {
+struct LiveAccess {
     name: String,
     access: RequestAccess,
     has_positions: bool,
@@ -49,18 +49,18 @@ fn keys(list: &str) -> Vec<ChunkKey> {
 }
 
 /// Executes a line of the record on `tier` and compares the result with vLLM's.
-fn execute(line: &str, tier: &mut CpuTier, requests: &mut Vec<RecordedRequest>) {
+fn execute(line: &str, tier: &mut CpuTier, requests: &mut Vec<LiveAccess>) {
     let words: Vec<&str> = line.split(' ').collect();
-    let index = |requests: &[RecordedRequest], name: &str| {
+    let index = |requests: &[LiveAccess], name: &str| {
         requests.iter().position(|request| request.name == name).expect("a request")
     };
-    let positioned = |request: &RecordedRequest, list: &str| -> Vec<Positioned> {
+    let positioned = |request: &LiveAccess, list: &str| -> Vec<Positioned> {
         let position = |key: ChunkKey| request.has_positions.then_some(16 * (key.0 % 100 + 1) as u32);
         keys(list).into_iter().map(|key| (key, position(key))).collect()
     };
     match words[..] {
         ["now", time] => tier.set_moment(Micros(time.parse().expect("a time")), ChunkUser::default(), 0),
-        ["new", name, form] => requests.push(RecordedRequest {
+        ["new", name, form] => requests.push(LiveAccess {
             name: name.into(),
             access: RequestAccess::default(),
             has_positions: form == "positions",
@@ -107,7 +107,7 @@ fn vllm_with_the_exported_class_and_the_tier_with_the_script_do_the_same() {
         if let Some(settings) = line.strip_prefix("tier ") {
             let words: Vec<&str> = settings.split(' ').collect();
             let [capacity, threshold, tracked] = [1, 2, 3].map(|at| words[at].parse::<usize>().expect("a number"));
-            let ranked = Box::new(Ranked::new(policy(words[0]), 16));
+            let ranked = Box::new(RankedChunks::new(policy(words[0]), 16));
             tier = Some(CpuTier::new(capacity, ranked, threshold as u32, tracked));
             requests.clear();
             sequences += 1;
