@@ -108,7 +108,7 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
-    /// The policy of the CPU tier.
+    /// The policy of the CPU tier; an instance takes it out.
     pub kv_cache: KvCacheChoice,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,

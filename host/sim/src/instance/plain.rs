@@ -140,7 +140,7 @@ pub struct Plain {
 impl Plain {
     /// An idle instance with this configuration.
     #[must_use]
-    pub fn new(config: InstanceConfig) -> Self {
+    pub fn new(mut config: InstanceConfig) -> Self {
         let kv =
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
@@ -150,7 +150,7 @@ impl Plain {
             waiting: BTreeMap::new(),
             offloading: config
                 .offload
-                .map(|offload| Offloading::new(offload, config.kv_cache.clone(), config.block_size)),
+                .map(|offload| Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size)),
             loading: Vec::new(),
             running: Vec::new(),
             present: 0,

@@ -157,7 +157,7 @@ impl Fast {
     /// # Panics
     /// With BLIS's tiers: only [`Plain`](super::Plain) has them.
     #[must_use]
-    pub fn new(config: InstanceConfig) -> Self {
+    pub fn new(mut config: InstanceConfig) -> Self {
         assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
         let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
@@ -202,9 +202,9 @@ impl Fast {
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
-            offloading: config
-                .offload
-                .map(|offload| Box::new(Offloading::new(offload, config.kv_cache.clone(), config.block_size))),
+            offloading: config.offload.map(|offload| {
+                Box::new(Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size))
+            }),
             loading: Vec::new(),
             abandoned: Vec::new(),
             config,
