@@ -755,7 +755,7 @@ impl KvCacheGuest for ScriptGuest {
         }
         let view = (ChunksObject { now, rows: chunks.into() },);
         let output = self.call_for_column("keep", view, number_of(now), Some(&Ties::LowestIndex), ranks)?;
-        self.for_each_chunk("keep", "it must return a column, a rank for each chunk", output, chunks, ranks)
+        self.for_each_chunk("keep", "it must return a column, a rank for each chunk", output.as_ref(), chunks, ranks)
     }
 
     fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
@@ -766,7 +766,7 @@ impl KvCacheGuest for ScriptGuest {
         let now = Micros(offer.now_us);
         let view = (OfferObject(*offer), ChunksObject { now, rows: chunks.into() });
         let output = self.call_for_column("store", view, number_of(now), Some(&Ties::LowestIndex), stored)?;
-        self.for_each_chunk("store", "it must return a column, 0 or 1 for each chunk", output, chunks, stored)
+        self.for_each_chunk("store", "it must return a column, 0 or 1 for each chunk", output.as_ref(), chunks, stored)
     }
 
     fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
@@ -788,15 +788,15 @@ impl ScriptGuest {
         &self,
         function: &str,
         wanted: &str,
-        output: Option<Dynamic>,
+        output: Option<&Dynamic>,
         chunks: &[ChunkRow],
         numbers: &mut Vec<f64>,
     ) -> Result<(), Fault> {
-        if let Some(one) = output.as_ref().and_then(number) {
+        if let Some(one) = output.and_then(number) {
             numbers.resize(chunks.len(), one);
             return Ok(());
         }
-        self.column(function, wanted, output.as_ref(), numbers)
+        self.column(function, wanted, output, numbers)
     }
 }
 
