@@ -93,7 +93,7 @@ fn loads_are_decisions_with_a_regret() {
     assert!(listed.contains("computes") && listed.contains("loads"), "{listed}");
     let regret =
         json(&run(&scratch, &format!("{policy} --regret outcome --regret-samples 16")))["outcome_regret"].clone();
-    assert!(regret["kinds"]["load"]["evaluated"].as_u64().is_some_and(|count| count > 0), "{regret}");
+    assert!(regret["kinds"]["load"]["uniform"]["evaluated"].as_u64().is_some_and(|count| count > 0), "{regret}");
 }
 
 /// Two instances; the prompt of a group goes where its prefix is in host memory.

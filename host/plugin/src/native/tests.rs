@@ -338,8 +338,7 @@ fn every_kind_and_every_question_to_the_host() {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
         Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
-    let with =
-        |input_tokens| blis_sim::request::Request::new(RequestId(1), blis_sim::units::Micros::ZERO, input_tokens, 1);
+    let with = |input_tokens| blis_sim::request::Request::new(RequestId(1), Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
     let admit = |request| {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
