@@ -94,7 +94,7 @@ fn loads_are_decisions_with_a_regret() {
     for load in &loads {
         assert_eq!(load["loads"], load["request"].as_u64().expect("a number") % 2 == 0, "{load}");
     }
-    let listed = blis!(format!("decisions show {trace} --kind load")).done().stdout;
+    let listed = blis!(format!("decisions show {trace} --kind load --output text")).done().stdout;
     assert!(listed.contains("computes") && listed.contains("loads"), "{listed}");
     let regret = json(&run(&scratch, &format!("{policy} --regret outcome --regret-samples 16")))["regret"].clone();
     assert!(regret["kinds"]["load"]["uniform"]["evaluated"].as_u64().is_some_and(|count| count > 0), "{regret}");

@@ -53,11 +53,9 @@ pub(super) fn kv_cache_policy(t: &Trial) {
     assert_eq!(tier("{} lru"), tier(""));
     assert_eq!(tier("{} arc"), tier("--kv-offloading-eviction-policy arc"));
     assert_eq!(tier("{} arc --kv-offloading-eviction-policy arc"), tier("{} arc"));
-    // The shared prefix is used again, the rest of the prompts never.
-    let hits = |flags: &str| number(&tier(flags), "cpu_hit_tokens");
-    assert!(hits("{} lfu") > hits("{} lru"), "{} {}", hits("{} lfu"), hits("{} lru"));
-    assert_eq!(hits("{} slru --policy-param kv-cache.protected-uses=1"), hits("{} lru"));
-    assert!(hits("{} slru") > hits("{} lru") && hits("{} workload-aware") > 0.0);
+    assert_ne!(tier("{} arc"), tier("{} lru"));
+    // Between two uses of the shared prefix a whole other prompt comes: of chunks with one use all must go.
+    assert_eq!(tier("{} slru --policy-param kv-cache.protected-uses=1"), tier("{} lru"));
     let one = t.error(&alternating(), &format!("{SMALL} {{}} lfu"));
     assert!(one.contains("no effect without `--kv-offloading-size`"), "{one}");
     let one = t.error(&alternating(), &format!("{SMALL} {SIZE} {{}} lfu --kv-offloading-eviction-policy arc"));
