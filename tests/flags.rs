@@ -74,6 +74,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--max-num-queued-tokens"], max_num_queued_tokens),
     (&["--kv-offloading-size"], kv_offloading_size),
     (&["--kv-offloading-eviction-policy"], kv_offloading_eviction_policy),
+    (&["--kv-cache-policy"], kv_cache_policy),
     (&["--kv-offloading-blocks-per-chunk"], kv_offloading_blocks_per_chunk),
     (&["--kv-offloading-store-threshold"], kv_offloading_store_threshold),
     (&["--kv-offloading-all-tokens"], kv_offloading_all_tokens),

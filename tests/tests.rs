@@ -31,6 +31,7 @@ mod flow_plugins;
 mod help_examples;
 mod hints;
 mod interface;
+mod kv_cache_plugins;
 mod leaks;
 mod llm_d;
 mod load;

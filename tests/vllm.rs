@@ -140,6 +140,7 @@ impl Scenario {
             preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
             classes: Arc::default(),
             offload: None,
+            kv_cache: blis_sim::policy::kv_cache::KvCacheChoice::BuiltIn,
             blis_tiers: None,
             adapters: None,
             semantics: engine.semantics(),

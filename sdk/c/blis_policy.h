@@ -124,6 +124,26 @@ typedef struct blis_node {
     uint32_t pool, node, gpus, free_gpus, replicas, group_replicas;
 } blis_node;
 
+/* A chunk of a KV tier, for `keep` and `store`, the tier to which chunks are offered, and what a tier has for a request, for
+ * `load`. `touch`: 0 stored, 1 used by another request, 2 a request that used it has ended. */
+typedef struct blis_kv_chunk {
+    uint64_t created_us, last_use_us, previous_use_us;
+    uint32_t tier, position, tokens, uses, offers, touch, slo_class, tenant, session, prefix_group, round, input_tokens;
+} blis_kv_chunk;
+
+typedef struct blis_chunk_offer {
+    uint64_t now_us, queued_bytes;
+    double fill;
+    uint32_t tier, capacity;
+} blis_chunk_offer;
+
+typedef struct blis_kv_hit {
+    uint64_t now_us, bytes, queued_bytes;
+    double bandwidth;
+    uint32_t request, gpu_tokens, tokens, input_tokens, prefill_tokens, waiting, running, slo_class, tenant,
+        session, prefix_group, round;
+} blis_kv_hit;
+
 typedef struct blis_step {
     uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
     uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
@@ -294,6 +314,17 @@ typedef struct blis_policy_v1 {
     /* Returns the index of the `blis_node` of the replica, BLIS_NONE_U32 to wait. */
     uint32_t (*placement)(const blis_host *host, void *state, const blis_starting_replica *replica, const void *nodes,
                           size_t count, size_t stride);
+
+    /* Writes one rank per `blis_kv_chunk`: the smallest is evicted first. */
+    void (*keep)(const blis_host *host, void *state, uint64_t now_us, const void *chunks, size_t count, size_t stride,
+                 double *ranks);
+
+    /* Writes for each `blis_kv_chunk` whether it is stored, 0 for no. NULL: all are stored. */
+    void (*store)(const blis_host *host, void *state, const blis_chunk_offer *offer, const void *chunks, size_t count,
+                  size_t stride, double *stored);
+
+    /* Returns whether a request loads what was found, 0 for no. NULL: it always does. */
+    uint32_t (*load)(const blis_host *host, void *state, const blis_kv_hit *hit);
 } blis_policy_v1;
 
 #if defined(_WIN32)

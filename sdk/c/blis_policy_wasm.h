@@ -555,6 +555,40 @@ const blis_w_index *blis_w_placement(uint64_t now_us, uint64_t created_us, uint3
     return &node;
 }
 
+BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#keep")
+const blis_w_list *blis_w_keep(uint64_t now_us, const blis_kv_chunk *chunks, size_t count) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    double *ranks = blis_w_room_for(table->keep ? (uint32_t)count : 0);
+    if (table->keep) table->keep(&blis_w_host, blis_w_state, now_us, chunks, count, sizeof(blis_kv_chunk), ranks);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
+BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#store-chunks")
+const blis_w_list *blis_w_store(uint64_t now_us, uint64_t queued_bytes, double fill, uint32_t tier, uint32_t capacity,
+                                const blis_kv_chunk *chunks, size_t count) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    const blis_chunk_offer offer = {now_us, queued_bytes, fill, tier, capacity};
+    double *stored = blis_w_room_for((uint32_t)count);
+    for (size_t i = 0; i < count; i++) stored[i] = 1;
+    if (table->store) table->store(&blis_w_host, blis_w_state, &offer, chunks, count, sizeof(blis_kv_chunk), stored);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
+BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#load")
+uint32_t blis_w_load(uint64_t now_us, uint64_t bytes, uint64_t queued_bytes, double bandwidth, uint32_t request,
+                     uint32_t gpu_tokens, uint32_t tokens, uint32_t input_tokens, uint32_t prefill_tokens,
+                     uint32_t waiting, uint32_t running, uint32_t slo_class, uint32_t tenant, uint32_t session,
+                     uint32_t prefix_group, uint32_t round) {
+    const blis_kv_hit hit = {now_us, bytes, queued_bytes, bandwidth, request, gpu_tokens, tokens, input_tokens,
+                              prefill_tokens, waiting, running, slo_class, tenant, session, prefix_group, round};
+    const blis_policy_v1 *table = blis_plugin_v1();
+    uint32_t loads = !table->load || table->load(&blis_w_host, blis_w_state, &hit) != 0;
+    blis_w_done();
+    return loads;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,

@@ -46,6 +46,24 @@ pub(super) fn kv_offloading_eviction_policy(t: &Trial) {
     assert!(hits("{} arc") < hits("{} lru") - 100.0, "{} {}", hits("{} arc"), hits("{} lru"));
 }
 
+pub(super) fn kv_cache_policy(t: &Trial) {
+    // Room for 30 chunks of 2 MiB: two prompts have more.
+    const SIZE: &str = "--kv-offloading-size 0.0586";
+    let tier = |flags: &str| t.tier(&format!("{SMALL} {SIZE} {flags}"));
+    assert_eq!(tier("{} lru"), tier(""));
+    assert_eq!(tier("{} arc"), tier("--kv-offloading-eviction-policy arc"));
+    assert_eq!(tier("{} arc --kv-offloading-eviction-policy arc"), tier("{} arc"));
+    assert_ne!(tier("{} arc"), tier("{} lru"));
+    // Between two uses of the shared prefix a whole other prompt comes: of chunks with one use all must go.
+    assert_eq!(tier("{} slru --policy-param kv-cache.protected-uses=1"), tier("{} lru"));
+    let one = t.error(&alternating(), &format!("{SMALL} {{}} lfu"));
+    assert!(one.contains("no effect without `--kv-offloading-size`"), "{one}");
+    let one = t.error(&alternating(), &format!("{SMALL} {SIZE} {{}} lfu --kv-offloading-eviction-policy arc"));
+    assert!(one.contains("is `arc`, and the KV cache policy is `lfu`"), "{one}");
+    let one = t.error(&alternating(), &format!("{SMALL} {SIZE} {{}} lrv"));
+    assert!(one.contains("did you mean `lru`"), "{one}");
+}
+
 pub(super) fn kv_offloading_blocks_per_chunk(t: &Trial) {
     let hits = |flags: &str| number(&t.tier(&format!("{TIER} {flags}")), "cpu_hit_tokens");
     assert_eq!((hits("{} 1"), hits("{} 5")), (9.0 * 256.0, 9.0 * 240.0), "of 16 blocks");

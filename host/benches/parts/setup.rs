@@ -7,6 +7,7 @@ use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::{Content, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -46,6 +47,7 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

@@ -7,6 +7,7 @@ use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerO
 use blis_sim::latency::Batch;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::policy::Classes;
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -60,6 +61,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
     };

@@ -95,7 +95,8 @@ pub(crate) fn surveyor(
         let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
         targets.iter().any(|(name, targets)| *name == class && !targets.met(outcome))
     };
-    Some(Surveyor { survey: Survey::default(), missed })
+    let loads = config.cluster.policies.plugin(blis_plugin::Kind::KvCache).is_some();
+    Some(Surveyor { survey: Survey::default(), missed, loads })
 }
 
 /// Simulated time after a decision that the feedback of an evaluation looks at. Under a bad policy requests wait for minutes: until

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::offload::{BackpressurePolicy, ChunkEviction, SecondaryKind};
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -36,6 +37,7 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
 use crate::group::GroupSettings;
+use crate::kv_cache;
 use crate::lora;
 use crate::nodes;
 use crate::prices::Prices;
@@ -250,6 +252,7 @@ impl Experiment {
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
         flow::check(&policies, &spec)?;
         scaling::check_policies(&policies, scaling.as_ref())?;
+        kv_cache::check(&policies, &spec)?;
         let (policies, mut warnings) = as_in_blis(policies, parity);
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -604,6 +607,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Scaling, autoscaler.clone()),
         (Kind::Drain, set.value("drain-policy", spec.drain_policy.clone())),
         (Kind::Placement, set.value("placement-policy", spec.placement_policy.clone())),
+        (Kind::KvCache, set.value("kv-cache-policy", spec.kv_cache_policy.clone())),
     ];
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| {
         let value = set.item("policy-param", index, value.clone());
@@ -1050,6 +1054,7 @@ impl EngineConfig {
             adapters: None,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
+            kv_cache: KvCacheChoice::BuiltIn,
             blis_tiers: None,
         }
     }

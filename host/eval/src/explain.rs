@@ -329,6 +329,7 @@ impl Explanation<'_> {
             ChunkEviction::Arc => ChunkEvictionName::Arc,
         };
         self.flag(settings, "kv-offloading-eviction-policy", eviction);
+        self.flow_policy(settings, Kind::KvCache, "kv-cache-policy", BuiltIn::default_of(Kind::KvCache).name);
         self.flag(settings, "kv-offloading-blocks-per-chunk", tier.blocks_per_chunk);
         self.flag(settings, "kv-offloading-store-threshold", tier.store_threshold);
         self.flag(settings, "kv-offloading-all-tokens", !tier.prompt_only);

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::flow;
+use crate::kv_cache;
 use crate::scaling;
 use crate::spec::parse;
 use blis_config::policy::{
@@ -54,6 +55,7 @@ impl Experiment {
         let policies = policies.map_err(|error: PolicyError| RunError::refused(error))?;
         flow::check(&policies, &self.spec)?;
         scaling::check_policies(&policies, self.cluster.scaling.as_ref())?;
+        kv_cache::check(&policies, &self.spec)?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)

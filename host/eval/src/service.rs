@@ -7,6 +7,7 @@ use blis_sim::cluster::{Abort, Cluster, ClusterConfig, FlowControl, Policies};
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, RoutingPolicy,
     ScorerStep, TenantBudgets, Ties, Weighted,
@@ -19,6 +20,7 @@ use blis_sim::units::Micros;
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::kv_cache;
 use crate::lora;
 use crate::open;
 use crate::replicas::{ReplicaPolicies, ServiceGroup, replicas};
@@ -31,8 +33,8 @@ use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind,
-    GuestSetup, Kind, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
+    GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::{Names, Workload};
 
@@ -323,8 +325,12 @@ impl PluginStarter<'_> {
             if let Some(policy) = self.policy_of::<dyn SchedulingGuest>(Arc::clone(&own), Some(instance.index))? {
                 instance.scheduler = SchedulingChoice::Custom(policy);
             }
-            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(own, Some(instance.index))? {
+            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(Arc::clone(&own), Some(instance.index))? {
                 instance.preemption = PreemptionChoice::Custom(policy);
+            }
+            kv_cache::attach_built_in(instance, &self.config.cluster.policies);
+            if let Some(policy) = self.policy_of::<dyn KvCacheGuest>(own, Some(instance.index))? {
+                instance.kv_cache = KvCacheChoice::Custom(policy);
             }
         }
         Ok(())

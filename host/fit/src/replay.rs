@@ -8,6 +8,7 @@ use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::Classes;
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -77,6 +78,7 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
     }

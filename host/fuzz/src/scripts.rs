@@ -29,6 +29,9 @@ const DECISIONS: [(&str, &str); 15] = [
     ("scale", "g"),
     ("drain", "g, r"),
     ("placement", "r, n"),
+    ("keep", "c"),
+    ("store", "t, c"),
+    ("load", "h"),
 ];
 const FIELDS: [(&str, &[&str]); 6] = [
     ("r", &["id", "now", "deadline", "input_tokens", "max_output_tokens", "blocks", "session", "class_priority"]),

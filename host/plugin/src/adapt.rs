@@ -18,8 +18,10 @@
 //! | scaling | `queue` with its defaults |
 //! | drain | the replica of `newest` |
 //! | placement | the node of `first-fit` |
+//! | kv-cache | rank 0, that is least recently used; stored; loaded |
 
 mod flow;
+mod kv_cache;
 mod replicas;
 mod scaling;
 
@@ -37,11 +39,13 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
-use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, first_nan};
+use super::rows::{
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow, first_nan,
+};
 use super::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestKind, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    GuestKind, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub use scaling::PluginScaling;
@@ -351,6 +355,20 @@ impl DrainGuest for LostGuest {
 
 impl PlacementGuest for LostGuest {
     fn placement(&mut self, _: &StartingReplicaRow, _: &[NodeRow]) -> Result<Option<usize>, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl KvCacheGuest for LostGuest {
+    fn keep(&mut self, _: Micros, _: &[ChunkRow], _: &mut Vec<f64>) -> Result<(), Fault> {
+        Err(self.fault.clone())
+    }
+
+    fn store(&mut self, _: &ChunkOfferRow, _: &[ChunkRow], _: &mut Vec<f64>) -> Result<(), Fault> {
+        Err(self.fault.clone())
+    }
+
+    fn load(&mut self, _: &TierHitRow) -> Result<bool, Fault> {
         Err(self.fault.clone())
     }
 }

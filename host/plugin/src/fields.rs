@@ -16,6 +16,7 @@ use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
 pub(crate) mod flow;
+pub(crate) mod kv_cache;
 pub(crate) mod replicas;
 pub(crate) mod scaling;
 
@@ -253,6 +254,7 @@ pub(crate) struct NamedInstance {
     preemption_count: u64,
     in_flight: u32,
     cached_blocks: u32,
+    cpu_cached_blocks: u32,
     waiting_tokens: u64,
     adapter_active: u32,
     adapter_waiting: u32,
@@ -264,7 +266,7 @@ pub(crate) struct NamedInstance {
     score: Option<f64>,
 }
 
-const INSTANCE: [&str; 21] = [
+const INSTANCE: [&str; 22] = [
     "id",
     "queue_depth",
     "batch_size",
@@ -275,6 +277,7 @@ const INSTANCE: [&str; 21] = [
     "preemption_count",
     "in_flight",
     "cached_blocks",
+    "cpu_cached_blocks",
     "max_num_seqs",
     "block_size",
     "waiting_tokens",
@@ -303,6 +306,7 @@ impl NamedInstance {
             preemption_count: 0,
             in_flight: 0,
             cached_blocks: 0,
+            cpu_cached_blocks: 0,
             waiting_tokens: 0,
             adapter_active: 0,
             adapter_waiting: 0,
@@ -327,6 +331,7 @@ impl NamedInstance {
             "preemption_count" => self.preemption_count = whole(name, value, 0..=LATEST_US)?,
             "in_flight" => self.in_flight = whole(name, value, 0..=u32::MAX)?,
             "cached_blocks" => self.cached_blocks = whole(name, value, 0..=u32::MAX)?,
+            "cpu_cached_blocks" => self.cpu_cached_blocks = whole(name, value, 0..=u32::MAX)?,
             "max_num_seqs" => self.info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
             "block_size" => self.info.block_size = whole(name, value, 1..=1 << 20)?,
             "waiting_tokens" => self.waiting_tokens = whole(name, value, 0..=LATEST_US)?,
@@ -338,10 +343,11 @@ impl NamedInstance {
             "ttft_ewma" => self.ttft_ewma = real(name, value, 0.0)?,
             "itl_ewma" => self.itl_ewma = real(name, value, 0.0)?,
             "score" => self.score = Some(real(name, value, -1.0)?),
-            "effective_load" | "index" | "indices" | "cached_tokens_gpu" | "running_tokens" | "staleness" => {
+            "effective_load" | "index" | "indices" | "cached_tokens_gpu" | "cached_tokens_cpu" | "running_tokens"
+            | "staleness" => {
                 let what = format!("`{name}` cannot be set");
                 let hint = "effective_load is queue_depth + batch_size + in_flight, indices are positions in the list, \
-                            cached_tokens_gpu follows from cached_blocks, running_tokens from the KV blocks, staleness \
+                            cached_tokens_gpu follows from cached_blocks, cached_tokens_cpu from cpu_cached_blocks, running_tokens from the KV blocks, staleness \
                             from load_staleness";
                 return Err(FieldError { of_name: true, ..wrong(what, hint) });
             }
@@ -371,6 +377,7 @@ impl NamedInstances {
         signals.preemption_count.push(instance.preemption_count);
         signals.in_flight.push(instance.in_flight);
         signals.cached_blocks.push(instance.cached_blocks);
+        signals.cpu_cached_blocks.push(instance.cpu_cached_blocks);
         signals.waiting_tokens.push(instance.waiting_tokens);
         signals.adapter_active.push(instance.adapter_active);
         signals.adapter_waiting.push(instance.adapter_waiting);

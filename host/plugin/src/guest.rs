@@ -24,10 +24,13 @@ use std::ops::{Deref, DerefMut};
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_sim::policy::kv_cache::KvCacheDecisions;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use super::rows::{
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+};
 use super::{Fault, FaultKind, Kind, LatencyConstants};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
@@ -256,6 +259,32 @@ pub trait PlacementGuest: Guest {
     fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault>;
 }
 
+/// A guest that decides about the chunks of a KV tier.
+pub trait KvCacheGuest: Guest {
+    /// What it decides besides ranks.
+    fn decides(&self) -> KvCacheDecisions {
+        KvCacheDecisions { store: true, load: true }
+    }
+
+    /// Appends a rank for each chunk; the caller checks the number, and NaN.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault>;
+
+    /// Appends for each chunk whether it is stored, 0 for no; the caller checks the number, and NaN.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault>;
+
+    /// Whether a request loads what was found.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault>;
+}
+
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
     AdmissionGuest
@@ -273,6 +302,7 @@ pub trait EveryGuest:
     + ScalingGuest
     + DrainGuest
     + PlacementGuest
+    + KvCacheGuest
     + 'static
 {
 }
@@ -293,6 +323,7 @@ impl<G> EveryGuest for G where
         + ScalingGuest
         + DrainGuest
         + PlacementGuest
+        + KvCacheGuest
         + 'static
 {
 }
@@ -315,6 +346,7 @@ pub enum StartedGuest {
     Scaling(Box<dyn ScalingGuest>),
     Drain(Box<dyn DrainGuest>),
     Placement(Box<dyn PlacementGuest>),
+    KvCache(Box<dyn KvCacheGuest>),
 }
 
 impl StartedGuest {
@@ -336,6 +368,7 @@ impl StartedGuest {
             Kind::Scaling => Self::Scaling(Box::new(guest)),
             Kind::Drain => Self::Drain(Box::new(guest)),
             Kind::Placement => Self::Placement(Box::new(guest)),
+            Kind::KvCache => Self::KvCache(Box::new(guest)),
         }
     }
 
@@ -358,6 +391,7 @@ impl StartedGuest {
             Self::Scaling(_) => Kind::Scaling,
             Self::Drain(_) => Kind::Drain,
             Self::Placement(_) => Kind::Placement,
+            Self::KvCache(_) => Kind::KvCache,
         }
     }
 
@@ -398,6 +432,7 @@ impl Deref for StartedGuest {
             Self::Scaling(guest) => guest.as_ref(),
             Self::Drain(guest) => guest.as_ref(),
             Self::Placement(guest) => guest.as_ref(),
+            Self::KvCache(guest) => guest.as_ref(),
         }
     }
 }
@@ -420,11 +455,12 @@ impl DerefMut for StartedGuest {
             Self::Scaling(guest) => guest.as_mut(),
             Self::Drain(guest) => guest.as_mut(),
             Self::Placement(guest) => guest.as_mut(),
+            Self::KvCache(guest) => guest.as_mut(),
         }
     }
 }
 
-/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn PlacementGuest`.
+/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn KvCacheGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -469,4 +505,5 @@ guest_kinds! {
     Scaling ScalingGuest
     Drain DrainGuest
     Placement PlacementGuest
+    KvCache KvCacheGuest
 }

@@ -17,10 +17,12 @@ use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
 mod flow;
+mod kv_cache;
 mod replicas;
 mod scaling;
 
 pub use flow::{GatewayState, names};
+pub use kv_cache::{ChunksState, TierHitState};
 pub use replicas::{DrainState, PlacementState};
 pub use scaling::ScalingState;
 pub(crate) use scaling::replicas_of;
@@ -152,6 +154,7 @@ impl DecisionPoint {
                 preemption_count: vec![load.into(); n],
                 in_flight: vec![load; n],
                 cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
+                cpu_cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
                 waiting_tokens: vec![u64::from(load) * 1000; n],
                 adapter_active: vec![u32::from(load > 0); n],
                 adapter_waiting: vec![u32::from(load > 0); n],
@@ -566,6 +569,12 @@ pub enum GuestCall {
     Drain(DrainState),
     /// Placement: the node of a replica.
     Placement(PlacementState),
+    /// KV tiers: the ranks of chunks.
+    Keep(ChunksState),
+    /// KV tiers: which chunks are stored.
+    Store(ChunksState),
+    /// KV tiers: whether a request loads what was found.
+    Load(TierHitState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -589,6 +598,12 @@ pub enum GuestOutput {
     Ceilings(Vec<u64>),
     /// Eviction or placement: the index of the victim or of the node.
     Chosen(Option<usize>),
+    /// The bits of the ranks of chunks.
+    Ranks(Vec<u64>),
+    /// Whether each chunk is stored.
+    Stored(Vec<bool>),
+    /// Whether a request loads.
+    Loads(bool),
     /// Scaling: the number of replicas of each group, where it says one.
     Replicas(Vec<Option<u32>>),
     /// No output, for [`GuestCall::Observe`].
@@ -621,6 +636,11 @@ impl GuestCall {
             Kind::Scaling => Self::Scale(ScalingState::plausible(n, item)),
             Kind::Drain => Self::Drain(DrainState::plausible(n, item)),
             Kind::Placement => Self::Placement(PlacementState::plausible(n, item)),
+            Kind::KvCache => match item % 4 {
+                0 => Self::Load(TierHitState::plausible(item)),
+                1 => Self::Store(ChunksState::plausible(n, item)),
+                _ => Self::Keep(ChunksState::plausible(n, item)),
+            },
         }
     }
 
@@ -672,6 +692,7 @@ impl GuestCall {
             Kind::Placement => {
                 PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Placement(state))).collect()
             }
+            Kind::KvCache => kv_cache::extreme(n),
         }
     }
 
@@ -786,6 +807,9 @@ impl GuestCall {
             (Self::Scale(state), StartedGuest::Scaling(guest)) => state.checked_targets(guest.as_mut()),
             (Self::Drain(state), StartedGuest::Drain(guest)) => state.checked_drain(guest.as_mut()),
             (Self::Placement(state), StartedGuest::Placement(guest)) => state.checked_placement(guest.as_mut()),
+            (Self::Keep(state), StartedGuest::KvCache(guest)) => state.checked_ranks(guest.as_mut()),
+            (Self::Store(state), StartedGuest::KvCache(guest)) => state.checked_stored(guest.as_mut()),
+            (Self::Load(state), StartedGuest::KvCache(guest)) => state.load(guest.as_mut()).map(GuestOutput::Loads),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

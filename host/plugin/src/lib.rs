@@ -46,8 +46,8 @@ pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest, GuestKind,
-    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, StartedGuest,
+    KvCacheGuest, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 pub use limits::Limits;
 pub use value::{OtherValue, ParameterValue, ValueTable};

@@ -14,10 +14,10 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Ages as AgesRow, Band as BandRow, Column, DrainGroup as DrainGroupRow, Event as EventRow, Flow as FlowRow,
-    Group as GroupRow, InFlight as InFlightRow, NONE_I32, NONE_U32, NONE_U64, Node as NodeRow, Queued as QueuedRow,
-    Replica as ReplicaRow, Request as RequestRow, Row, Running as RunningRow, StartingReplica as StartingReplicaRow,
-    Step as StepRow,
+    Ages as AgesRow, Band as BandRow, ChunkOffer as ChunkOfferRow, Column, DrainGroup as DrainGroupRow,
+    Event as EventRow, Flow as FlowRow, Group as GroupRow, InFlight as InFlightRow, KvChunk as ChunkRow,
+    KvHit as TierHitRow, NONE_I32, NONE_U32, NONE_U64, Node as NodeRow, Queued as QueuedRow, Replica as ReplicaRow,
+    Request as RequestRow, Row, Running as RunningRow, StartingReplica as StartingReplicaRow, Step as StepRow,
 };
 
 /// Number of decisions of which a guest that scales gets the groups, besides those of the present one: 5 min at one every
@@ -251,8 +251,12 @@ pub(crate) fn each_value(
             Some(request) => signals.cached_tokens_of_all(request).map(f64::from).for_each(push),
             None => same(0.0, instances.len(), push),
         },
+        Column::CachedTokensCpu => match request {
+            Some(request) => signals.cpu_cached_tokens_of_all(request).map(f64::from).for_each(push),
+            None => same(0.0, instances.len(), push),
+        },
         // No instance has such a tier, a role or a group of its own, and no price is known.
-        Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
+        Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
             same(0.0, instances.len(), push);
         }
         Column::WaitingTokens => sums(&signals.waiting_tokens, push),
@@ -459,7 +463,6 @@ fn reads_of_one(column: Column) -> Reads {
         Column::Id
         | Column::TotalKvBlocks
         | Column::MaxNumSeqs
-        | Column::CachedTokensCpu
         | Column::CachedTokensRemote
         | Column::Role
         | Column::Group
@@ -480,6 +483,7 @@ fn reads_of_one(column: Column) -> Reads {
         Column::InFlight => Reads { in_flight: true, ..Reads::NOTHING },
         Column::InFlightTokens | Column::InFlightOutput => Reads { tokens: true, ..Reads::NOTHING },
         Column::TtftEwma | Column::ItlEwma => Reads { latencies: true, ..Reads::NOTHING },
+        Column::CachedTokensCpu => Reads { cached_blocks: true, cpu_cached_blocks: true, ..Reads::NOTHING },
         Column::CachedBlocks | Column::CachedTokensGpu => Reads { cached_blocks: true, ..Reads::NOTHING },
     }
 }

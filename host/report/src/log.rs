@@ -6,7 +6,9 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, GatewayDecision, PreemptionDecision, SchedulingDecision, SchedulingResult};
+use blis_sim::outcome::{
+    Decision, GatewayDecision, LoadDecision, PreemptionDecision, SchedulingDecision, SchedulingResult,
+};
 use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
 
@@ -56,6 +58,7 @@ fn log_decision(decision: &Decision<'_>) {
         }
         Decision::Scheduling(decision) => log_scheduling(decision),
         Decision::Preemption(decision) => log_preemption(decision),
+        Decision::Load(decision) => log_load(decision),
     }
 }
 
@@ -79,6 +82,13 @@ fn log_preemption(decision: &PreemptionDecision) {
     } = decision;
     let (request, requester, time_us, instance) = (victim.0, requester.0, now.0, instance.0);
     debug!(request, time_us, instance, requester, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
+}
+
+fn log_load(decision: &LoadDecision) {
+    let LoadDecision { instance, hit, loads } = decision;
+    let (request, time_us, instance) = (hit.request.0, hit.now.0, instance.0);
+    let (tokens, bytes, queued_bytes) = (hit.tokens, hit.bytes, hit.queued_bytes);
+    debug!(request, time_us, instance, loads, tokens, bytes, queued_bytes, "load");
 }
 
 /// Logs the sums of a step, and at the next level each request as (request, tokens, context before).

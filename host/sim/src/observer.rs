@@ -97,7 +97,7 @@ impl Interests {
     /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`], [`Decision::Gateway`] and
     /// [`Decision::Routing`].
     pub const DECISIONS: Self = Self(1 << 1);
-    /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`] and [`Decision::Preemption`].
+    /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`], [`Decision::Preemption`] and [`Decision::Load`].
     pub const SCHEDULING: Self = Self(1 << 2);
     /// Every [`SimEvent::Step`]. Prevents the fast engine from executing runs of equal steps at once.
     pub const STEPS: Self = Self(1 << 3);
@@ -147,7 +147,9 @@ impl Interests {
             SimEvent::Decision(Decision::Admission { .. } | Decision::Gateway(_) | Decision::Routing { .. }) => {
                 Self::DECISIONS
             }
-            SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_)) => Self::SCHEDULING,
+            SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_)) => {
+                Self::SCHEDULING
+            }
             SimEvent::Step { .. } => Self::STEPS,
             SimEvent::FirstToken(_) => Self::FIRST_TOKENS,
             SimEvent::InterTokenLatency { .. } | SimEvent::InterTokenLatencyRetracted { .. } => {
@@ -172,6 +174,7 @@ impl Interests {
             tokens: self.contains(Self::TOKENS),
             latencies: self.contains(Self::LATENCIES),
             waiting_tokens: self.contains(Self::WAITING_TOKENS),
+            cpu_cached_blocks: false,
             adapters: self.contains(Self::ADAPTERS),
         }
     }

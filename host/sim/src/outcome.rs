@@ -7,6 +7,7 @@
 use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::SecondaryCounters;
 use crate::policy::flow::{BandView, FlowView, InFlightView};
+use crate::policy::kv_cache::TierHitView;
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
@@ -215,6 +216,8 @@ pub enum Decision<'a> {
     Scheduling(SchedulingDecision),
     /// Which request is preempted because no KV blocks are free.
     Preemption(PreemptionDecision),
+    /// Whether a request loads what the CPU tier has for it, or computes it again.
+    Load(LoadDecision),
 }
 
 /// What flow control does with a request, and the state of the gateway's queue.
@@ -397,6 +400,17 @@ pub struct PreemptionDecision {
     pub generated_tokens: u32,
     /// Number of times the victim was preempted before.
     pub preemptions: u32,
+}
+
+/// A policy's decision whether a request loads what the CPU tier has for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadDecision {
+    /// Index of the instance.
+    pub instance: InstanceIndex,
+    /// What the tier has for the request, and the state of the instance.
+    pub hit: TierHitView,
+    /// Whether it is loaded; if not, the request computes it.
+    pub loads: bool,
 }
 
 /// What the CPU tier of one instance did.

@@ -482,6 +482,10 @@ pub(super) struct EngineFlags {
     #[arg(long, value_parser = OneOf::<ChunkEvictionName>::new(), value_name = "NAME",
           default_value_t = defaults::KV_OFFLOADING_EVICTION_POLICY, help_heading = CPU_TIER)]
     pub kv_offloading_eviction_policy: ChunkEvictionName,
+    /// What makes room in the CPU tier, what is stored and loaded: a built-in policy, or a plugin [default: that of
+    /// --kv-offloading-eviction-policy]
+    #[arg(long, value_parser = Names(Kind::KvCache), value_name = "NAME", help_heading = CPU_TIER)]
+    pub kv_cache_policy: Option<String>,
     /// KV blocks that are stored and loaded together, ≥ 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::count, help_heading = CPU_TIER)]
     pub kv_offloading_blocks_per_chunk: u32,

@@ -104,6 +104,8 @@ enum KindName {
     Scheduling,
     /// Preemption: victims when KV blocks run out
     Preemption,
+    /// Loads from the CPU tier: loaded or computed again
+    Load,
     /// Ends of requests
     Outcome,
 }
@@ -131,6 +133,7 @@ impl From<KindName> for LineKind {
             KindName::Routing => Self::Routing,
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,
+            KindName::Load => Self::Load,
             KindName::Outcome => Self::Outcome,
         }
     }

@@ -6,6 +6,7 @@ use blis_config::policy::Bundle;
 use blis_config::policy::llm_d::{self, EndpointPicker, Imported};
 use blis_diag::Diagnostic;
 use blis_eval::error::RunError;
+use blis_plugin::{Limits, script};
 use blis_report::{check_target, write_text};
 use clap::{Args, Subcommand};
 
@@ -48,6 +49,8 @@ pub(super) struct ExportArgs {
 enum ExportCommand {
     /// Make a configuration of llm-d's endpoint picker (EndpointPickerConfig) of a policy bundle
     LlmD(ExportLlmDArgs),
+    /// Make a cache policy for vLLM's CPU tier (a Python class for `cache_policy_module_path`) of a script
+    VllmCachePolicy(ExportCachePolicyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +61,27 @@ struct ExportLlmDArgs {
     /// File for the configuration [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ExportCachePolicyArgs {
+    /// Script (Rhai) with a function `keep`
+    #[arg(value_name = "FILE")]
+    script: PathBuf,
+    /// Value of a parameter of the script
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    set: Vec<(String, f64)>,
+    /// File for the class [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// `NAME=VALUE`.
+fn parameter(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, as in worth=2.5")?;
+    let number = value.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = number.ok_or_else(|| format!("`{value}` is not a number"))?;
+    Ok((name.trim().to_owned(), number))
 }
 
 /// `blis import`.
@@ -77,7 +101,19 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), RunError> {
 
 /// `blis export`.
 pub(super) fn export(args: &ExportArgs) -> Result<(), RunError> {
-    let ExportCommand::LlmD(args) = &args.command;
+    match &args.command {
+        ExportCommand::LlmD(args) => export_llm_d(args),
+        ExportCommand::VllmCachePolicy(args) => export_cache_policy(args),
+    }
+}
+
+fn export_cache_policy(args: &ExportCachePolicyArgs) -> Result<(), RunError> {
+    check_output(args.out.as_deref(), &args.script)?;
+    let exported = script::vllm_cache_policy_of_file(&args.script, &args.set, &Limits::default());
+    write(args.out.as_deref(), &exported.map_err(RunError::refused)?)
+}
+
+fn export_llm_d(args: &ExportLlmDArgs) -> Result<(), RunError> {
     check_output(args.out.as_deref(), &args.bundle)?;
     let bundle = Bundle::load(&args.bundle).map_err(RunError::refused)?;
     let picker = EndpointPicker::of_bundle(&bundle).map_err(RunError::refused)?;

@@ -321,6 +321,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A bundle as llm-d's configuration", "blis export llm-d policies/chat-prefix.yaml"),
         ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),
     ]),
+    ("blis export vllm-cache-policy", &[
+        ("A script as a class for vLLM", "blis export vllm-cache-policy examples/built-ins/slru.rhai --out slru_policy.py"),
+        ("With a parameter", "blis export vllm-cache-policy examples/built-ins/slru.rhai --set protected_uses=3"),
+    ]),
     ("blis export llm-d", &[
         ("A bundle as llm-d's configuration", "blis export llm-d policies/chat-prefix.yaml"),
         ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),

@@ -121,7 +121,7 @@ columns! {
     1 CachedTokensGpu "cached-tokens-gpu" "cached_tokens_gpu" Cache "tokens"
         "Leading tokens of this request's prompt in its GPU memory" "KV events of the instances",
     1 CachedTokensCpu "cached-tokens-cpu" "cached_tokens_cpu" Cache "tokens"
-        "The same in its CPU memory: 0, no instance has such a tier" "KV events of the instances",
+        "The same in its CPU tier, whether the GPU has them or not; 0 without a tier" "KV events of the instances",
     1 CachedTokensRemote "cached-tokens-remote" "cached_tokens_remote" Cache "tokens"
         "The same in shared storage: 0, there is none" "KV events of the instances",
     1 WaitingTokens "waiting-tokens" "waiting_tokens" Periodic "tokens"

@@ -24,7 +24,7 @@ pub mod table;
 pub use columns::{Column, ColumnGroup};
 pub use layout::{Field, Layout, Row};
 pub use rows::{
-    Ages, Band, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, NONE_I32, NONE_U32, NONE_U64,
-    Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit, LatencyConstants,
+    NONE_I32, NONE_U32, NONE_U64, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 pub use sets::{EventKind, EventSet, Kind};

@@ -426,6 +426,93 @@ rows! {
         pub group_replicas: u32,
     }
 
+    /// A chunk of a KV tier that is ranked, or may be stored.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct KvChunk {
+        /// Time at which it was stored, µs.
+        pub created_us: u64,
+        /// Time of its last use, µs: when a request first used chunks of the tier, and again when that request ended.
+        pub last_use_us: u64,
+        /// `last_use_us` when the request came that uses it now, µs; the largest number if it is the first.
+        pub previous_use_us: u64,
+        /// 1: the CPU tier.
+        pub tier: u32,
+        /// Tokens of the prompt in front of it.
+        pub position: u32,
+        /// Number of its tokens.
+        pub tokens: u32,
+        /// Requests that used it since it was stored, the one that stored it included.
+        pub uses: u32,
+        /// Times it was offered for storing, if that is counted: with a store threshold, and for `store`.
+        pub offers: u32,
+        /// Why it is ranked: 0 stored, 1 used by another request, 2 a request that used it has ended.
+        pub touch: u32,
+        /// Service class of the request that used it last.
+        pub slo_class: u32,
+        /// Tenant of that request.
+        pub tenant: u32,
+        /// Session of that request.
+        pub session: u32,
+        /// Prefix group of that request.
+        pub prefix_group: u32,
+        /// Index of that request in its session, from 0.
+        pub round: u32,
+        /// Length of the prompt of that request, tokens.
+        pub input_tokens: u32,
+    }
+
+    /// The tier to which chunks are offered.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct ChunkOffer {
+        /// Time of the offer, µs.
+        pub now_us: u64,
+        /// Bytes that wait to be stored or are being stored, on the link of one GPU.
+        pub queued_bytes: u64,
+        /// Share of the chunks of the tier that are in use, from 0 to 1.
+        pub fill: f64,
+        /// 1: the CPU tier.
+        pub tier: u32,
+        /// Number of chunks that the tier holds.
+        pub capacity: u32,
+    }
+
+    /// What a tier has for a request.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct KvHit {
+        /// Time of the decision, µs.
+        pub now_us: u64,
+        /// Size of what was found, on the link of one GPU, bytes.
+        pub bytes: u64,
+        /// Bytes of loads that are queued or in progress, on the link of one GPU.
+        pub queued_bytes: u64,
+        /// Bandwidth of a load while nothing is stored, bytes/µs.
+        pub bandwidth: f64,
+        /// Id of the request.
+        pub request: u32,
+        /// Tokens of its prompt that the GPU has, in front of the others.
+        pub gpu_tokens: u32,
+        /// Tokens behind them that were found.
+        pub tokens: u32,
+        /// Length of its prompt, tokens.
+        pub input_tokens: u32,
+        /// Prompt tokens that the requests of the running batch still have to compute after this step.
+        pub prefill_tokens: u32,
+        /// Requests in the waiting queue, this one included.
+        pub waiting: u32,
+        /// Requests in the running batch.
+        pub running: u32,
+        /// Service class of the request.
+        pub slo_class: u32,
+        /// Its tenant.
+        pub tenant: u32,
+        /// Its session.
+        pub session: u32,
+        /// Its prefix group.
+        pub prefix_group: u32,
+        /// Its index in its session, from 0.
+        pub round: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants {
@@ -473,6 +560,21 @@ impl Replica {
 impl Default for Replica {
     fn default() -> Self {
         Self { active_since_us: NONE_U64, instance: NONE_U32, pool: NONE_U32, node: NONE_U32, ..Self::ZERO }
+    }
+}
+
+impl KvChunk {
+    /// Time of the use before the present one in µs; `None` if there was none.
+    #[must_use]
+    pub fn previous_use(&self) -> Option<u64> {
+        (self.previous_use_us != NONE_U64).then_some(self.previous_use_us)
+    }
+}
+
+/// A chunk of one token that was not used before; everything else is 0.
+impl Default for KvChunk {
+    fn default() -> Self {
+        Self { previous_use_us: NONE_U64, tier: 1, tokens: 1, ..Self::ZERO }
     }
 }
 

@@ -36,11 +36,13 @@ pub enum Kind {
     Drain,
     /// Autoscaling: chooses the node of a replica that starts.
     Placement,
+    /// KV tiers: ranks chunks for eviction, and decides which are stored and loaded.
+    KvCache,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Admission,
         Self::Routing,
         Self::RoutingFilter,
@@ -56,6 +58,7 @@ impl Kind {
         Self::Scaling,
         Self::Drain,
         Self::Placement,
+        Self::KvCache,
     ];
 
     /// The name in flags, scripts and interfaces.
@@ -77,6 +80,7 @@ impl Kind {
             Self::Scaling => "scaling",
             Self::Drain => "drain",
             Self::Placement => "placement",
+            Self::KvCache => "kv-cache",
         }
     }
 
@@ -99,6 +103,7 @@ impl Kind {
             Self::Scaling => "scaling policy",
             Self::Drain => "drain policy",
             Self::Placement => "placement policy",
+            Self::KvCache => "KV cache policy",
         }
     }
 

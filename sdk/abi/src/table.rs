@@ -6,7 +6,8 @@ use core::ptr;
 
 use crate::layout::structs;
 use crate::rows::{
-    Ages, Band, DrainGroup, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, KvHit, LatencyConstants, Queued, Request, Running,
+    StartingReplica, Step,
 };
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
@@ -110,6 +111,16 @@ structs! {
         pub placement: Option<unsafe extern "C" fn(
             *const CHost, *mut c_void, *const StartingReplica, *const c_void, usize, usize,
         ) -> u32>,
+        /// Writes one rank per chunk: the smallest is evicted first.
+        pub keep: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, *const c_void, usize, usize, *mut f64,
+        )>,
+        /// Writes for each chunk whether it is stored; 0 is no.
+        pub store: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, *const ChunkOffer, *const c_void, usize, usize, *mut f64,
+        )>,
+        /// Returns whether a request loads what was found; 0 is no.
+        pub load: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const KvHit) -> u32>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -300,6 +311,9 @@ impl PolicyTable {
             scale: None,
             drain: None,
             placement: None,
+            keep: None,
+            store: None,
+            load: None,
         }
     };
 }

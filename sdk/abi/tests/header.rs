@@ -9,8 +9,8 @@ use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
 use blis_abi::{
-    Ages, Band, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout,
-    Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
+    LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -26,7 +26,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 25] {
+    fn all() -> [Self; 28] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),
@@ -52,6 +52,9 @@ impl HeaderStruct {
             Self::of::<Replica>(),
             Self::of::<StartingReplica>(),
             Self::of::<Node>(),
+            Self::of::<KvChunk>(),
+            Self::of::<ChunkOffer>(),
+            Self::of::<KvHit>(),
             Self::of::<PolicyTable>(),
         ]
     }

@@ -9,8 +9,8 @@ use blis_abi::canonical::{
     ParameterRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
-    Ages, Band, Column, DrainGroup, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants,
-    Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, Column, DrainGroup, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, KvChunk,
+    KvHit, LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -130,6 +130,9 @@ fn records_are_the_rows() {
     is_row::<Replica>(&wit, "types", "replica");
     is_row::<StartingReplica>(&wit, "types", "starting-replica");
     is_row::<Node>(&wit, "types", "node");
+    is_row::<KvChunk>(&wit, "types", "kv-chunk");
+    is_row::<ChunkOffer>(&wit, "types", "chunk-offer");
+    is_row::<KvHit>(&wit, "types", "kv-hit");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
     assert_eq!(wit.interface("types").types.len(), 14, "a record without a row");
@@ -323,6 +326,12 @@ fn versions_only_add() {
         ("fairness", "band"),
         ("fairness", "fair-pick"),
         ("fairness", "flow"),
+        ("kv-cache", "chunk-offer"),
+        ("kv-cache", "keep"),
+        ("kv-cache", "kv-chunk"),
+        ("kv-cache", "kv-hit"),
+        ("kv-cache", "load"),
+        ("kv-cache", "store-chunks"),
         ("ordering", "order"),
         ("ordering", "request"),
         ("placement", "node"),
@@ -336,10 +345,13 @@ fn versions_only_add() {
         ("scaling", "group"),
         ("scaling", "scale"),
         ("types", "band"),
+        ("types", "chunk-offer"),
         ("types", "drain-group"),
         ("types", "flow"),
         ("types", "group"),
         ("types", "in-flight"),
+        ("types", "kv-chunk"),
+        ("types", "kv-hit"),
         ("types", "node"),
         ("types", "replica"),
         ("types", "starting-replica"),

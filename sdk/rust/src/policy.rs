@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
 use crate::rows::{
-    Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request, Running,
-    Signals, StartingReplica, Step,
+    Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
+    Queued, Replica, Request, Running, Signals, StartingReplica, Step,
 };
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
@@ -160,6 +160,25 @@ pub trait Placement: Policy {
     /// starts or ends and a node comes or goes. A replica that needs more GPUs than a node has takes the chosen node and the
     /// first others of the pool that have room.
     fn placement(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize>;
+}
+
+/// A policy of KV tiers: which chunk is evicted, which are stored, and whether a request loads what was found.
+pub trait KvCache: Policy {
+    /// Pushes a rank for each of `chunks`, which were touched now: stored, used by another request, or their request ended
+    /// ([`KvChunk::touch`]). The smallest is evicted first; of equal ones the least recently used, as vLLM's LRU has it. A rank
+    /// holds until the next touch.
+    fn keep(&mut self, now_us: u64, chunks: &[KvChunk], ranks: &mut Vec<f64>);
+
+    /// Pushes for each of `chunks`, which are not in the tier, whether it is stored; 0 is no. By default all are.
+    fn store(&mut self, _offer: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<f64>) {
+        stored.extend(chunks.iter().map(|_| 1.0));
+    }
+
+    /// Whether a request loads what was found; if not, it computes it. By default it loads. Called once each time that
+    /// the request is to be scheduled and finds something.
+    fn load(&mut self, _hit: &KvHit) -> bool {
+        true
+    }
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).

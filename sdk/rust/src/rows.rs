@@ -5,8 +5,8 @@
 //! a reserved value for that case, and a method that returns an `Option`.
 
 pub use blis_abi::{
-    Ages, Band, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight, InstanceInfo,
-    LatencyConstants, Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight, InstanceInfo,
+    KvChunk, KvHit, LatencyConstants, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 
 /// The instances at a decision; there is at least one, except for admission.

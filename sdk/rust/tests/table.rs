@@ -6,10 +6,10 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Drain, DrainGroup, Event, EventSet,
-    Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, Node, NumberTable,
-    Ordering, Placement, Policy, Preemption, Priority, Queued, Replica, Request, Routing, Running, Saturation, Scaling,
-    Scheduling, Setup, StartingReplica, Step,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, ChunkOffer, Cluster, Description, Drain, DrainGroup, Event,
+    EventSet, Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, KvCache, KvChunk, KvHit, Latency,
+    LatencyConstants, Lifecycle, Node, NumberTable, Ordering, Placement, Policy, Preemption, Priority, Queued, Replica,
+    Request, Routing, Running, Saturation, Scaling, Scheduling, Setup, StartingReplica, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +162,20 @@ impl Placement for Everything {
     }
 }
 
+impl KvCache for Everything {
+    fn keep(&mut self, now_us: u64, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
+        ranks.extend(chunks.iter().map(|chunk| (now_us + u64::from(chunk.uses)) as f64));
+    }
+
+    fn store(&mut self, offer: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<f64>) {
+        stored.extend(chunks.iter().map(|chunk| f64::from(chunk.offers) - offer.fill));
+    }
+
+    fn load(&mut self, hit: &KvHit) -> bool {
+        hit.tokens > hit.prefill_tokens
+    }
+}
+
 impl Lifecycle for Everything {
     fn observe(&mut self, event: &Event) {
         assert!(event.request != 13, "bad luck");
@@ -171,7 +185,7 @@ impl Lifecycle for Everything {
 
 blis_sdk::export_policy!(
     Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering,
-    Eviction, Scaling, Drain, Placement, Lifecycle
+    Eviction, Scaling, Drain, Placement, KvCache, Lifecycle
 );
 
 type StatePointer = *mut c_void;
@@ -293,7 +307,7 @@ fn the_table_is_that_of_the_header() {
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
     let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction \
-                 scaling drain placement";
+                 scaling drain placement kv-cache";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
@@ -377,6 +391,15 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
         call!(table, placement(&host, state, &replica, nodes.as_ptr().cast(), 2, 40))
     };
     assert_eq!((placed(8), placed(4)), (9, u32::MAX));
+    let chunks = [1, 2].map(|count| KvChunk { uses: count, offers: count, ..KvChunk::default() });
+    let mut numbers = [0.0; 3];
+    call!(table, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
+    assert_eq!(numbers, [101.0, 102.0, 0.0]);
+    let offer = ChunkOffer { fill: 0.5, ..ChunkOffer::default() };
+    call!(table, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
+    assert_eq!(numbers, [0.5, 1.5, 0.0]);
+    let loads = |tokens| call!(table, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
+    assert_eq!([loads(5), loads(4)], [1, 0]);
     assert!(record_of(host.context).failures.is_empty());
     call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
     assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));

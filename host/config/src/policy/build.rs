@@ -1,7 +1,9 @@
 //! The built-in policies that the settings select, ready for a simulation.
 
 use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
+use blis_sim::policy::kv_cache::KvCachePolicy;
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy};
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
@@ -35,6 +37,15 @@ pub enum PlannedFilter<'a> {
 pub enum PlannedScorer<'a> {
     BuiltIn(ScorerKind),
     Plugin(&'a PipelineStep),
+}
+
+/// A built-in policy of KV tiers.
+#[derive(Debug)]
+pub enum TierPolicy {
+    /// Of the tier itself, as vLLM has it.
+    Own(ChunkEviction),
+    /// One that ranks chunks.
+    Ranking(Box<dyn KvCachePolicy>),
 }
 
 impl PolicyUse {
@@ -213,6 +224,17 @@ impl PolicySettings {
         match self.built_in(Kind::Placement) {
             (BuiltIn { build: Build::Placement(build), .. }, _) => Ok(build()),
             (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// The built-in policy of KV tiers, if one was chosen: vLLM's own, or one that ranks.
+    #[must_use]
+    pub fn kv_cache(&self) -> Option<TierPolicy> {
+        let used = self.used(Kind::KvCache)?;
+        match used.built_in?.build {
+            Build::ChunkEviction(eviction, _) => Some(TierPolicy::Own(eviction)),
+            Build::KvCache(build) => Some(TierPolicy::Ranking(build(&used.values()))),
+            _ => None,
         }
     }
 

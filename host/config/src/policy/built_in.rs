@@ -132,6 +132,12 @@ impl Plugin for BuiltInPlugin {
             Build::Eviction(build) => build().start(),
             Build::Drain(build) => build().start(),
             Build::Placement(build) => build().start(),
+            Build::ChunkEviction(_, Some(build)) => build().start(),
+            Build::ChunkEviction(_, None) => {
+                let hint = "use it as `--kv-cache-policy`; `lru`, `lfu` and `slru` can be called";
+                return Err(refused("it is part of the tier, and ranks no chunks".to_owned()).hint(hint));
+            }
+            Build::KvCache(build) => build(&values).start(),
         })
     }
 }

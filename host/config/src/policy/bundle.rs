@@ -125,6 +125,8 @@ struct RawBundle {
     eviction: Option<RawPolicy>,
     drain: Option<RawPolicy>,
     placement: Option<RawPolicy>,
+    #[serde(rename = "kv-cache")]
+    kv_cache: Option<RawPolicy>,
     scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
@@ -283,6 +285,7 @@ impl BundleReader<'_> {
         let eviction = raw.eviction.unwrap_or_default();
         let drain = raw.drain.unwrap_or_default();
         let placement = raw.placement.unwrap_or_default();
+        let kv_cache = raw.kv_cache.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
@@ -329,6 +332,7 @@ impl BundleReader<'_> {
             (Kind::Eviction, eviction.policy, eviction.parameters),
             (Kind::Drain, drain.policy, drain.parameters),
             (Kind::Placement, placement.policy, placement.parameters),
+            (Kind::KvCache, kv_cache.policy, kv_cache.parameters),
         ] {
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());

@@ -14,6 +14,7 @@
 
 mod build;
 mod built_in;
+mod built_in_kv_cache;
 mod built_in_replicas;
 mod bundle;
 mod choices;
@@ -33,7 +34,7 @@ use std::fmt::{self, Display};
 
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
-pub use build::{PlannedFilter, PlannedScorer, RoutingPlan};
+pub use build::{PlannedFilter, PlannedScorer, RoutingPlan, TierPolicy};
 pub use bundle::Bundle;
 use bundle::read_text;
 pub use choices::{Choices, FlowPolicy, ParameterSetting, ScalingChoice};
@@ -54,7 +55,7 @@ use llm_d::plugins::{PluginType, Role};
 pub struct PolicySettings {
     /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins, those of a bundle and those
     /// with parameters, because flags have the others ([`FlowPolicy`]); of scaling and of latency only a plugin, because
-    /// built-in autoscalers are [`ScalingUse`] and built-in models belong to the deployment; of drain and placement only
+    /// built-in autoscalers are [`ScalingUse`] and built-in models belong to the deployment; of KV tiers, drain and placement only
     /// one that was chosen, because a fixed number of instances has none.
     uses: Vec<PolicyUse>,
     /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes

@@ -2,12 +2,14 @@
 //! description as a plugin and can be loaded like one ([`BuiltIn::load`]).
 
 use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{
     ArrivalOrder, CeilingsPolicy, Concurrency, ConcurrencyMode, EarliestDeadline, EvictionPolicy, FairnessPolicy,
     GlobalStrict, LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback,
     RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
     WeightedFlows,
 };
+use blis_sim::policy::kv_cache::{KvCachePolicy, LeastRecent, Lfu, SegmentedLru, WorkloadAware};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter,
     ConstantPriority, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
@@ -62,6 +64,9 @@ pub(super) enum Build {
     Eviction(fn() -> Box<dyn EvictionPolicy>),
     Drain(fn() -> Box<dyn DrainPolicy>),
     Placement(fn() -> Box<dyn PlacementPolicy>),
+    /// A policy of the tier itself, and as ranks if it can be expressed so.
+    ChunkEviction(ChunkEviction, Option<fn() -> Box<dyn KvCachePolicy>>),
+    KvCache(fn(&ParameterValues) -> Box<dyn KvCachePolicy>),
 }
 
 const fn number(
@@ -94,6 +99,14 @@ impl BuiltIn {
     }
 }
 
+const PROTECTED_USES: NumericParameter =
+    NumericParameter::new("protected-uses", 2.0, (1.0, 1e6), "Uses from which on a chunk is protected");
+const LEAST_PROBABILITY: NumericParameter = NumericParameter::new(
+    "least-probability",
+    0.05,
+    (1e-9, 0.999),
+    "Probability of reuse at which a chunk is no longer worth its room",
+);
 const MAX_CONCURRENCY: NumericParameter =
     NumericParameter::new("max-concurrency", 100.0, (0.001, 1e9), "Requests in flight with which an instance is full");
 const MAX_TOKENS: NumericParameter = NumericParameter::new(
@@ -507,6 +520,28 @@ static BUILT_INS: &[BuiltIn] = &[
         "The node with the fewest replicas of the group, then the most free GPUs",
         Build::Placement(|| Box::new(Spread)),
     ),
+    row(
+        Kind::KvCache,
+        "lru",
+        "The chunk that was used least recently, as in vLLM",
+        Build::ChunkEviction(ChunkEviction::Lru, Some(|| Box::new(LeastRecent))),
+    ),
+    row(Kind::KvCache, "arc", "Adaptive replacement, as in vLLM", Build::ChunkEviction(ChunkEviction::Arc, None)),
+    row(Kind::KvCache, "lfu", "The chunk that the fewest requests used", Build::KvCache(|_| Box::new(Lfu))),
+    row(
+        Kind::KvCache,
+        "slru",
+        "Chunks with few uses before the others, each least recently used, as in SGLang",
+        Build::KvCache(|set| Box::new(SegmentedLru { protected_uses: set.get("protected-uses") as u32 })),
+    )
+    .with(&[PROTECTED_USES]),
+    row(
+        Kind::KvCache,
+        "workload-aware",
+        "The chunk whose reuse became improbable first, by prefix group and round",
+        Build::KvCache(|set| Box::new(WorkloadAware::new(set.get("least-probability")))),
+    )
+    .with(&[LEAST_PROBABILITY]),
 ];
 
 const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {

@@ -9,6 +9,7 @@ use blis_sim::latency::Blackbox;
 use blis_sim::metrics::Distribution;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, Classes, ConstantPriority, LeastLoaded, Reads, RoundRobin, RoutingPolicy,
     Ties,
@@ -41,6 +42,7 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

@@ -43,6 +43,7 @@ impl DecisionFork {
         let state = state(&*self.timeline, &request);
         match self.sample.kind {
             DecisionKind::Scheduling => self.evaluate_scheduling(at, options, (past, actual_decisions), state, names),
+            DecisionKind::Load => self.evaluate_load(at, options, (past, &request, actual_decisions), state, names),
             DecisionKind::Admission
             | DecisionKind::Routing
             | DecisionKind::Fairness
@@ -111,6 +112,35 @@ impl DecisionFork {
             score_regret,
             ..regret
         }))
+    }
+
+    /// Computes the regret of loading what the CPU tier has for a request, or of computing it, from its routing on.
+    fn evaluate_load(
+        self,
+        at: Micros,
+        options: &BranchOptions,
+        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
+        state: InstanceStates,
+        names: &impl WorkloadTexts,
+    ) -> Result<Option<DecisionRegret>, Halt> {
+        let Some(loads) = self.sample.loads else { return Ok(None) };
+        let span = (at, options.window);
+        let mut other = self.timeline.clone();
+        other.force_load(request.id, !loads);
+        let rollout =
+            options.rollouts.then(|| run_branch(other.clone(), None, past.clone(), span, Micros::ZERO)).transpose()?;
+        let forced = |mut timeline: Box<dyn AnyTimeline>| {
+            timeline.replay(Arc::clone(actual_decisions));
+            run_branch(timeline, None, past.clone(), span, options.longest)
+        };
+        let (actual, other) = (forced(self.timeline)?, forced(other)?);
+        let text = |loads: bool| if loads { "loaded" } else { "computed" };
+        let branches = vec![
+            branch(text(loads).to_owned(), &actual, &actual),
+            branch(text(!loads).to_owned(), &other, rollout.as_ref().unwrap_or(&other)),
+        ];
+        let about = DecisionContext { sample: self.sample, request, at, situations: Vec::new() };
+        Ok(compare(about, branches, state, names))
     }
 
     /// Computes the regret of serving the first request of the longest queue instead of the second.

@@ -53,9 +53,11 @@ pub(super) fn alternatives(
             flow.map_or(Vec::new(), |flow| others_of_flow(&after.flow(options.band, flow.tenant), most))
         }
         DecisionKind::Eviction => other_victims(chosen, &options.candidates, most),
-        DecisionKind::Admission | DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Scaling => {
-            Vec::new()
-        }
+        DecisionKind::Admission
+        | DecisionKind::Routing
+        | DecisionKind::Scheduling
+        | DecisionKind::Scaling
+        | DecisionKind::Load => Vec::new(),
     }
 }
 

@@ -61,7 +61,7 @@ pub use survey::{DecisionSample, Survey, Surveyor};
 pub struct RegretOptions {
     /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
     /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission, scheduling,
-    /// fairness, ordering, eviction and scaling each. Without routing, this number is divided equally among the kinds.
+    /// fairness, ordering, eviction, scaling and loads each. Without routing, this number is divided equally among the kinds.
     pub samples: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
@@ -106,6 +106,8 @@ pub enum DecisionKind {
     Eviction,
     /// How many replicas a group has: the alternatives are one more and one fewer.
     Scaling,
+    /// Whether a request loads what the CPU tier has for it: the alternative is the other.
+    Load,
 }
 
 /// Why a decision was sampled.
@@ -239,7 +241,7 @@ pub struct InstanceStates {
 
 impl DecisionKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Admission,
         Self::Routing,
         Self::Scheduling,
@@ -247,6 +249,7 @@ impl DecisionKind {
         Self::Ordering,
         Self::Eviction,
         Self::Scaling,
+        Self::Load,
     ];
 
     /// The name in texts.
@@ -266,6 +269,7 @@ impl DecisionKind {
             Self::Ordering => Kind::Ordering,
             Self::Eviction => Kind::Eviction,
             Self::Scaling => Kind::Scaling,
+            Self::Load => Kind::KvCache,
         }
     }
 }
@@ -341,7 +345,9 @@ fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Resu
     let Some(PendingDecision { at, event }) = timeline.pending() else { return Ok(false) };
     Ok(match (sample.kind, event) {
         (DecisionKind::Admission, DecisionEvent::Admission(request)) => is_about(request),
-        (DecisionKind::Routing | DecisionKind::Scheduling, DecisionEvent::Routing(request)) => is_about(request),
+        (DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Load, DecisionEvent::Routing(request)) => {
+            is_about(request)
+        }
         (
             DecisionKind::Fairness | DecisionKind::Ordering | DecisionKind::Eviction,
             DecisionEvent::Admission(_) | DecisionEvent::Tick,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
 use blis_sim::policy::AdmissionDecision;
 use blis_sim::policy::flow::FlowView;
 use blis_sim::replica::ReplicaChange;
@@ -24,6 +24,8 @@ pub struct Survey {
     arrivals: Vec<Request>,
     decisions: Vec<DecisionEntry>,
     ended: Vec<RequestEnd>,
+    /// The first decision of each request whether it loads what the CPU tier has.
+    loads: FxHashMap<RequestId, bool>,
     /// GPU-seconds held by replicas that come and go; 0 for a fixed number of instances.
     gpu_s: f64,
 }
@@ -59,8 +61,8 @@ struct RequestEnd {
 /// A decision of the sample, for which the regret is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSample {
-    /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
-    /// of the routing decision with this index.
+    /// Index of the decision, in the order in which decisions are made. A scheduling decision and a load are evaluated at the
+    /// time of the routing decision with this index.
     pub number: usize,
     /// Time of the decision.
     pub at: Micros,
@@ -70,6 +72,8 @@ pub struct DecisionSample {
     pub stratum: Stratum,
     /// The number of replicas that was decided.
     pub scaled: Option<ReplicaChange>,
+    /// Whether the request loaded what the CPU tier had for it, of such a decision.
+    pub loads: Option<bool>,
 }
 
 impl Survey {
@@ -108,6 +112,9 @@ impl Survey {
     /// Number of decisions of `kind`; of flow control, those with an alternative.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
+        if kind == DecisionKind::Load {
+            return self.loads.len();
+        }
         self.decisions.iter().filter(|entry| entry.kind == kind).count()
     }
 
@@ -178,6 +185,8 @@ impl Survey {
         for kind in [DecisionKind::Fairness, DecisionKind::Ordering, DecisionKind::Eviction, DecisionKind::Scaling] {
             draw.some(few, numbers(&mut of(kind)), kind, Stratum::Uniform);
         }
+        let loaded = of(routing).filter(|(_, entry)| self.loads.contains_key(&entry.request));
+        draw.some(few, numbers(&mut { loaded }), DecisionKind::Load, Stratum::Uniform);
         draw.taken.retain(|(_, kind, _)| options.kinds.contains(kind));
         draw.taken.sort_unstable();
         let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
@@ -187,6 +196,7 @@ impl Survey {
             kind,
             stratum,
             scaled: self.decisions[number].scaled,
+            loads: self.loads.get(&self.decisions[number].request).copied().filter(|_| kind == DecisionKind::Load),
         };
         draw.taken.into_iter().map(sample).collect()
     }
@@ -239,12 +249,16 @@ pub struct Surveyor<F> {
     pub survey: Survey,
     /// Whether a request missed a target of its class.
     pub missed: F,
+    /// Whether a policy decides about loads from the CPU tier.
+    pub loads: bool,
 }
 
 impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
     #[inline]
     fn interests(&self) -> Interests {
-        Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES | Interests::LOAD | Interests::IN_FLIGHT
+        let of_all =
+            Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES | Interests::LOAD | Interests::IN_FLIGHT;
+        if self.loads { of_all | Interests::SCHEDULING } else { of_all }
     }
 
     #[inline]
@@ -303,6 +317,10 @@ impl Survey {
                     GatewayChoice::Evicted { .. } => self.decisions.push(entry(DecisionKind::Eviction)),
                     _ => {}
                 };
+            }
+            Decision::Load(LoadDecision { hit, loads, .. }) => {
+                self.loads.entry(hit.request).or_insert(loads);
+                return;
             }
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };

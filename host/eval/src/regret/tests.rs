@@ -10,6 +10,7 @@ use blis_sim::outcome::Outcome;
 use blis_sim::policy::flow::{
     ArrivalOrder, Concurrency, ConcurrencyMode, GlobalStrict, LowestPriorityNewest, StaticCeiling,
 };
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, Classes, ConstantPriority, LeastLoaded, Reads, RejectAll, RoundRobin,
     RoutingPolicy, ScorerKind, Ties, TokenBucket, Weighted,
@@ -57,6 +58,7 @@ impl TestService {
             preemption: Preemption::Fcfs.into(),
             classes: Arc::default(),
             offload: None,
+            kv_cache: KvCacheChoice::BuiltIn,
             blis_tiers: None,
             adapters: None,
             semantics: Semantics::VLLM_0_33,
@@ -110,7 +112,7 @@ impl TestService {
         engine: impl Fn(InstanceConfig) -> I + Copy,
         requests: &[Request],
     ) -> (Regret, Vec<DecisionRegret>) {
-        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false };
+        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false, loads: true };
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
         survey.with_targets(false);

@@ -27,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 17] = [
+const POLICIES: [&str; 18] = [
     "admission",
     "routing",
     "priority",
@@ -42,6 +42,7 @@ const POLICIES: [&str; 17] = [
     "eviction",
     "drain",
     "placement",
+    "kv-cache",
     "scaling",
     "tenant_budgets",
     "gateway",

@@ -169,6 +169,7 @@ settings! {
     max_num_queued_tokens: u64 = "max-num-queued-tokens", Number, one(parse::tokens), text::text;
     kv_offloading_size: f64 = "kv-offloading-size", Number, one(parse::from_0), text::text;
     kv_offloading_eviction_policy: ChunkEvictionName = "kv-offloading-eviction-policy", Text, one(parse::choice), text::text;
+    kv_cache_policy: String = "kv-cache-policy", Text, one(parse::name), text::text;
     kv_offloading_blocks_per_chunk: u32 = "kv-offloading-blocks-per-chunk", Number, one(parse::count), text::text;
     kv_offloading_store_threshold: u32 = "kv-offloading-store-threshold", Number, one(parse::count_or_zero), text::text;
     kv_offloading_all_tokens: bool = "kv-offloading-all-tokens", Switch, one(parse::switch), text::text;

@@ -10,7 +10,7 @@ pub(crate) struct RowNumber<R> {
     /// Reads it. One that is missing is infinite.
     pub get: fn(&R) -> f64,
     /// Sets it; takes the name for messages.
-    set: fn(&mut R, &str, &FieldValue) -> Result<(), FieldError>,
+    pub set: fn(&mut R, &str, &FieldValue) -> Result<(), FieldError>,
 }
 
 /// A row of numbers by name.
@@ -25,6 +25,11 @@ pub(crate) trait NamedRow: Sized + 'static {
         None
     }
 
+    /// A number of [`Self::NUMBERS`] that stands for a name.
+    fn name(&mut self, _field: &str) -> Option<&mut u32> {
+        None
+    }
+
     /// Sets a field.
     fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
         if name == "model"
@@ -33,6 +38,10 @@ pub(crate) trait NamedRow: Sized + 'static {
             if *value != FieldValue::Nothing {
                 *model = names.name(word(name, value)?).0;
             }
+            return Ok(());
+        }
+        if let (Some(field), false) = (self.name(name), *value == FieldValue::Nothing) {
+            *field = names.name(word(name, value)?).0;
             return Ok(());
         }
         let Some(number) = Self::NUMBERS.iter().find(|number| number.names.contains(&name)) else {
@@ -64,6 +73,8 @@ macro_rules! numbers {
     (set real $name:ident, $value:ident) => { real($name, $value, 0.0)? };
     (set $time:ident $name:ident, $value:ident) => { time($name, $value)?.0 };
 }
+
+pub(super) use numbers;
 
 impl NamedRow for DrainGroupRow {
     const WHAT: &'static str = "a group of replicas";

@@ -7,20 +7,22 @@ use std::sync::Arc;
 use blis_abi::table::{self, CHost, CText};
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_sim::policy::kv_cache::KvCacheDecisions;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    AgesRow, BandRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, NodeRow, ReplicaRow,
-    RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, ages_row, band_row, decision_row, event_row, flow_rows,
-    in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
+    AgesRow, BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32,
+    NodeRow, ReplicaRow, RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, TierHitRow, ages_row, band_row,
+    decision_row, event_row, flow_rows, in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
+    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -451,6 +453,48 @@ impl PlacementGuest for NativeGuest {
             unsafe { placement(host, state, &raw const *replica, start, nodes.len(), stride) }
         })?;
         Ok((index != NONE_U32).then_some(index as usize))
+    }
+}
+
+impl KvCacheGuest for NativeGuest {
+    fn decides(&self) -> KvCacheDecisions {
+        let table = &self.library.table;
+        KvCacheDecisions { store: table.store.is_some(), load: table.load.is_some() }
+    }
+
+    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
+        let keep = self.function(Kind::KvCache, self.library.table.keep)?;
+        // A rank that the library does not write stays NaN, which the caller detects.
+        ranks.resize(chunks.len(), f64::NAN);
+        let (start, stride, out) = (chunks.as_ptr().cast(), size_of::<ChunkRow>(), ranks.as_mut_ptr());
+        self.call("keep", of_no_request(now), |host, state| {
+            // SAFETY: see above.
+            unsafe { keep(host, state, now.0, start, chunks.len(), stride, out) };
+        })
+    }
+
+    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
+        let Some(store) = self.library.table.store else {
+            stored.resize(chunks.len(), 1.0);
+            return Ok(());
+        };
+        let store = self.function(Kind::KvCache, Some(store))?;
+        stored.resize(chunks.len(), f64::NAN);
+        let (start, stride, out) = (chunks.as_ptr().cast(), size_of::<ChunkRow>(), stored.as_mut_ptr());
+        self.call("store", of_no_request(Micros(offer.now_us)), |host, state| {
+            // SAFETY: see above.
+            unsafe { store(host, state, &raw const *offer, start, chunks.len(), stride, out) };
+        })
+    }
+
+    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
+        let Some(load) = self.library.table.load else { return Ok(true) };
+        let load = self.function(Kind::KvCache, Some(load))?;
+        let loads = self.call("load", of_no_request(Micros(hit.now_us)), |host, state| {
+            // SAFETY: see above.
+            unsafe { load(host, state, &raw const *hit) }
+        })?;
+        Ok(loads != 0)
     }
 }
 

@@ -241,6 +241,7 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("scale", has(Kind::Scaling), table.scale.is_some()),
         ("drain", has(Kind::Drain), table.drain.is_some()),
         ("placement", has(Kind::Placement), table.placement.is_some()),
+        ("keep", has(Kind::KvCache), table.keep.is_some()),
         ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)

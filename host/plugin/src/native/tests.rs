@@ -8,14 +8,17 @@ use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+};
 use crate::{
-    AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, ScalingGuest,
+    AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, KvCacheGuest, LatencyGuest, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, ScalingGuest,
 };
 
 /// A temporary folder, removed after the test.
@@ -114,6 +117,7 @@ fn a_router_decides_as_the_built_in_does() {
             tokens: false,
             latencies: false,
             waiting_tokens: false,
+            cpu_cached_blocks: false,
             adapters: false,
         },
         events: Events {
@@ -266,7 +270,7 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache; correct the name, or use a newer blis [version-skew]
     routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score, adapter-active, adapter-waiting, free-adapter-slots; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
@@ -334,8 +338,7 @@ fn every_kind_and_every_question_to_the_host() {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
         Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
-    let with =
-        |input_tokens| blis_sim::request::Request::new(RequestId(1), blis_sim::units::Micros::ZERO, input_tokens, 1);
+    let with = |input_tokens| blis_sim::request::Request::new(RequestId(1), Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
     let admit = |request| {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
@@ -369,6 +372,17 @@ fn every_kind_and_every_question_to_the_host() {
         start::<dyn PlacementGuest>(plugin.as_ref(), &[], true).placement(&replica, &nodes)
     };
     assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
+    let chunks = [1, 3].map(|count| ChunkRow { uses: count, offers: count, ..ChunkRow::default() });
+    let mut tier = start::<dyn KvCacheGuest>(plugin.as_ref(), &[], true);
+    let mut numbers = Vec::new();
+    tier.keep(Micros(9), &chunks, &mut numbers).expect("ranks");
+    assert_eq!(numbers, [10.0, 12.0]);
+    numbers.clear();
+    let offer = ChunkOfferRow { fill: 2.0, ..ChunkOfferRow::default() };
+    tier.store(&offer, &chunks, &mut numbers).expect("numbers");
+    assert_eq!(numbers, [0.0, 1.0]);
+    let mut loads = |tokens| tier.load(&TierHitRow { tokens, prefill_tokens: 4, ..TierHitRow::default() });
+    assert_eq!([loads(5), loads(4)], [Ok(true), Ok(false)]);
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

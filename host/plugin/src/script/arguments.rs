@@ -1,11 +1,12 @@
 //! The arguments of the functions of a script.
 
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
+use super::kv_cache::{CHUNKS, HIT, OFFER};
 use super::replicas::{DRAIN_GROUP, NODES, REPLICAS, STARTING};
 use super::scaling::GROUPS;
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 18] = [
+pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 21] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
     ("filter", &[Some("request"), Some("cluster")]),
@@ -21,6 +22,9 @@ pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 18] = [
     ("scale", &[Some(GROUPS)]),
     ("drain", &[Some(DRAIN_GROUP), Some(REPLICAS)]),
     ("placement", &[Some(STARTING), Some(NODES)]),
+    ("keep", &[Some(CHUNKS)]),
+    ("store", &[Some(OFFER), Some(CHUNKS)]),
+    ("load", &[Some(HIT)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
     ("init", &[None]),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_sim::policy::kv_cache::KvCacheDecisions;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, Map};
@@ -15,6 +16,7 @@ use super::column::{Column, extremes, number, type_name};
 use super::evaluation::ScriptEvaluation;
 use super::fast::{FastMemory, FastOutput, FastResult, HostArguments};
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
+use super::kv_cache::{ChunksObject, HitObject, OfferObject};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
@@ -23,12 +25,15 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::{DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, first_nan, number_of};
+use crate::rows::{
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+    first_nan, number_of,
+};
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -733,6 +738,65 @@ impl PlacementGuest for ScriptGuest {
             return Ok(None);
         }
         self.choice("placement", Some(&output), nodes.len(), &mut Vec::new(), |_| 0).map(Some)
+    }
+}
+
+/// A script without `keep` ranks all chunks alike.
+impl KvCacheGuest for ScriptGuest {
+    fn decides(&self) -> KvCacheDecisions {
+        let has = |function| self.script.function(function).is_some();
+        KvCacheDecisions { store: has("store"), load: has("load") }
+    }
+
+    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
+        if self.script.function("keep").is_none() {
+            ranks.resize(chunks.len(), 0.0);
+            return Ok(());
+        }
+        let view = (ChunksObject { now, rows: chunks.into() },);
+        let output = self.call_for_column("keep", view, number_of(now), Some(&Ties::LowestIndex), ranks)?;
+        self.for_each_chunk("keep", "it must return a column, a rank for each chunk", output.as_ref(), chunks, ranks)
+    }
+
+    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
+        if self.script.function("store").is_none() {
+            stored.resize(chunks.len(), 1.0);
+            return Ok(());
+        }
+        let now = Micros(offer.now_us);
+        let view = (OfferObject(*offer), ChunksObject { now, rows: chunks.into() });
+        let output = self.call_for_column("store", view, number_of(now), Some(&Ties::LowestIndex), stored)?;
+        self.for_each_chunk("store", "it must return a column, 0 or 1 for each chunk", output.as_ref(), chunks, stored)
+    }
+
+    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
+        if self.script.function("load").is_none() {
+            return Ok(true);
+        }
+        let about = number_of(Micros(hit.now_us));
+        let output = self.call("load", (HitObject(*hit),), about, Some(&Ties::LowestIndex))?;
+        match output.as_bool() {
+            Ok(loads) => Ok(loads),
+            Err(_) => Ok(self.number("load", &output)? != 0.0),
+        }
+    }
+}
+
+impl ScriptGuest {
+    /// The numbers of `output`, one for each chunk; a single one holds for all.
+    fn for_each_chunk(
+        &self,
+        function: &str,
+        wanted: &str,
+        output: Option<&Dynamic>,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        if let Some(one) = output.and_then(number) {
+            numbers.resize(chunks.len(), one);
+            return Ok(());
+        }
+        self.column(function, wanted, output, numbers)
     }
 }
 

@@ -22,6 +22,7 @@ mod flow;
 mod folding;
 mod guest;
 mod header;
+mod kv_cache;
 mod names;
 mod operators;
 mod registry;
@@ -37,6 +38,7 @@ mod tests;
 mod texts;
 mod values;
 mod views;
+mod vllm;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -53,6 +55,7 @@ use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
 use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
+pub use self::vllm::vllm_cache_policy;
 use blis_diag::{Location, open_file};
 
 use super::limits::{
@@ -63,7 +66,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 19] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 22] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -79,6 +82,9 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 19] = [
     ("scale", Some(Kind::Scaling), &["g"]),
     ("drain", Some(Kind::Drain), &["g", "r"]),
     ("placement", Some(Kind::Placement), &["r", "n"]),
+    ("keep", Some(Kind::KvCache), &["c"]),
+    ("store", Some(Kind::KvCache), &["t", "c"]),
+    ("load", Some(Kind::KvCache), &["h"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),
@@ -97,6 +103,19 @@ struct ScriptPlugin {
 /// # Errors
 /// If the file cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
+    load(path, &read_file(path, limits)?, limits)
+}
+
+/// As [`vllm_cache_policy`], of the script in the file at `path`.
+///
+/// # Errors
+/// If the file cannot be read, or as [`vllm_cache_policy`].
+pub fn vllm_cache_policy_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<String, Fault> {
+    vllm_cache_policy(path, &read_file(path, limits)?, parameters, limits)
+}
+
+/// The text in the file at `path`.
+fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
@@ -106,12 +125,11 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     if bytes.len() as u64 > most {
         return Err(fault(too_long(most)));
     }
-    let source = String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|&&byte| byte == b'\n').count() + 1;
         fault(format!("line {line} is not UTF-8 text: is this a script?"))
-    })?;
-    load(path, &source, limits)
+    })
 }
 
 /// Compiles the script `source`; messages call it `path`.
@@ -231,7 +249,9 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
     let fault =
         |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
-    let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    let mut kinds: Vec<_> =
+        FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    kinds.dedup();
     let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();
     for name in ["queueing_time", "constants"] {
         if has(name) && !has("step_time") {
@@ -251,7 +271,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
                     priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
-                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n)";
+                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

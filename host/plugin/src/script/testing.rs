@@ -17,6 +17,7 @@ use super::column::{Column, type_name};
 use super::engine::Kit;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
+use super::kv_cache::{ChunksObject, HitObject, OfferObject};
 use super::registry::{Registry, ScriptError};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
@@ -32,15 +33,16 @@ use crate::fields::{
     real, scaling, set_running, set_step, whole,
 };
 use crate::inputs::{DecisionPoint, GuestCall};
-use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 15] = [
+pub(super) const TEST_HELPERS: [&str; 18] = [
     "assert",
     "band",
     "bands",
     "batch",
+    "chunks",
     "cluster",
     "flows",
     "groups",
@@ -52,6 +54,8 @@ pub(super) const TEST_HELPERS: [&str; 15] = [
     "request",
     "starting",
     "step",
+    "tier",
+    "tier_hit",
 ];
 
 /// Runs the test functions of `plugin`, each with a new state.
@@ -109,6 +113,9 @@ fn register(to: &mut Registry) {
     to.add("replicas", |list: Array| rows::<ReplicaRow>(&list).map_err(|error| refused("replicas", &error)));
     to.add("starting", |fields: Map| row::<StartingReplicaRow>(&fields).map_err(|error| refused("starting", &error)));
     to.add("nodes", |list: Array| rows::<NodeRow>(&list).map_err(|error| refused("nodes", &error)));
+    to.add("chunks", |list: Array| chunks(&list).map_err(|error| refused("chunks", &error)));
+    to.add("tier", |fields: Map| row_of(&fields).map(OfferObject).map_err(|error| refused("tier", &error)));
+    to.add("tier_hit", |fields: Map| row_of(&fields).map(HitObject).map_err(|error| refused("tier_hit", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }
 
@@ -258,6 +265,18 @@ fn row<R: NamedRow + Default>(fields: &Map) -> Result<RowObject<R>, FieldError> 
     let (mut row, mut names) = (R::default(), NameTable::default());
     set_all(fields, |name, value| row.set(name, value, &mut names))?;
     Ok(RowObject { row, names: names.texts().into() })
+}
+
+/// A row without names.
+fn row_of<R: NamedRow + Default>(fields: &Map) -> Result<R, FieldError> {
+    row::<R>(fields).map(|object| object.row)
+}
+
+/// The chunks of `keep` and `store`, at the time of the last use of any of them.
+fn chunks(list: &Array) -> Result<ChunksObject, FieldError> {
+    let rows = rows::<ChunkRow>(list)?.0;
+    let now = rows.iter().map(|chunk| chunk.last_use_us).max().unwrap_or_default();
+    Ok(ChunksObject { now: Micros(now), rows })
 }
 
 /// The replicas of a removal, or the nodes of a placement.

@@ -18,11 +18,13 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+};
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
-    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, inputs,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, KvCacheGuest,
+    LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SaturationGuest, ScalingGuest, SchedulingGuest, inputs,
 };
 
 mod agreement;
@@ -488,6 +490,9 @@ fn every_kind_has_its_function() {
         fn scale(g) { g.queued + g.before(1).completed + if g.model[1] == "acme" { 100 } else { 0 } }
         fn drain(g, r) { if g.model == "acme" && g.replicas > 3 { r.batch_size } else { 0 } }
         fn placement(r, n) { if r.model == "acme" && r.gpus < 3 { n.node - n.free_gpus } else { () } }
+        fn keep(c) { c.uses + c.now }
+        fn store(t, c) { c.offers > 1.0 + t.fill }
+        fn load(h) { h.tokens > h.prefill_tokens }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -575,6 +580,16 @@ fn every_kind_has_its_function() {
         start::<dyn PlacementGuest>(plugin).placement(&replica, &nodes)
     };
     assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
+    let chunks = [1, 3].map(|count| ChunkRow { uses: count, offers: count, ..ChunkRow::default() });
+    let mut numbers = Vec::new();
+    start::<dyn KvCacheGuest>(plugin).keep(Micros(9), &chunks, &mut numbers).expect("ranks");
+    start::<dyn KvCacheGuest>(plugin).store(&ChunkOfferRow::default(), &chunks, &mut numbers).expect("numbers");
+    assert_eq!(numbers, [10.0, 12.0, 0.0, 1.0]);
+    let loads = |tokens| {
+        let hit = TierHitRow { tokens, prefill_tokens: 4, ..TierHitRow::default() };
+        start::<dyn KvCacheGuest>(plugin).load(&hit)
+    };
+    assert_eq!([loads(5), loads(4)], [Ok(true), Ok(false)]);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

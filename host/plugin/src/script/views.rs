@@ -289,6 +289,7 @@ pub(super) fn register(to: &mut Registry) {
     super::flow::register(to);
     super::scaling::register(to);
     super::replicas::register(to);
+    super::kv_cache::register(to);
 }
 
 /// The numbers of sessions follow those of the other names.

@@ -7,8 +7,8 @@ mod package {
 }
 
 pub(super) use package::blis::policy::types::{
-    Ages, Band, DrainGroup, Event, Flow, Group, InFlight, Node, Queued, Replica, Request, Running, StartingReplica,
-    Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, Node, Queued, Replica, Request,
+    Running, StartingReplica, Step,
 };
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
@@ -60,6 +60,15 @@ records! {
         pool, node, on_node, group_on_node,
     }
     StartingReplica { now_us, created_us, id, group, model, gpus }
+    KvChunk {
+        created_us, last_use_us, previous_use_us, tier, position, tokens, uses, offers, touch, slo_class, tenant, session,
+        prefix_group, round, input_tokens,
+    }
+    ChunkOffer { now_us, queued_bytes, fill, tier, capacity }
+    KvHit {
+        now_us, bytes, queued_bytes, bandwidth, request, gpu_tokens, tokens, input_tokens, prefill_tokens, waiting, running,
+        slo_class, tenant, session, prefix_group, round,
+    }
     Node { ready_us, price, pool, node, gpus, free_gpus, replicas, group_replicas }
     Step {
         prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input, prefill_tokens_by_context,

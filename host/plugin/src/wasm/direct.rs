@@ -25,8 +25,8 @@ use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{
-    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row, RunningRow, StartingReplicaRow,
-    StepRow, band_row, flow_rows, in_flight_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row,
+    RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
@@ -148,6 +148,7 @@ enum DirectRole {
     Scaling { scale: MemoryResult<ScalingNumbers> },
     Drain { drain: TypedFunc<DrainNumbers, u32> },
     Placement { placement: MemoryResult<PlacementNumbers> },
+    KvCache { keep: MemoryResult<KeepNumbers>, store: MemoryResult<OfferNumbers>, load: TypedFunc<HitNumbers, u32> },
 }
 
 /// Time, saturation, the three numbers of the band, and pointer and length of its flows.
@@ -156,6 +157,12 @@ type FairnessNumbers = (u64, f64, u64, i32, u32, u32, u32);
 type ScalingNumbers = (u64, u32, u32, u32, u32);
 /// The numbers of the group, and pointer and length of its replicas.
 type DrainNumbers = (u64, f64, u32, u32, u32, u32, u32, u32, u32, u32);
+/// Time, and pointer and length of the chunks.
+type KeepNumbers = (u64, u32, u32);
+/// The numbers of the tier, and pointer and length of the chunks.
+type OfferNumbers = (u64, u64, f64, u32, u32, u32, u32);
+/// The numbers of the hit.
+type HitNumbers = (u64, u64, u64, f64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
 /// The numbers of the replica, and pointer and length of the nodes.
 type PlacementNumbers = (u64, u64, u32, u32, u32, u32, u32, u32);
 /// Time, ages, number of instances, and pointer and length of their numbers.
@@ -256,6 +263,11 @@ impl Functions for Direct {
             Kind::Scaling => DirectRole::Scaling { scale: find.memory_result(of, "scale")? },
             Kind::Drain => DirectRole::Drain { drain: find.function(of, "drain")? },
             Kind::Placement => DirectRole::Placement { placement: find.memory_result(of, "placement")? },
+            Kind::KvCache => DirectRole::KvCache {
+                keep: find.memory_result(of, "keep")?,
+                store: find.memory_result(of, "store-chunks")?,
+                load: find.function(of, "load")?,
+            },
         };
         Ok(Self {
             memory: find.memory()?,
@@ -511,6 +523,38 @@ impl Functions for Direct {
         let at = self.put_slice(store, replicas)?;
         let (now_us, price, number, model, gpus, min, max, wanted) = group.numbers();
         drain.call(store, (now_us, price, number, model, gpus, min, max, wanted, at, replicas.len() as u32))
+    }
+
+    fn keep(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let keep = role!(self, DirectRole::KvCache { keep, .. } => keep);
+        let at = self.put_rows(store, chunks.iter().copied())?;
+        let params = (now_us, at, chunks.len() as u32);
+        keep.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
+    }
+
+    fn store_chunks(
+        &self,
+        store: &mut Store<WasmHost>,
+        offer: &ChunkOfferRow,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let of = role!(self, DirectRole::KvCache { store, .. } => store);
+        let at = self.put_rows(store, chunks.iter().copied())?;
+        let (now_us, queued_bytes, fill, tier, capacity) = offer.numbers();
+        let params = (now_us, queued_bytes, fill, tier, capacity, at, chunks.len() as u32);
+        of.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
+    }
+
+    fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
+        let load = role!(self, DirectRole::KvCache { load, .. } => load);
+        Ok(load.call(store, hit.numbers())? != 0)
     }
 
     fn placement(

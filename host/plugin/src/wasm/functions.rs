@@ -7,8 +7,8 @@ use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
 use crate::rows::{
-    AgesRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow,
-    StartingReplicaRow, StepRow,
+    AgesRow, ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow,
+    RunningRow, StartingReplicaRow, StepRow, TierHitRow,
 };
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
@@ -121,6 +121,23 @@ pub trait Functions: Sized + Send + 'static {
         group: &DrainGroupRow,
         replicas: &[ReplicaRow],
     ) -> wasmtime::Result<u32>;
+    /// Calls `keep`; the ranks are appended to `numbers`.
+    fn keep(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
+    /// Calls `store`; its numbers are appended to `numbers`.
+    fn store_chunks(
+        &self,
+        store: &mut Store<WasmHost>,
+        offer: &ChunkOfferRow,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
+    fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool>;
     /// Calls `placement`; returns the index of the node, if there is one.
     fn placement(
         &self,

@@ -14,14 +14,14 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    DrainGroupRow, GroupRow, InstanceRows, NodeRow, ReplicaRow, Rows, StartingReplicaRow, ages_row, decision_row,
-    event_row, number_of, queued_row, request_row, running_rows, step_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, InstanceRows, NodeRow, ReplicaRow, Rows, StartingReplicaRow,
+    TierHitRow, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -363,6 +363,24 @@ impl<F: Functions> PlacementGuest for WasmGuest<F> {
         let about = of_no_request(Micros(replica.now_us));
         let node = self.call("placement", &about, |functions, store| functions.placement(store, replica, nodes))?;
         Ok(node.map(|index| index as usize))
+    }
+}
+
+impl<F: Functions> KvCacheGuest for WasmGuest<F> {
+    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
+        self.of(Kind::KvCache)?;
+        self.call("keep", &of_no_request(now), |functions, store| functions.keep(store, now.0, chunks, ranks))
+    }
+
+    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
+        self.of(Kind::KvCache)?;
+        let about = of_no_request(Micros(offer.now_us));
+        self.call("store", &about, |functions, store| functions.store_chunks(store, offer, chunks, stored))
+    }
+
+    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
+        self.of(Kind::KvCache)?;
+        self.call("load", &of_no_request(Micros(hit.now_us)), |functions, store| functions.load(store, hit))
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) const INITIALIZE: &str = "_initialize";
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
 /// Functions with results in memory: only they may have a function that is called afterwards.
-const IN_MEMORY: [&str; 12] = [
+const IN_MEMORY: [&str; 14] = [
     "describe",
     "configure",
     "save",
@@ -31,6 +31,8 @@ const IN_MEMORY: [&str; 12] = [
     "evict",
     "scale",
     "placement",
+    "keep",
+    "store-chunks",
 ];
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the

@@ -158,6 +158,7 @@ fn a_core_module_says_what_it_is() {
             tokens: false,
             latencies: false,
             waiting_tokens: false,
+            cpu_cached_blocks: false,
             adapters: false,
         },
         events: Events {

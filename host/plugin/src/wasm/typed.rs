@@ -6,8 +6,8 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, Band, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
-    InstanceInfo, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
+    AdmissionDecision, Ages, Band, ChunkOffer, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
+    InstanceInfo, KvChunk, KvHit, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -15,8 +15,8 @@ use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{
-    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow, StartingReplicaRow,
-    StepRow, band_row, flow_rows, in_flight_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow,
+    StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
@@ -26,6 +26,8 @@ type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>
 type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
 type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
 type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
+type KeepFunction = TypedFunc<(u64, &'static [KvChunk]), (Vec<f64>,)>;
+type StoreFunction = TypedFunc<(ChunkOffer, &'static [KvChunk]), (Vec<f64>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -46,6 +48,7 @@ enum TypedRole {
     Scaling { scale: ScalingFunction },
     Drain { drain: DrainFunction },
     Placement { placement: PlacementFunction },
+    KvCache { keep: KeepFunction, store: StoreFunction, load: TypedFunc<(KvHit,), (bool,)> },
 }
 
 #[derive(Clone, Copy)]
@@ -136,6 +139,11 @@ impl Functions for Typed {
             Kind::Scaling => TypedRole::Scaling { scale: find.function(of, "scale")? },
             Kind::Drain => TypedRole::Drain { drain: find.function(of, "drain")? },
             Kind::Placement => TypedRole::Placement { placement: find.function(of, "placement")? },
+            Kind::KvCache => TypedRole::KvCache {
+                keep: find.function(of, "keep")?,
+                store: find.function(of, "store-chunks")?,
+                load: find.function(of, "load")?,
+            },
         };
         Ok(Self {
             role,
@@ -325,6 +333,37 @@ impl Functions for Typed {
         let replicas: Vec<Replica> = replicas.iter().map(Replica::from).collect();
         let drain = role!(self, TypedRole::Drain { drain } => drain);
         one(called(drain, store, (group.into(), replicas.as_slice())))
+    }
+
+    fn keep(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
+        let keep = role!(self, TypedRole::KvCache { keep, .. } => keep);
+        numbers.append(&mut one(called(keep, store, (now_us, chunks.as_slice())))?);
+        Ok(())
+    }
+
+    fn store_chunks(
+        &self,
+        store: &mut Store<WasmHost>,
+        offer: &ChunkOfferRow,
+        chunks: &[ChunkRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
+        let of = role!(self, TypedRole::KvCache { store, .. } => store);
+        numbers.append(&mut one(called(of, store, (offer.into(), chunks.as_slice())))?);
+        Ok(())
+    }
+
+    fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
+        let load = role!(self, TypedRole::KvCache { load, .. } => load);
+        one(called(load, store, (hit.into(),)))
     }
 
     fn placement(

@@ -113,7 +113,7 @@ impl RequestHistory {
             TraceLine::Outcome(_) => {
                 event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us));
             }
-            TraceLine::Signals(_) | TraceLine::Gateway(_) | TraceLine::Scheduling(_) => {}
+            TraceLine::Signals(_) | TraceLine::Gateway(_) | TraceLine::Scheduling(_) | TraceLine::Load(_) => {}
         }
         event.observed = event.observed.filter(|observed| !observed.is_empty());
         event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
@@ -179,6 +179,7 @@ impl RequestHistory {
             TraceLine::Gateway(gateway) => writeln!(f, "{gateway}")?,
             TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
             TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
+            TraceLine::Load(load) => writeln!(f, "{load}")?,
             TraceLine::Outcome(outcome) => writeln!(f, "{outcome}")?,
             TraceLine::Signals(signals) => writeln!(f, "{signals}")?,
         }

@@ -69,6 +69,11 @@ impl<W: Write> JsonLines<W> {
         }
     }
 
+    pub fn bool(&mut self, key: &'static str, value: bool) {
+        self.raw(key);
+        self.raw(if value { "true" } else { "false" });
+    }
+
     pub fn float(&mut self, key: &'static str, value: f64) {
         self.raw(key);
         self.bare_float(value);

@@ -20,6 +20,8 @@ pub enum TraceLine {
     Scheduling(SchedulingLine),
     /// A request is preempted.
     Preemption(PreemptionLine),
+    /// A request loads what the CPU tier has for it, or computes it.
+    Load(LoadLine),
     Outcome(OutcomeLine),
 }
 
@@ -32,17 +34,19 @@ pub enum LineKind {
     Routing,
     Scheduling,
     Preemption,
+    Load,
     Outcome,
 }
 
 impl LineKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Signals,
         Self::Admission,
         Self::Gateway,
         Self::Routing,
         Self::Scheduling,
         Self::Preemption,
+        Self::Load,
         Self::Outcome,
     ];
 
@@ -56,6 +60,7 @@ impl LineKind {
             Self::Routing => "routing",
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
+            Self::Load => "load",
             Self::Outcome => "outcome",
         }
     }
@@ -71,6 +76,7 @@ impl TraceLine {
             Self::Routing(_) => LineKind::Routing,
             Self::Scheduling(_) => LineKind::Scheduling,
             Self::Preemption(_) => LineKind::Preemption,
+            Self::Load(_) => LineKind::Load,
             Self::Outcome(_) => LineKind::Outcome,
         }
     }
@@ -85,6 +91,7 @@ impl TraceLine {
             Self::Routing(line) => Some(line.request),
             Self::Scheduling(line) => Some(line.request),
             Self::Preemption(line) => Some(line.request),
+            Self::Load(line) => Some(line.request),
             Self::Outcome(line) => Some(line.request),
         };
         number.map(RequestId)
@@ -99,6 +106,7 @@ impl TraceLine {
             Self::Routing(line) => Some(line.instance),
             Self::Scheduling(line) => Some(line.instance),
             Self::Preemption(line) => Some(line.instance),
+            Self::Load(line) => Some(line.instance),
             Self::Outcome(line) => line.instance,
         };
         number.map(InstanceIndex)
@@ -114,6 +122,7 @@ impl TraceLine {
             Self::Routing(line) => Some(line.time_us),
             Self::Scheduling(line) => Some(line.time_us),
             Self::Preemption(line) => Some(line.time_us),
+            Self::Load(line) => Some(line.time_us),
             Self::Outcome(line) => line.time_us,
         }
     }
@@ -479,6 +488,36 @@ pub struct PreemptionLine {
     /// Number of its earlier preemptions.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
+}
+
+/// A policy decides whether a request loads what the CPU tier has for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadLine {
+    /// Number of the request.
+    pub request: u32,
+    /// Time of the decision: the start of a step.
+    pub time_us: u64,
+    /// The instance that has the tier.
+    pub instance: u32,
+    /// Whether it is loaded; if not, the request computes it.
+    pub loads: bool,
+    /// Tokens of the prompt that the GPU has.
+    pub gpu_tokens: u32,
+    /// Tokens behind them that the tier has.
+    pub tokens: u32,
+    /// Size of these on the link of one GPU, bytes.
+    pub bytes: u64,
+    /// Bytes of loads that are queued or in progress, on the link of one GPU.
+    #[serde(default, skip_serializing_if = "is_0")]
+    pub queued_bytes: u64,
+    /// Prompt tokens that the requests of the batch still have to compute.
+    #[serde(default, skip_serializing_if = "is_0")]
+    pub prefill_tokens: u64,
+    /// Requests in the queue, this one included.
+    pub waiting: u32,
+    /// Requests in the running batch.
+    pub running: u32,
 }
 
 /// How a request ended. Latencies count from its arrival, in µs.

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use super::line::{
-    AdmissionLine, BatchEntry, BatchObstacle, LineKind, OutcomeLine, OutcomeStatus, PreemptionLine, RoutingLine,
-    SchedulingLine, SignalsLine, TraceLine,
+    AdmissionLine, BatchEntry, BatchObstacle, LineKind, LoadLine, OutcomeLine, OutcomeStatus, PreemptionLine,
+    RoutingLine, SchedulingLine, SignalsLine, TraceLine,
 };
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
@@ -110,6 +110,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
         TraceLine::Routing(routing) => routing_text(routing, signals),
         TraceLine::Scheduling(scheduling) => scheduling.to_string(),
         TraceLine::Preemption(preemption) => preemption.to_string(),
+        TraceLine::Load(load) => load.to_string(),
         TraceLine::Outcome(outcome) => outcome.to_string(),
     };
     let time = or_dash(line.time_us(), seconds);
@@ -208,6 +209,14 @@ impl Display for PreemptionLine {
         write!(f, "preempted in a batch of {}: {wanting} needs {needed}, ", self.running)?;
         let lost = plural(self.computed_tokens.into(), "computed token");
         write!(f, "{} are free; {lost} to compute again, {} generated", self.free_kv_blocks, self.generated_tokens)
+    }
+}
+
+impl Display for LoadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = plural(self.tokens.into(), "token");
+        let does = if self.loads { "loads" } else { "computes" };
+        write!(f, "{does} {found} that the CPU tier has, {} bytes behind {}", self.bytes, self.queued_bytes)
     }
 }
 

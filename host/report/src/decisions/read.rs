@@ -110,6 +110,7 @@ impl TraceReader {
             "routing" => TraceLine::Routing(object(text)?),
             "scheduling" => TraceLine::Scheduling(object(text)?),
             "preemption" => TraceLine::Preemption(object(text)?),
+            "load" => TraceLine::Load(object(text)?),
             "outcome" => TraceLine::Outcome(object(text)?),
             "end" => {
                 let End { lines } = object(text)?;
@@ -170,9 +171,11 @@ impl TraceReader {
                 }
                 self.check_seen(&routing.seen())
             }
-            TraceLine::Gateway(_) | TraceLine::Scheduling(_) | TraceLine::Preemption(_) | TraceLine::Outcome(_) => {
-                Ok(())
-            }
+            TraceLine::Gateway(_)
+            | TraceLine::Scheduling(_)
+            | TraceLine::Preemption(_)
+            | TraceLine::Load(_)
+            | TraceLine::Outcome(_) => Ok(()),
         }
     }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Decision, DropReason, GatewayChoice, GatewayDecision, Outcome, PreemptionDecision, Rejection, SchedulingDecision,
-    SchedulingResult, SignalColumns, Status, WaitReason,
+    Decision, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome, PreemptionDecision, Rejection,
+    SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
 use blis_sim::policy::flow::FlowView;
 use blis_sim::policy::{AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
@@ -275,6 +275,23 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
+    fn load(&mut self, decision: &LoadDecision) {
+        let LoadDecision { instance, hit, loads } = decision;
+        self.lines.begin("{\"kind\":\"load\"");
+        self.lines.int(key!("request"), hit.request.0);
+        self.lines.int(key!("time_us"), hit.now.0);
+        self.lines.int(key!("instance"), instance.0);
+        self.lines.bool(key!("loads"), *loads);
+        self.lines.int(key!("gpu_tokens"), hit.gpu_tokens);
+        self.lines.int(key!("tokens"), hit.tokens);
+        self.lines.int(key!("bytes"), hit.bytes);
+        self.lines.int_unless_0(key!("queued_bytes"), hit.queued_bytes);
+        self.lines.int_unless_0(key!("prefill_tokens"), hit.prefill_tokens);
+        self.lines.int(key!("waiting"), hit.waiting);
+        self.lines.int(key!("running"), hit.running);
+        self.lines.end();
+    }
+
     fn ended(&mut self, outcome: &Outcome) {
         self.lines.begin("{\"kind\":\"outcome\"");
         self.lines.int(key!("request"), outcome.id.0);
@@ -383,6 +400,7 @@ impl<W: Write> DecisionLog<'_, W> {
             }
             Decision::Scheduling(ref decision) => self.scheduling(decision),
             Decision::Preemption(ref decision) => self.preemption(decision),
+            Decision::Load(ref decision) => self.load(decision),
         }
     }
 }

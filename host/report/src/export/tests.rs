@@ -7,6 +7,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::{Metrics, MetricsOptions};
+use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, RoundRobin, Ties};
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
@@ -37,6 +38,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         preemption: Preemption::Fcfs.into(),
         classes: std::sync::Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

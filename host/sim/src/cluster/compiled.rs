@@ -116,6 +116,9 @@ pub trait AnyTimeline: Debug + Send {
     /// See [`Timeline::serve_next`].
     fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool;
 
+    /// See [`Timeline::force_load`].
+    fn force_load(&mut self, id: RequestId, loads: bool);
+
     /// See [`Timeline::request`].
     fn request(&self, id: RequestId) -> Option<&Request>;
 
@@ -184,6 +187,10 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
 
     fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool {
         self.serve_next(instance, id)
+    }
+
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        self.force_load(id, loads);
     }
 
     fn request(&self, id: RequestId) -> Option<&Request> {

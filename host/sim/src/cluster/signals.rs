@@ -44,6 +44,8 @@ pub(super) struct SignalBoard {
     load: SignalGroup,
     caches: SignalGroup,
     cached: PrefixIndex,
+    /// The content of CPU tiers, if a policy reads it.
+    tiers: Option<Box<TierSignal>>,
     /// The adapters of each instance as of the last refresh; empty if no policy reads them.
     adapters: Vec<AdapterReport>,
     /// Whether the column of cached blocks may hold anything but 0.
@@ -92,6 +94,7 @@ impl SignalBoard {
             load: SignalGroup::new(config.snapshot_refresh_interval, n),
             caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
+            tiers: None,
             adapters: Vec::new(),
             found_any: false,
             in_flight: InFlightCounter::new(config.semantics.completed_at_step_start),
@@ -133,12 +136,18 @@ impl SignalBoard {
         if reads.cached_blocks {
             instance.watch_cache();
         }
+        if let Some(tiers) = &mut self.tiers {
+            tiers.add(instance);
+        }
     }
 
     /// From now on keeps `reads` up to date and collects `events`; and the ends of requests if `ends_matter`.
     pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, ends_matter: bool, instances: &mut [I]) {
         // Changes of the caches are found by a refresh of the cache signal; tokens in flight are those that were not cached.
-        let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks || reads.tokens, ..reads };
+        let reads = Reads {
+            cached_blocks: reads.cached_blocks || events.blocks || reads.tokens || reads.cpu_cached_blocks,
+            ..reads
+        };
         self.reads = reads;
         self.events = events;
         self.ends_matter = ends_matter;
@@ -156,17 +165,25 @@ impl SignalBoard {
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
         }
+        if reads.cpu_cached_blocks {
+            let tiers = self.tiers.insert(Box::default());
+            instances.iter_mut().for_each(|instance| tiers.add(instance));
+        }
     }
 
     /// The caches show no block of `instance` any more, which is gone.
     pub fn remove(&mut self, now: Micros, instance: InstanceIndex, lifecycle: &mut EventDelivery) {
         self.cached.remove(instance, |key| lifecycle.block(now, instance, key, false));
+        if let Some(tiers) = &mut self.tiers {
+            tiers.present.remove(instance, |_| {});
+        }
     }
 
     /// The columns that a policy with these `reads` sees. Columns that depend on the request are computed only if the
     /// policy reads them.
     pub fn columns(&self, read: Reads) -> SignalColumns {
-        SignalColumns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
+        let Reads { cached_blocks, cpu_cached_blocks, .. } = read;
+        SignalColumns { current: Reads { cached_blocks, cpu_cached_blocks, ..self.reads }, read }
     }
 
     pub fn watches(&self) -> WatchedEvents {
@@ -258,6 +275,9 @@ impl SignalBoard {
         if self.load.refresh(now, read) {
             self.versions.load += 1;
         }
+        if let Some(tiers) = self.tiers.as_mut().filter(|_| self.caches.is_due(now)) {
+            tiers.refresh(now, instances);
+        }
         let cached = &mut self.cached;
         self.caches.refresh(now, |i| {
             instances[i.index()].cache_changes(&mut |key, present| {
@@ -273,6 +293,12 @@ impl SignalBoard {
     pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
         if reads.adapters {
             self.probe_adapters(request.tags.adapter);
+        }
+        if reads.cpu_cached_blocks
+            && let Some(tiers) = &mut self.tiers
+        {
+            tiers.probe(request, &mut self.signals.cpu_cached_blocks);
+            self.versions.cached_blocks += 1;
         }
         if !reads.cached_blocks {
             return;
@@ -327,6 +353,38 @@ impl SignalBoard {
             tenants_in_flight: &self.in_flight.by_tenant,
             scores: &[],
         }
+    }
+}
+
+/// The chunks of prompts in the CPU tiers, as of the last refresh of the cache signal.
+#[derive(Clone, Debug, Default)]
+struct TierSignal {
+    present: PrefixIndex,
+    /// KV blocks of a chunk; 0 without tiers.
+    blocks_per_chunk: u32,
+}
+
+impl TierSignal {
+    /// Adds `instance` behind the others.
+    fn add(&mut self, instance: &mut impl Instance) {
+        self.present.grow(self.present.instances() + 1);
+        self.blocks_per_chunk = self.blocks_per_chunk.max(instance.watch_tier());
+    }
+
+    fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I]) {
+        for (i, instance) in instances.iter_mut().enumerate() {
+            instance.tier_changes(now, &mut |key, present| {
+                self.present.set(key, InstanceIndex::at(i), present);
+            });
+        }
+    }
+
+    /// Fills `column` with the leading blocks of the prompt that each tier has. A chunk has the key of its last block.
+    fn probe(&mut self, request: &RequestView<'_>, column: &mut Vec<u32>) {
+        let Some(others) = self.blocks_per_chunk.checked_sub(1) else { return };
+        let chunks = request.shared_blocks().skip(others as usize).step_by(others as usize + 1);
+        self.present.leading(chunks, column);
+        column.iter_mut().for_each(|count| *count *= others + 1);
     }
 }
 

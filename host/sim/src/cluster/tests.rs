@@ -18,6 +18,7 @@ use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
 use crate::offload::{BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind};
 use crate::policy::flow;
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
     InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
@@ -124,6 +125,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.serve_next(id)
     }
 
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        self.inner.force_load(id, loads);
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         let evicted = self.inner.evict(now, id, observer);
         self.check();
@@ -136,6 +141,14 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         self.inner.cache_changes(each);
+    }
+
+    fn watch_tier(&mut self) -> u32 {
+        self.inner.watch_tier()
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        self.inner.tier_changes(now, each);
     }
 
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters {
@@ -215,7 +228,7 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
+            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => unreachable!("not of interest"),
         };
         assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
@@ -429,6 +442,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                         backpressure: BackpressurePolicy::Throttle,
                     }),
                 }),
+                kv_cache: KvCacheChoice::BuiltIn,
                 blis_tiers: None,
                 // Requests that are passed over are not served in order.
                 adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),
@@ -588,6 +602,7 @@ proptest! {
             load: true,
             in_flight: true,
             cached_blocks: true,
+            cpu_cached_blocks: true,
             tokens: true,
             latencies: true,
             waiting_tokens: true,

@@ -242,6 +242,12 @@ impl<I: Instance> Timeline<I> {
         served
     }
 
+    /// Wherever request `id` is served next, it loads what the CPU tier has for it, or computes it, whatever the policy says.
+    /// Its later loads are decided as always.
+    pub fn force_load(&mut self, id: RequestId, loads: bool) {
+        self.cluster.instances.iter_mut().for_each(|instance| instance.force_load(id, loads));
+    }
+
     /// The request `id`, which may be still to come.
     #[must_use]
     pub fn request(&self, id: RequestId) -> Option<&Request> {

@@ -29,9 +29,10 @@ use crate::offload::{
     BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryCounters, SecondaryKind,
 };
 use crate::outcome::{
-    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, OffloadCounters, Outcome, PreemptionDecision,
-    Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
+    AdapterChange, AdapterEvent, Counters, Decision, FirstToken, LoadDecision, OffloadCounters, Outcome,
+    PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
+use crate::policy::kv_cache::{ChunkView, KvCacheChoice, KvCacheDecisions, KvCachePolicy, TierHitView, TierView};
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
@@ -48,6 +49,7 @@ struct EngineLog {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
+    loads: Vec<LoadDecision>,
     adapters: Vec<AdapterEvent>,
     /// Whether it ignores decisions.
     without_decisions: bool,
@@ -63,6 +65,7 @@ impl Observer for EngineLog {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
+            SimEvent::Decision(Decision::Load(decision)) => self.loads.push(*decision),
             SimEvent::Decision(_)
             | SimEvent::Arrival(_)
             | SimEvent::Dispatched { .. }
@@ -300,6 +303,35 @@ impl PreemptionPolicy for ViewHashPolicy {
     }
 }
 
+impl KvCachePolicy for ViewHashPolicy {
+    fn decides(&self) -> KvCacheDecisions {
+        KvCacheDecisions { store: self.state & 1 == 0, load: self.state & 2 == 0 }
+    }
+
+    fn keep(&mut self, now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+        ranks.extend(chunks.iter().map(|chunk| (self.next(&(now, chunk)) % 7) as f64 - 3.0));
+    }
+
+    fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
+        stored.extend(chunks.iter().map(|chunk| !self.next(&(tier, chunk)).is_multiple_of(5)));
+    }
+
+    fn load(&mut self, hit: &TierHitView) -> bool {
+        !self.next(hit).is_multiple_of(3)
+    }
+
+    fn fork(&self) -> Box<dyn KvCachePolicy> {
+        Box::new(self.clone())
+    }
+}
+
+fn kv_cache() -> impl Strategy<Value = KvCacheChoice> {
+    prop_oneof![
+        1 => Just(KvCacheChoice::BuiltIn),
+        2 => any::<u64>().prop_map(|state| KvCacheChoice::Custom(Box::new(ViewHashPolicy { state }))),
+    ]
+}
+
 fn scheduling() -> impl Strategy<Value = SchedulingChoice> {
     prop_oneof![
         Just(Scheduler::Fcfs.into()),
@@ -372,6 +404,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 scheduler,
                 preemption,
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
+                kv_cache: KvCacheChoice::BuiltIn,
                 blis_tiers: None,
                 semantics,
                 latency,
@@ -429,8 +462,9 @@ fn secondary() -> impl Strategy<Value = Option<SecondaryConfig>> {
 
 /// Configurations with a CPU tier, which BLIS does not know.
 fn config_with_tier() -> impl Strategy<Value = InstanceConfig> {
-    (config(), tier()).prop_map(|(config, tier)| InstanceConfig {
+    (config(), tier(), kv_cache()).prop_map(|(config, tier, kv_cache)| InstanceConfig {
         enable_prefix_caching: true,
+        kv_cache,
         semantics: Semantics { full_hit_is_free: false, ..config.semantics },
         offload: Some(tier),
         ..config
@@ -530,12 +564,15 @@ struct WatchedInstance<I> {
     instance: I,
     log: EngineLog,
     present: BTreeSet<BlockKey>,
+    /// The same of its CPU tier.
+    in_tier: BTreeSet<BlockKey>,
 }
 
 impl<I: Instance + Clone> WatchedInstance<I> {
     fn new(mut instance: I) -> Self {
         instance.watch_cache();
-        Self { instance, log: EngineLog::default(), present: BTreeSet::new() }
+        instance.watch_tier();
+        Self { instance, log: EngineLog::default(), present: BTreeSet::new(), in_tier: BTreeSet::new() }
     }
 
     fn advance(&mut self, limit: Micros) -> Result<(), NoProgress> {
@@ -552,6 +589,18 @@ impl<I: Instance + Clone> WatchedInstance<I> {
             };
         });
         present
+    }
+
+    fn tier_at(&mut self, now: Micros) -> &BTreeSet<BlockKey> {
+        let in_tier = &mut self.in_tier;
+        self.instance.tier_changes(now, &mut |key, is_present| {
+            if is_present {
+                in_tier.insert(key)
+            } else {
+                in_tier.remove(&key)
+            };
+        });
+        in_tier
     }
 }
 
@@ -580,7 +629,7 @@ impl EnginePair {
 
     /// Checks that load and cached blocks are reported correctly and equally by both, and by a clone made before the
     /// changes were read.
-    fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
+    fn compare(&mut self, now: Micros, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         prop_assert_eq!(self.plain.instance.waiting_tokens(), self.fast.instance.waiting_tokens());
         let (mut plain, mut fast) = (AdapterReport::default(), AdapterReport::default());
@@ -591,6 +640,9 @@ impl EnginePair {
         let plain = self.plain.catch_up();
         prop_assert_eq!(plain, self.fast.catch_up());
         prop_assert_eq!(plain, copy.catch_up());
+        let plain = self.plain.tier_at(now);
+        prop_assert_eq!(plain, self.fast.tier_at(now));
+        prop_assert_eq!(plain, copy.tier_at(now));
         let found = |finds: &dyn Fn(BlockKey) -> bool| -> BTreeSet<BlockKey> {
             self.keys.iter().copied().filter(|&key| finds(key)).collect()
         };
@@ -629,7 +681,7 @@ fn watch(config: &InstanceConfig, requests: &[Request], reports: &[(u64, bool)])
         if !pair.advance(Micros(now))? {
             return Ok(());
         }
-        pair.compare(continue_with_clone)?;
+        pair.compare(Micros(now), continue_with_clone)?;
     }
     pair.finish(Micros(now.saturating_sub(1)))
 }
@@ -671,8 +723,13 @@ fn compare(config: InstanceConfig, drafts: &[RequestNumbers], horizon: Micros) -
     if plain.stuck.is_none() {
         let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
         let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
-        let expected =
-            EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
+        let expected = EngineLog {
+            scheduled: Vec::new(),
+            preempted: Vec::new(),
+            loads: Vec::new(),
+            without_decisions: true,
+            ..plain.clone()
+        };
         prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
         plain.is_consistent()?;
     }
@@ -832,6 +889,7 @@ fn steady() -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

@@ -60,6 +60,7 @@ use crate::observer::{Observer, SimEvent};
 use crate::offload::OffloadConfig;
 use crate::outcome::{AdapterChange, AdapterEvent, Counters};
 use crate::policy::Classes;
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::request::{BlockKey, Name, Request};
 use crate::sampling::Sampling;
 use crate::semantics::Semantics;
@@ -107,6 +108,8 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
+    /// The policy of the CPU tier; an instance takes it out.
+    pub kv_cache: KvCacheChoice,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,
     /// The LoRA adapters that it may load; `None`: the base model serves every request.
@@ -268,6 +271,10 @@ pub trait Instance {
     /// if it does not wait.
     fn serve_next(&mut self, id: RequestId) -> bool;
 
+    /// Decides whether request `id` loads what the CPU tier has for it, against the policy; the next decision about it
+    /// only. Without a policy that decides about loads it has no effect.
+    fn force_load(&mut self, id: RequestId, loads: bool);
+
     /// Ends request `id` at `now` ([`Status::Evicted`](crate::outcome::Status::Evicted)); all events before `now` were
     /// executed. Returns `false` if it is not here or has finished.
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool;
@@ -280,6 +287,14 @@ pub trait Instance {
     /// whether it is in the cache now. A key may occur more than once; the last call counts. Only blocks that requests
     /// may share are reported, never those of one request alone. Nothing is reported unless the cache is watched.
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
+
+    /// From now on changes of the CPU tier are collected for [`Self::tier_changes`]. Returns the number of KV blocks of a chunk,
+    /// 0 without a tier.
+    fn watch_tier(&mut self) -> u32;
+
+    /// As [`Self::cache_changes`], of the chunks of the CPU tier, by the key of their last block. A chunk is there from the end of its
+    /// store on, until `now`, up to which all events were executed; one that ends during the step under way may be there already.
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool));
 
     /// Ends the simulation at `horizon` (inclusive): reports the requests that are left, and returns the counters.
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters;

@@ -19,13 +19,14 @@ use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ids::RequestId;
+use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::{
     ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, READ, RequestAccess, SecondaryLookup,
     SecondaryTier, TransferDirection,
 };
-use crate::outcome::{OffloadCounters, WaitReason};
-use crate::request::Content;
+use crate::outcome::{LoadDecision, OffloadCounters, WaitReason};
+use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
+use crate::request::{BlockKey, Content, Request};
 use crate::units::Micros;
 
 /// KV blocks of a request that ended while they were being stored.
@@ -84,6 +85,10 @@ struct OffloadedRequest {
     load: LoadProgress,
     /// [`Offloading::changes`] when there was no room for its chunks; `None` if there was.
     refused_at: Option<u64>,
+    /// Its metadata, for a policy that ranks chunks.
+    user: Option<Box<ChunkUser>>,
+    /// Whether it loads what the tier has, once that is decided.
+    loads: Option<bool>,
     /// Whether the request has ended, and is kept for its transfers.
     ended: bool,
     /// Its chunks that were read from the secondary tier for it: each once, so that a tier that is smaller than its prompt
@@ -100,11 +105,23 @@ struct TransferJob {
     bytes: u64,
 }
 
-/// The content of a request.
+/// A request and its content, which is not in the request of each engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkSource<'a> {
     pub id: RequestId,
+    pub request: &'a Request,
     pub content: &'a Content,
+}
+
+/// A step in which a policy decides whether a request loads what the tier has for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadMoment {
+    pub instance: InstanceIndex,
+    pub now: Micros,
+    /// See [`TierHitView`].
+    pub prefill_tokens: u64,
+    pub waiting: u32,
+    pub running: u32,
 }
 
 impl ChunkSource<'_> {
@@ -150,8 +167,8 @@ pub(super) struct Offloading {
     advanced_to: Micros,
     /// Chunks that are being loaded.
     loading: FxHashSet<ChunkKey>,
-    /// Requests that ended, with the number of steps before that.
-    ended: Vec<(u64, RequestId)>,
+    /// Requests that ended, with the number of steps before that, and the time.
+    ended: Vec<(u64, RequestId, Micros)>,
     /// Abandoned loads that have ended.
     released: Vec<RequestId>,
     /// The last store that this step must wait for; 0 for none.
@@ -170,14 +187,48 @@ pub(super) struct Offloading {
     abandoned: u32,
     counters: OffloadCounters,
     chunks: Vec<Positioned>,
+    /// Whether a policy ranks chunks, and whether it decides about loads.
+    is_ranked: bool,
+    decides_loads: bool,
+    /// Requests whose load is decided in advance, for counterfactuals.
+    forced_loads: Vec<(RequestId, bool)>,
+    /// The start of the present step.
+    now: Micros,
+    /// What [`Self::take_changes`] reports; `None` without a reader.
+    watched: Option<Box<WatchedTier>>,
+}
+
+/// Changes of the tier for the cache signal.
+#[derive(Clone, Debug, Default)]
+struct WatchedTier {
+    changes: Vec<(ChunkKey, bool)>,
+    /// The last store of which the chunks are among the changes, or were.
+    last_store: u64,
+}
+
+impl WatchedTier {
+    /// A store has ended.
+    fn stored(&mut self, job: &TransferJob) {
+        if job.id > self.last_store {
+            self.last_store = job.id;
+            self.changes.extend(job.chunks.iter().map(|&key| (key, true)));
+        }
+    }
 }
 
 impl Offloading {
-    pub fn new(config: OffloadConfig, block_size: u32) -> Self {
+    pub fn new(config: OffloadConfig, choice: KvCacheChoice, block_size: u32) -> Self {
+        let is_ranked = matches!(choice, KvCacheChoice::Custom(_));
+        let tier = config.tier(choice, block_size);
         Self {
             config,
             block_size,
-            tier: config.tier(),
+            is_ranked,
+            decides_loads: tier.decides().load,
+            tier,
+            forced_loads: Vec::new(),
+            now: Micros::ZERO,
+            watched: None,
             secondary: config.secondary_tier().map(Box::new),
             links: MemoryLinks::new(config.speed),
             requests: FxHashMap::default(),
@@ -203,6 +254,7 @@ impl Offloading {
 
     /// Notices the transfers that have ended by `now`, after `steps` steps. The blocks of [`Self::take_released`] are free then.
     pub fn notice(&mut self, now: Micros, steps: u64) {
+        self.now = now;
         self.forget_ended(steps);
         self.notice_secondary(now);
         self.advance(now);
@@ -211,6 +263,9 @@ impl Offloading {
             match direction {
                 TransferDirection::ToHost => {
                     self.tier.written(&job.chunks, true);
+                    if let Some(watched) = &mut self.watched {
+                        watched.stored(&job);
+                    }
                     if let Some(secondary) = &mut self.secondary {
                         self.tier.pin(&secondary.store(now, &job.chunks));
                     }
@@ -246,6 +301,9 @@ impl Offloading {
         for transfer in secondary.notice(now) {
             if transfer.direction == READ {
                 self.tier.written(&transfer.chunks, true);
+                if let Some(watched) = &mut self.watched {
+                    watched.changes.extend(transfer.chunks.iter().map(|&key| (key, true)));
+                }
             } else {
                 self.tier.loaded(&transfer.chunks);
             }
@@ -262,6 +320,10 @@ impl Offloading {
     pub fn look_up(&mut self, source: ChunkSource<'_>, local: u32, tokens: u32) -> TierHit {
         let state = self.requests.entry(source.id).or_default();
         state.next_offer = 0;
+        if self.is_ranked && state.user.is_none() {
+            let Request { tags, input_tokens, .. } = *source.request;
+            state.user = Some(Box::new(ChunkUser { tags, input_tokens }));
+        }
         if state.transfers > 0 {
             return TierHit::Deferred;
         }
@@ -307,10 +369,16 @@ impl Offloading {
         if state.promoted.contains(&chunk.0) {
             return SecondaryLookup::Miss;
         }
+        if let Some(user) = state.user.as_deref().filter(|_| self.is_ranked) {
+            self.tier.set_moment(self.now, *user, 0);
+        }
         let Some(stored) = self.tier.store(&[chunk], &mut state.access) else {
             secondary.refuse();
             return SecondaryLookup::Miss;
         };
+        if let Some(watched) = &mut self.watched {
+            watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
+        }
         if stored.chunks.is_empty() {
             return SecondaryLookup::Miss; // it was offered too rarely
         }
@@ -321,10 +389,58 @@ impl Offloading {
         SecondaryLookup::Hit
     }
 
+    /// Whether a policy decides about loads.
+    pub fn decides_loads(&self) -> bool {
+        self.decides_loads
+    }
+
+    /// Decides in advance whether request `id` loads what the tier has for it.
+    pub fn force_load(&mut self, id: RequestId, loads: bool) {
+        self.forced_loads.push((id, loads));
+    }
+
+    /// Whether the request loads the `tokens` tokens that [`Self::look_up`] has found behind `local` ones, and the decision if it is
+    /// made now.
+    pub fn loads(
+        &mut self,
+        source: ChunkSource<'_>,
+        (local, tokens): (u32, u32),
+        moment: LoadMoment,
+    ) -> (bool, Option<LoadDecision>) {
+        let state = self.requests.get_mut(&source.id).expect("it was looked up");
+        if let Some(loads) = state.loads {
+            return (loads, None);
+        }
+        let user = state.user.as_deref().copied().unwrap_or_default();
+        let LoadMoment { instance, now, prefill_tokens, waiting, running } = moment;
+        let queued = self.on_link[TransferDirection::ToGpu as usize].iter().chain(&self.new_loads);
+        let hit = TierHitView {
+            now,
+            request: source.id,
+            user,
+            gpu_tokens: local,
+            tokens,
+            bytes: u64::from(tokens / self.block_size) * self.config.block_bytes,
+            queued_bytes: queued.map(|job| job.bytes).sum(),
+            bandwidth: self.config.speed.alone,
+            prefill_tokens,
+            waiting,
+            running,
+        };
+        let chosen = self.tier.loads(&hit);
+        let forced = self.forced_loads.iter().position(|&(id, _)| id == source.id);
+        let loads = forced.map_or(chosen, |index| self.forced_loads.swap_remove(index).1);
+        self.requests.get_mut(&source.id).expect("just seen").loads = Some(loads);
+        (loads, Some(LoadDecision { instance, hit, loads }))
+    }
+
     /// Begins the load of `tokens` tokens that [`Self::look_up`] has found behind `local` ones.
     pub fn load(&mut self, source: ChunkSource<'_>, local: u32, tokens: u32) {
         let end = (local + tokens) / self.chunk_tokens();
         self.take_chunks(source, local / self.chunk_tokens(), end);
+        if self.is_ranked {
+            self.set_moment(source.id, self.now);
+        }
         let state = self.requests.get_mut(&source.id).expect("it was looked up");
         self.tier.load(&self.chunks, &mut state.access);
         state.next_offer = end;
@@ -366,6 +482,9 @@ impl Offloading {
             return;
         }
         self.take_chunks(source, start, end);
+        if self.is_ranked {
+            self.set_moment(source.id, self.now);
+        }
         let state = self.requests.get_mut(&source.id).expect("just seen");
         let stored = self.tier.store(&self.chunks, &mut state.access);
         self.refused -= u32::from(state.refused_at.is_some());
@@ -376,6 +495,9 @@ impl Offloading {
         };
         state.next_offer = end;
         self.counters.evicted += stored.evicted.len() as u64;
+        if let Some(watched) = &mut self.watched {
+            watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
+        }
         let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
         let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
         let blocks = self.config.blocks_per_chunk;
@@ -429,9 +551,12 @@ impl Offloading {
 
     /// Forgets the requests that ended before step `step`: what they used was used now.
     pub fn forget_ended(&mut self, step: u64) {
-        let before = self.ended.partition_point(|&(steps, _)| steps < step);
-        for (_, id) in self.ended.drain(..before) {
+        let before = self.ended.partition_point(|&(steps, ..)| steps < step);
+        for (_, id, at) in self.ended.drain(..before) {
             let state = self.requests.get_mut(&id).expect("it is kept until now");
+            if let Some(user) = &state.user {
+                self.tier.set_moment(at, **user, 0);
+            }
             self.tier.end(std::mem::take(&mut state.access));
             state.ended = true;
             if let Some(secondary) = &mut self.secondary {
@@ -443,10 +568,10 @@ impl Offloading {
         }
     }
 
-    /// A request in queue or batch ends after `steps` steps. Returns the blocks that are still being stored.
-    pub fn end(&mut self, id: RequestId, steps: u64) -> Option<StoreFence> {
+    /// A request in queue or batch ends at `now`, after `steps` steps. Returns the blocks that are still being stored.
+    pub fn end(&mut self, id: RequestId, now: Micros, steps: u64) -> Option<StoreFence> {
         let state = self.requests.get_mut(&id)?;
-        self.ended.push((steps, id));
+        self.ended.push((steps, id, now));
         self.refused -= u32::from(state.refused_at.take().is_some());
         let fence = (state.transfers > 0 && state.load == LoadProgress::None).then_some(state.fence)?;
         self.last_fence = self.last_fence.max(fence.store);
@@ -455,8 +580,8 @@ impl Offloading {
 
     /// A request ends that waits for its load. Returns whether its blocks can be released now; if not, [`Self::take_released`] will have
     /// it.
-    pub fn abandon(&mut self, id: RequestId, steps: u64) -> bool {
-        let _ = self.end(id, steps);
+    pub fn abandon(&mut self, id: RequestId, now: Micros, steps: u64) -> bool {
+        let _ = self.end(id, now, steps);
         let state = self.requests.get_mut(&id).expect("it loads");
         let is_over = state.load == LoadProgress::Done;
         state.load = if is_over { LoadProgress::None } else { LoadProgress::Abandoned };
@@ -468,6 +593,7 @@ impl Offloading {
     pub fn preempted(&mut self, id: RequestId) {
         if let Some(state) = self.requests.get_mut(&id) {
             self.refused -= u32::from(state.refused_at.take().is_some());
+            state.loads = None;
             if state.transfers > 0 {
                 self.flush = self.flush.max(state.fence.store);
             }
@@ -520,6 +646,31 @@ impl Offloading {
         !self.config.prompt_only || self.refused > 0
     }
 
+    /// Collects changes of the tier from now on. Returns the number of KV blocks of a chunk.
+    pub fn watch(&mut self) -> u32 {
+        self.watched.get_or_insert_default();
+        self.config.blocks_per_chunk
+    }
+
+    /// Removes and returns the changes until `now` of chunks that requests may share: chunks are there from the end of their
+    /// store on, although the scheduler may notice that later.
+    pub fn take_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        let Some(watched) = &mut self.watched else { return };
+        let stores = &self.on_link[TransferDirection::ToHost as usize];
+        if stores.back().is_some_and(|job| job.id > watched.last_store) {
+            let is_store = |direction: &TransferDirection| *direction == TransferDirection::ToHost;
+            let mut ended = self.unnoticed.iter().copied().filter(is_store).count();
+            self.links.clone().advance(now, |direction, _| ended += usize::from(is_store(&direction)));
+            stores.iter().take(ended).for_each(|job| watched.stored(job));
+        }
+        for (ChunkKey(key), present) in watched.changes.drain(..) {
+            // Others are of one request alone.
+            if let Ok(key) = BlockKey::try_from(key) {
+                each(key, present);
+            }
+        }
+    }
+
     pub fn counters(&self) -> OffloadCounters {
         let secondary = self.secondary.as_ref().map(|secondary| secondary.counters()).unwrap_or_default();
         OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), secondary, ..self.counters }
@@ -533,6 +684,14 @@ impl Offloading {
             self.notice(end, u64::MAX);
         }
         (self.tier.used(), self.tier.evictable(), self.requests.len())
+    }
+
+    /// What the tier does from here on concerns request `id`, at `now`.
+    fn set_moment(&mut self, id: RequestId, now: Micros) {
+        let Some(user) = self.requests.get(&id).and_then(|state| state.user.as_deref()) else { return };
+        let queued = self.on_link[TransferDirection::ToHost as usize].iter().chain(&self.new_stores);
+        let queued_bytes = if self.tier.decides().store { queued.map(|job| job.bytes).sum() } else { 0 };
+        self.tier.set_moment(now, *user, queued_bytes);
     }
 
     fn chunk_tokens(&self) -> u32 {

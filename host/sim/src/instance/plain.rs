@@ -140,7 +140,7 @@ pub struct Plain {
 impl Plain {
     /// An idle instance with this configuration.
     #[must_use]
-    pub fn new(config: InstanceConfig) -> Self {
+    pub fn new(mut config: InstanceConfig) -> Self {
         let kv =
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
@@ -148,7 +148,9 @@ impl Plain {
             tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
-            offloading: config.offload.map(|offload| Offloading::new(offload, config.block_size)),
+            offloading: config
+                .offload
+                .map(|offload| Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size)),
             loading: Vec::new(),
             running: Vec::new(),
             present: 0,
@@ -201,7 +203,7 @@ impl Plain {
             }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
-        self.release_drained();
+        self.release_drained(now);
         self.counters.steps += 1;
         self.cadence.executed(self.running.iter().any(|live| live.num_new > 0), prefill);
 
@@ -377,7 +379,7 @@ impl Plain {
         self.counters.preemption_time += self.config.latency.preemption_time();
         self.last_step.preempted.push(live.request.id);
         if live.draining {
-            self.end_offloading(live.request.id);
+            self.end_offloading(live.request.id, now);
         } else if let Some(offloading) = &mut self.offloading {
             offloading.preempted(live.request.id);
         }
@@ -443,7 +445,7 @@ impl Plain {
                 after = Some(key);
                 continue;
             }
-            match self.admit_through_tier(key, now) {
+            match self.admit_through_tier(key, now, observer) {
                 TierAdmission::Begun => continue,
                 TierAdmission::Deferred => {
                     wait_reason.get_or_insert(WaitReason::KvTransfer);
@@ -597,7 +599,7 @@ impl Plain {
         }
     }
 
-    fn release_drained(&mut self) {
+    fn release_drained(&mut self, now: Micros) {
         let mut i = 0;
         while i < self.running.len() {
             if !self.running[i].draining {
@@ -608,7 +610,7 @@ impl Plain {
             self.leaves_batch(live.request.tags.adapter, true);
             // Its last token is processed only now, and with it the block that it filled.
             self.kv.finish_in_flight(&live.request, live.computed);
-            self.end_offloading(live.request.id);
+            self.end_offloading(live.request.id, now);
             self.kv.release(live.request.id);
             self.present -= 1;
         }
@@ -692,7 +694,7 @@ impl Plain {
             }
             self.write_final_token(i, status);
             let live = self.running.remove(i);
-            self.end_offloading(live.request.id);
+            self.end_offloading(live.request.id, end);
             self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(live.request.id);
             self.present -= 1;
@@ -799,7 +801,7 @@ impl Plain {
                 return false;
             }
             let mut live = self.running.remove(index);
-            self.end_offloading(id);
+            self.end_offloading(id, now);
             self.leaves_batch(live.request.tags.adapter, true);
             self.kv.release(id);
             // With asynchronous scheduling, the token of the step under way is not processed.
@@ -808,7 +810,7 @@ impl Plain {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
-            self.end_offloading(id);
+            self.end_offloading(id, now);
             self.kv.release(id); // with BLIS's tiers it may hold blocks
             self.tiers.iter_mut().for_each(|tiers| tiers.forget(id));
             self.leaves_queue(&live);
@@ -1001,6 +1003,12 @@ impl Instance for Plain {
         true
     }
 
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.force_load(id, loads);
+        }
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         self.counters.clock = self.counters.clock.max(now);
         if let Some(index) = self.arriving.iter().position(|(_, live)| live.request.id == id) {
@@ -1017,6 +1025,16 @@ impl Instance for Plain {
 
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         self.kv.take_changes(each);
+    }
+
+    fn watch_tier(&mut self) -> u32 {
+        self.offloading.as_mut().map_or(0, |offloading| offloading.watch())
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.take_changes(now, each);
+        }
     }
 
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {

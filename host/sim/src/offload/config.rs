@@ -1,6 +1,7 @@
 //! The configuration of a CPU tier.
 
-use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, SecondaryConfig, SecondaryTier, TRACKED_CHUNKS};
+use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, RankedChunks, SecondaryConfig, SecondaryTier, TRACKED_CHUNKS};
+use crate::policy::kv_cache::KvCacheChoice;
 
 /// Which chunk makes room for another (vLLM `eviction_policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,11 +49,15 @@ pub struct OffloadConfig {
 }
 
 impl OffloadConfig {
-    /// The tier that it describes, empty.
+    /// The tier that it describes, empty, with the policy `choice` and KV blocks of `block_size` tokens.
     #[must_use]
-    pub fn tier(&self) -> CpuTier {
+    pub fn tier(&self, choice: KvCacheChoice, block_size: u32) -> CpuTier {
         let capacity = self.capacity as usize;
-        CpuTier::new(capacity, self.eviction.policy(capacity), self.store_threshold, TRACKED_CHUNKS)
+        let policy: Box<dyn CachePolicy> = match choice {
+            KvCacheChoice::BuiltIn => self.eviction.policy(capacity),
+            KvCacheChoice::Custom(policy) => Box::new(RankedChunks::new(policy, self.blocks_per_chunk * block_size)),
+        };
+        CpuTier::new(capacity, policy, self.store_threshold, TRACKED_CHUNKS)
     }
 
     /// The tier below it, empty.

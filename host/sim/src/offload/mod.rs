@@ -16,6 +16,7 @@ mod config;
 mod links;
 mod lru;
 mod queue;
+mod ranked;
 mod secondary;
 
 use std::fmt::Debug;
@@ -29,10 +30,13 @@ pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 use self::queue::ChunkQueue;
+pub use self::ranked::RankedChunks;
 pub use self::secondary::{
     BackpressurePolicy, EndedTransfer, READ, SecondaryConfig, SecondaryCounters, SecondaryKind, SecondaryLookup,
     SecondaryTier,
 };
+use crate::policy::kv_cache::{ChunkUser, KvCacheDecisions, TierHitView, TierView};
+use crate::units::Micros;
 
 /// The content of a chunk: equal for equal prefixes of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +87,9 @@ pub trait CachePolicy: Debug + Send {
     /// `chunk` is inserted as number `slot`, not yet readable, by a request of this provisional rank.
     fn insert(&mut self, slot: ChunkSlot, chunk: Positioned, request: &mut RequestRank<'_>);
 
+    /// All chunks of an offer are inserted.
+    fn inserted(&mut self) {}
+
     /// Chunk `slot` is removed, because its store failed.
     fn remove(&mut self, slot: ChunkSlot, key: ChunkKey);
 
@@ -101,6 +108,14 @@ pub trait CachePolicy: Debug + Send {
     /// Removes `number` chunks that can be evicted and are not protected, and adds them to `chosen`; if there are fewer, none, and the
     /// result is `false`.
     fn evict(&mut self, number: usize, is_protected: &dyn Fn(ChunkSlot) -> bool, chosen: &mut Vec<ChunkSlot>) -> bool;
+
+    /// This policy if a [`KvCachePolicy`] ranks its chunks.
+    fn ranked(&mut self) -> Option<&mut RankedChunks> {
+        None
+    }
+
+    /// The request of this provisional rank ends.
+    fn forget_rank(&mut self, _rank: u64) {}
 
     /// A copy with its state.
     fn fork(&self) -> Box<dyn CachePolicy>;
@@ -178,12 +193,17 @@ pub struct CpuTier {
     chunks: Vec<StoredChunk>,
     free: Vec<ChunkSlot>,
     policy: Box<dyn CachePolicy>,
+    /// What a policy of ranks decides; `None` for the built-in ones, which see no requests.
+    decides: Option<KvCacheDecisions>,
     filter: Option<StoreFilter>,
     evictable: usize,
     skipped: u64,
     refused: u64,
     /// Number of offers.
     offers: u64,
+    /// Time of the present call, and bytes that wait to be stored, for a policy of ranks.
+    now: Micros,
+    queued_bytes: u64,
     /// Memory for one offer.
     wanted: Vec<Positioned>,
     used: Vec<(Option<ChunkSlot>, Positioned)>,
@@ -213,8 +233,10 @@ impl CpuTier {
     /// An empty tier of `capacity` chunks. A chunk is stored when it is offered for the `threshold`-th time (vLLM's
     /// `store_threshold`; 0 and 1: at once); the offers of the last `tracked` chunks are counted.
     #[must_use]
-    pub fn new(capacity: usize, policy: Box<dyn CachePolicy>, threshold: u32, tracked: usize) -> Self {
-        let filter = (threshold >= 2).then(|| StoreFilter {
+    pub fn new(capacity: usize, mut policy: Box<dyn CachePolicy>, threshold: u32, tracked: usize) -> Self {
+        let decides = policy.ranked().map(|ranked| ranked.policy().decides());
+        let counts_offers = threshold >= 2 || decides.is_some_and(|decides| decides.store);
+        let filter = counts_offers.then(|| StoreFilter {
             threshold,
             offers: FxHashMap::default(),
             order: ChunkQueue::default(),
@@ -226,15 +248,39 @@ impl CpuTier {
             chunks: Vec::new(),
             free: Vec::new(),
             policy,
+            decides,
             filter,
             evictable: 0,
             skipped: 0,
             refused: 0,
             offers: 0,
+            now: Micros::ZERO,
+            queued_bytes: 0,
             wanted: Vec::new(),
             used: Vec::new(),
             chosen: Vec::new(),
         }
+    }
+
+    /// What the policy decides besides the evictions.
+    #[must_use]
+    pub fn decides(&self) -> KvCacheDecisions {
+        self.decides.unwrap_or_default()
+    }
+
+    /// What happens from here on happens at `now`, to chunks of the request `user`; while `queued_bytes` wait to be stored.
+    pub fn set_moment(&mut self, now: Micros, user: ChunkUser, queued_bytes: u64) {
+        if self.decides.is_some()
+            && let Some(ranked) = self.policy.ranked()
+        {
+            ranked.set_moment(now, user);
+            (self.now, self.queued_bytes) = (now, queued_bytes);
+        }
+    }
+
+    /// Whether a request loads what [`Self::lookup`] has found.
+    pub fn loads(&mut self, hit: &TierHitView) -> bool {
+        self.policy.ranked().is_none_or(|ranked| ranked.policy().load(hit))
     }
 
     /// Whether `key` can be read.
@@ -301,6 +347,7 @@ impl CpuTier {
             let keys: Vec<ChunkKey> = chunks.iter().map(|&(key, _)| key).collect();
             filter.count(&keys);
         }
+        let refused = if self.decides().store { self.not_stored(chunks) } else { FxHashSet::default() };
         self.offers += 1;
         let mut missed = Vec::new();
         self.wanted.clear();
@@ -321,6 +368,10 @@ impl CpuTier {
                 self.skipped += 1;
                 continue;
             }
+            if refused.contains(&chunk.0) {
+                self.skipped += 1;
+                continue;
+            }
             self.wanted.push(chunk);
             if !std::mem::replace(&mut self.use_chunk(None, chunk, access).missed, true) {
                 missed.push(chunk.0);
@@ -331,6 +382,23 @@ impl CpuTier {
         }
         self.tell_uses(access);
         self.insert(access)
+    }
+
+    /// The chunks that the policy does not store, of those that are not in the tier and were offered often enough.
+    fn not_stored(&mut self, chunks: &[Positioned]) -> FxHashSet<ChunkKey> {
+        let Some(StoreFilter { threshold, offers, .. }) = &self.filter else { return FxHashSet::default() };
+        let offered = chunks.iter().filter(|(key, _)| !self.slots.contains_key(key));
+        let offered = offered.map(|&chunk| (chunk, offers.get(&chunk.0).copied().unwrap_or(0)));
+        let offered: Vec<(Positioned, u32)> = offered.filter(|(_, count)| count >= threshold).collect();
+        let fill = self.slots.len() as f64 / self.capacity as f64;
+        let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX);
+        let tier = TierView { now: self.now, fill, queued_bytes: self.queued_bytes, capacity };
+        let mut stored = Vec::with_capacity(offered.len());
+        if let Some(ranked) = self.policy.ranked().filter(|_| !offered.is_empty()) {
+            ranked.store(&tier, &offered, &mut stored);
+        }
+        let refused = offered.iter().zip(stored).filter(|&(_, stored)| !stored);
+        refused.map(|(&((key, _), _), _)| key).collect()
     }
 
     /// Stores the chunks of [`Self::wanted`].
@@ -370,6 +438,7 @@ impl CpuTier {
             access.get_mut(chunk).expect("it was used").inserted = true;
             stored.chunks.push(chunk.0);
         }
+        self.policy.inserted();
         Some(stored)
     }
 
@@ -395,6 +464,7 @@ impl CpuTier {
 
     /// A request ends: what it used has been used now.
     pub fn end(&mut self, access: RequestAccess) {
+        let rank = access.rank;
         let ended = access.into_chunks().into_iter().map(|chunk| EndedUse {
             key: chunk.key,
             slot: self.slots.get(&chunk.key).copied(),
@@ -403,6 +473,9 @@ impl CpuTier {
         });
         let ended: Vec<EndedUse> = ended.collect();
         self.policy.ended(&ended);
+        if let Some(rank) = rank {
+            self.policy.forget_rank(rank);
+        }
     }
 
     /// Records that the request uses `chunk`; the policy learns of a first use by [`Self::tell_uses`].

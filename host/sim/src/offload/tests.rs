@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::kv_cache::LeastRecent;
 
 const RECORDED: &str = include_str!("tests/recorded.txt");
 
@@ -69,22 +70,40 @@ impl Replayed {
     }
 }
 
-#[test]
-fn two_hundred_sequences_have_the_results_of_vllm() {
-    let mut replayed = None;
+/// Replays the sequences of the policies that `policy` has, each line a microsecond after the one before. Returns their number.
+fn replay(policy: impl Fn(&str, usize) -> Option<Box<dyn CachePolicy>>) -> u32 {
+    let mut replayed: Option<Replayed> = None;
     let mut sequences = 0;
-    for line in RECORDED.lines().skip(1) {
+    for (line, now) in RECORDED.lines().skip(1).zip(1..) {
         if let Some(settings) = line.strip_prefix("tier ") {
             let words: Vec<&str> = settings.split(' ').collect();
             let [capacity, threshold, tracked] = [1, 2, 3].map(|at| words[at].parse::<usize>().expect("a number"));
-            let tier = CpuTier::new(capacity, policy(words[0], capacity), threshold as u32, tracked);
-            replayed = Some(Replayed { tier, requests: FxHashMap::default() });
-            sequences += 1;
-        } else {
-            replayed.as_mut().expect("a tier first").execute(line);
+            replayed = policy(words[0], capacity).map(|policy| {
+                sequences += 1;
+                let tier = CpuTier::new(capacity, policy, threshold as u32, tracked);
+                Replayed { tier, requests: FxHashMap::default() }
+            });
+        } else if let Some(replayed) = &mut replayed {
+            replayed.tier.set_moment(Micros(now), ChunkUser::default(), 0);
+            replayed.execute(line);
         }
     }
-    assert_eq!(sequences, 200);
+    sequences
+}
+
+#[test]
+fn two_hundred_sequences_have_the_results_of_vllm() {
+    assert_eq!(replay(|name, capacity| Some(policy(name, capacity))), 200);
+}
+
+/// Ranks by the time of the last use have the results of vLLM's own LRU.
+#[test]
+fn ranks_by_the_last_use_have_the_results_of_vllm() {
+    let ranked = |name: &str, _| {
+        let policy: Box<dyn CachePolicy> = Box::new(RankedChunks::new(Box::new(LeastRecent), 16));
+        (name == "lru").then_some(policy)
+    };
+    assert!(replay(ranked) > 80);
 }
 
 /// A step of one of a few requests.

@@ -20,6 +20,7 @@ mod classes;
 mod event;
 pub mod flow;
 mod instance;
+pub mod kv_cache;
 mod linear_model;
 mod prefix_index;
 mod priority;
@@ -64,6 +65,8 @@ pub struct Reads {
     pub in_flight: bool,
     /// [`Signals::cached_blocks`], computed for the prompt of each request.
     pub cached_blocks: bool,
+    /// [`Signals::cpu_cached_blocks`], computed for the prompt of each request.
+    pub cpu_cached_blocks: bool,
     /// [`Signals::in_flight_tokens`] and [`Signals::in_flight_output`].
     pub tokens: bool,
     /// [`Signals::ttft_ewma`] and [`Signals::itl_ewma`].
@@ -80,6 +83,7 @@ impl Reads {
         load: false,
         in_flight: false,
         cached_blocks: false,
+        cpu_cached_blocks: false,
         tokens: false,
         latencies: false,
         waiting_tokens: false,
@@ -93,6 +97,7 @@ impl Reads {
             load: self.load || other.load,
             in_flight: self.in_flight || other.in_flight,
             cached_blocks: self.cached_blocks || other.cached_blocks,
+            cpu_cached_blocks: self.cpu_cached_blocks || other.cpu_cached_blocks,
             tokens: self.tokens || other.tokens,
             latencies: self.latencies || other.latencies,
             waiting_tokens: self.waiting_tokens || other.waiting_tokens,

@@ -162,6 +162,9 @@ pub struct Signals {
     /// Leading blocks of this request's prompt in the instance's prefix cache, as of the last refresh of the cache
     /// signal. Computed only for policies that read it.
     pub cached_blocks: Vec<u32>,
+    /// Leading blocks of this request's prompt in the instance's CPU tier, whether its GPU has them or not, as of the same
+    /// refresh; 0 without a tier. Computed only for policies that read it.
+    pub cpu_cached_blocks: Vec<u32>,
     /// Prompt tokens of the requests in the waiting queue, computed or not; of a preempted request also its output
     /// tokens so far. A periodic signal. Counted only for policies that read it, as all columns below.
     pub waiting_tokens: Vec<u64>,
@@ -216,6 +219,7 @@ impl Signals {
             preemption_count: vec![0; n],
             in_flight: vec![0; n],
             cached_blocks: vec![0; n],
+            cpu_cached_blocks: vec![0; n],
             waiting_tokens: vec![0; n],
             adapter_active: vec![0; n],
             adapter_waiting: vec![0; n],
@@ -238,6 +242,7 @@ impl Signals {
         self.preemption_count.push(0);
         self.in_flight.push(0);
         self.cached_blocks.push(0);
+        self.cpu_cached_blocks.push(0);
         self.waiting_tokens.push(0);
         self.adapter_active.push(0);
         self.adapter_waiting.push(0);
@@ -263,6 +268,7 @@ impl Signals {
         self.adapter_slots = from.adapter_slots;
         copy_rows(rows, &from.in_flight, &mut self.in_flight, reads.in_flight);
         copy_rows(rows, &from.cached_blocks, &mut self.cached_blocks, reads.cached_blocks);
+        copy_rows(rows, &from.cpu_cached_blocks, &mut self.cpu_cached_blocks, reads.cpu_cached_blocks);
         copy_rows(rows, &from.in_flight_tokens, &mut self.in_flight_tokens, reads.tokens);
         copy_rows(rows, &from.in_flight_output, &mut self.in_flight_output, reads.tokens);
         copy_rows(rows, &from.ttft_ewma, &mut self.ttft_ewma, reads.latencies);
@@ -279,6 +285,11 @@ impl Signals {
     /// The same of every instance, in their order.
     pub fn cached_tokens_of_all(&self, request: &RequestView<'_>) -> impl Iterator<Item = u32> {
         self.cached_blocks.iter().map(|&blocks| cached_tokens(request, blocks))
+    }
+
+    /// Tokens of the prompt of `request` in the CPU tier of every instance, in their order: whole chunks, at most the prompt.
+    pub fn cpu_cached_tokens_of_all(&self, request: &RequestView<'_>) -> impl Iterator<Item = u32> {
+        self.cpu_cached_blocks.iter().map(|&blocks| cached_tokens(request, blocks))
     }
 }
 

@@ -116,8 +116,8 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{
-        Admission, Ceilings, Drain, Eviction, Fairness, Latency, Ordering, Placement, Preemption, Priority, Routing,
-        RoutingFilter, Saturation, Scaling, Scheduling,
+        Admission, Ceilings, Drain, Eviction, Fairness, KvCache, Latency, Ordering, Placement, Preemption, Priority,
+        Routing, RoutingFilter, Saturation, Scaling, Scheduling,
     };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
@@ -154,6 +154,15 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
         }
         (GuestCall::Drain(state), Drain(guest)) => state.drain(guest.as_mut()).map(drop_black),
         (GuestCall::Placement(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
+        (GuestCall::Keep(state), KvCache(guest)) => {
+            scores.clear();
+            state.keep(guest.as_mut(), scores).map(drop_black)
+        }
+        (GuestCall::Store(state), KvCache(guest)) => {
+            scores.clear();
+            state.store(guest.as_mut(), scores).map(drop_black)
+        }
+        (GuestCall::Load(state), KvCache(guest)) => state.load(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -181,6 +190,7 @@ pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
         Kind::Eviction => "lowest-priority-newest",
         Kind::Drain => "emptiest",
         Kind::Placement => "best-fit",
+        Kind::KvCache => "lfu",
         Kind::Scaling => return None,
     })
 }

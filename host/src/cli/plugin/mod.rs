@@ -121,6 +121,8 @@ enum KindName {
     Drain,
     /// Node of a replica that starts, for autoscaling
     Placement,
+    /// Evictions from the CPU tier of the KV cache, what is stored there, and loads
+    KvCache,
 }
 
 impl From<KindName> for Kind {
@@ -141,6 +143,7 @@ impl From<KindName> for Kind {
             KindName::Scaling => Self::Scaling,
             KindName::Drain => Self::Drain,
             KindName::Placement => Self::Placement,
+            KindName::KvCache => Self::KvCache,
         }
     }
 }

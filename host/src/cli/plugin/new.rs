@@ -95,6 +95,7 @@ fn template(kind: Kind) -> Template {
         Kind::Scaling => texts!("scaling"),
         Kind::Drain => texts!("drain"),
         Kind::Placement => texts!("placement"),
+        Kind::KvCache => texts!("kv-cache"),
     };
     let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
@@ -217,6 +218,13 @@ fn template(kind: Kind) -> Template {
             &[],
             &["placement"],
         ),
+        Kind::KvCache => with(
+            "Evicts the chunk that was used least recently, where each use counts as some seconds.",
+            ("use_s", "60.0", "0.0", "1000000.0", "seconds that a use is worth"),
+            ("KvCache, KvChunk", "KvCache"),
+            &[],
+            &["keep"],
+        ),
     }
 }
 
@@ -318,6 +326,7 @@ fn usage(name: &str, kind: Kind) -> String {
         Kind::Eviction => format!("blis run … --flow-control --in-flight-eviction --eviction-policy {name}"),
         Kind::Scaling => format!("blis run … --autoscaler {name}"),
         Kind::Drain => format!("blis run … --autoscaler queue --drain-policy {name}"),
+        Kind::KvCache => format!("blis run … --kv-offloading-size 100 --kv-cache-policy {name}"),
         Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }

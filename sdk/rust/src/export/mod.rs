@@ -36,6 +36,7 @@ impl Exported {
     pub const Scaling: Self = Self::one(Kind::Scaling);
     pub const Drain: Self = Self::one(Kind::Drain);
     pub const Placement: Self = Self::one(Kind::Placement);
+    pub const KvCache: Self = Self::one(Kind::KvCache);
     pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 

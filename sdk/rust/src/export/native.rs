@@ -19,12 +19,12 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
-    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, KvCache, Latency, Lifecycle, Ordering,
+    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request,
-    Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
+    Queued, Replica, Request, Running, StartingReplica, Step,
 };
 use crate::testing;
 
@@ -159,6 +159,15 @@ impl<P: Policy> NativeTable<P> {
         P: Placement,
     {
         Self::with(table::PolicyTable { placement: Some(placement::<P>), ..self.table })
+    }
+
+    pub const fn KvCache(self) -> Self
+    where
+        P: KvCache,
+    {
+        let functions =
+            table::PolicyTable { keep: Some(keep::<P>), store: Some(store::<P>), load: Some(load::<P>), ..self.table };
+        Self::with(functions)
     }
 
     pub const fn Fairness(self) -> Self
@@ -726,6 +735,55 @@ unsafe extern "C" fn placement<P: Placement>(
     };
     // SAFETY: as above.
     unsafe { with_state(host, state, NONE_U32, function) }
+}
+
+unsafe extern "C" fn keep<P: KvCache>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    chunks: *const c_void,
+    count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let chunks = unsafe { rows::<KvChunk>(chunks, count, stride) };
+        let mut ranks = Vec::with_capacity(count);
+        state.policy.keep(now_us, &chunks, &mut ranks);
+        assert!(ranks.len() == count, "{} ranks for {count} chunks", ranks.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(ranks.as_ptr(), result, count) };
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, (), function) }
+}
+
+unsafe extern "C" fn store<P: KvCache>(
+    host: *const CHost,
+    state: *mut c_void,
+    offer: *const ChunkOffer,
+    chunks: *const c_void,
+    count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (offer, chunks) = unsafe { (&*offer, rows::<KvChunk>(chunks, count, stride)) };
+        let mut stored = Vec::with_capacity(count);
+        state.policy.store(offer, &chunks, &mut stored);
+        assert!(stored.len() == count, "{} numbers of store for {count} chunks", stored.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(stored.as_ptr(), result, count) };
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, (), function) }
+}
+
+unsafe extern "C" fn load<P: KvCache>(host: *const CHost, state: *mut c_void, hit: *const KvHit) -> u32 {
+    // SAFETY: as above.
+    unsafe { with_state(host, state, 1, |state: &mut NativeState<P>| u32::from(state.policy.load(&*hit))) }
 }
 
 unsafe extern "C" fn evict<P: Eviction>(

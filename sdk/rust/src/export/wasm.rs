@@ -20,12 +20,12 @@ pub use blis_abi::canonical::{ChosenIndex, OrderParameters, RankParameters, Valu
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
-    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, KvCache, Latency, Lifecycle, Ordering,
+    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Node, Replica,
-    Request, Running, Signals, StartingReplica, Step,
+    Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
+    LatencyConstants, Node, Replica, Request, Running, Signals, StartingReplica, Step,
 };
 
 mod imports {
@@ -455,6 +455,31 @@ impl<P: Policy> ModulePolicy<P> {
         self.with_policy(|policy| policy.drain(group, unsafe { slice(replicas) }))
     }
 
+    pub unsafe fn keep(&self, now_us: u64, chunks: HostList<KvChunk>) -> *const (usize, usize)
+    where
+        P: KvCache,
+    {
+        // SAFETY: written by the host.
+        let chunks = unsafe { slice(chunks) };
+        self.pushed(|policy, ranks| policy.keep(now_us, chunks, ranks))
+    }
+
+    pub unsafe fn store(&self, offer: &ChunkOffer, chunks: HostList<KvChunk>) -> *const (usize, usize)
+    where
+        P: KvCache,
+    {
+        // SAFETY: written by the host.
+        let chunks = unsafe { slice(chunks) };
+        self.pushed(|policy, stored| policy.store(offer, chunks, stored))
+    }
+
+    pub fn load(&self, hit: &KvHit) -> u32
+    where
+        P: KvCache,
+    {
+        self.with_policy(|policy| u32::from(policy.load(hit)))
+    }
+
     pub unsafe fn placement(&self, replica: &StartingReplica, nodes: HostList<Node>) -> *const ChosenIndex
     where
         P: Placement,
@@ -826,6 +851,65 @@ macro_rules! __blis_wasm {
         ) -> usize {
             let group = $crate::DrainGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas };
             unsafe { GUEST.drain(&group, __sdk::wasm::list(rows, count)) }
+        }
+    };
+    (KvCache) => {
+        #[unsafe(export_name = "blis:policy/kv-cache@1.1.0#keep")]
+        unsafe extern "C" fn keep(now_us: u64, chunks: *const $crate::KvChunk, count: usize) -> *const (usize, usize) {
+            unsafe { GUEST.keep(now_us, __sdk::wasm::list(chunks, count)) }
+        }
+
+        #[unsafe(export_name = "blis:policy/kv-cache@1.1.0#store-chunks")]
+        unsafe extern "C" fn store(
+            now_us: u64,
+            queued_bytes: u64,
+            fill: f64,
+            tier: u32,
+            capacity: u32,
+            chunks: *const $crate::KvChunk,
+            count: usize,
+        ) -> *const (usize, usize) {
+            let offer = $crate::ChunkOffer { now_us, queued_bytes, fill, tier, capacity };
+            unsafe { GUEST.store(&offer, __sdk::wasm::list(chunks, count)) }
+        }
+
+        #[unsafe(export_name = "blis:policy/kv-cache@1.1.0#load")]
+        extern "C" fn load(
+            now_us: u64,
+            bytes: u64,
+            queued_bytes: u64,
+            bandwidth: f64,
+            request: u32,
+            gpu_tokens: u32,
+            tokens: u32,
+            input_tokens: u32,
+            prefill_tokens: u32,
+            waiting: u32,
+            running: u32,
+            slo_class: u32,
+            tenant: u32,
+            session: u32,
+            prefix_group: u32,
+            round: u32,
+        ) -> u32 {
+            GUEST.load(&$crate::KvHit {
+                now_us,
+                bytes,
+                queued_bytes,
+                bandwidth,
+                request,
+                gpu_tokens,
+                tokens,
+                input_tokens,
+                prefill_tokens,
+                waiting,
+                running,
+                slo_class,
+                tenant,
+                session,
+                prefix_group,
+                round,
+            })
         }
     };
     (Placement) => {

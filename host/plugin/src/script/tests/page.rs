@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::inputs::{DrainState, GatewayState, PlacementState, ScalingState};
+use crate::inputs::{ChunksState, DrainState, GatewayState, PlacementState, ScalingState, TierHitState};
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -155,5 +155,10 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         StartedGuest::Scaling(guest) => ScalingState::plausible(2, 3).scale(guest.as_mut(), &mut Vec::new()),
         StartedGuest::Drain(guest) => DrainState::plausible(2, 3).drain(guest.as_mut()).map(|_| ()),
         StartedGuest::Placement(guest) => PlacementState::plausible(2, 3).placement(guest.as_mut()).map(|_| ()),
+        StartedGuest::KvCache(guest) => {
+            ChunksState::plausible(2, 3).keep(guest.as_mut(), &mut Vec::new())?;
+            ChunksState::plausible(2, 3).store(guest.as_mut(), &mut Vec::new())?;
+            TierHitState::plausible(3).load(guest.as_mut()).map(|_| ())
+        }
     }
 }

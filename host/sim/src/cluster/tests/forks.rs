@@ -70,7 +70,7 @@ impl Observer for DecisionLog {
                 }
                 _ => return,
             },
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => return,
         };
         self.decisions.push((id, decision));
         self.gateway.push((now, options));

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::*;
 use crate::outcome::Rejection;
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::scaling::{
     self, Behaviour, BestFit, DrainPolicy, DrainView, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest,
@@ -246,6 +247,7 @@ pub(super) fn steady(
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         offload: None,
+        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

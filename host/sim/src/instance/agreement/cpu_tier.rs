@@ -1,6 +1,7 @@
 //! The CPU tier: times worked out by hand, and what holds for every load.
 
 use super::*;
+use crate::policy::kv_cache::LeastRecent;
 
 const TIER: OffloadConfig = OffloadConfig {
     capacity: 100,
@@ -142,6 +143,22 @@ fn a_timeout_during_a_load_frees_everything() {
     assert_eq!((used(2300), used(2311)), (4, 0), "the load ends at 2310");
 }
 
+/// The policy [`LeastRecent`], which ranks, and the tier's own LRU evict the same.
+#[test]
+fn ranks_by_the_last_use_are_lru() {
+    let run = |config: &InstanceConfig, requests: &[Request]| {
+        let log = simulate(Plain::new(config.clone()), requests, Micros::MAX);
+        (log.outcomes, log.counters)
+    };
+    proptest!(ProptestConfig { cases: 300, ..ProptestConfig::default() }, |(config in config_with_tier(), drafts in drafts())| {
+        let requests = requests(&drafts, config.block_size);
+        let tier = OffloadConfig { eviction: ChunkEviction::Lru, ..config.offload.expect("a tier") };
+        let own = InstanceConfig { offload: Some(tier), kv_cache: KvCacheChoice::BuiltIn, ..config };
+        let ranked = InstanceConfig { kv_cache: KvCacheChoice::Custom(Box::new(LeastRecent)), ..own.clone() };
+        prop_assert_eq!(run(&own, &requests), run(&ranked, &requests));
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
@@ -175,6 +192,7 @@ proptest! {
         let tier = config.offload.expect("a tier");
         let speed = LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO };
         let config = InstanceConfig {
+            kv_cache: KvCacheChoice::BuiltIn,
             offload: Some(OffloadConfig { speed, secondary: None, ..tier }), // look-ups below take a step
             latency: Arc::new(RandomLatency { base: 50, per_prefill: 3, per_decode: 2, ..RandomLatency::CONSTANT }),
             ..config

@@ -243,7 +243,7 @@ impl Fast {
         }
         let allocated = self.write_final_token(key, capped);
         self.leave_batch(key, true);
-        self.release(key, allocated, allocated);
+        self.release(key, allocated, allocated, end);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);
         }

@@ -157,7 +157,7 @@ impl Fast {
     /// # Panics
     /// With BLIS's tiers: only [`Plain`](super::Plain) has them.
     #[must_use]
-    pub fn new(config: InstanceConfig) -> Self {
+    pub fn new(mut config: InstanceConfig) -> Self {
         assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
         let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
@@ -202,7 +202,9 @@ impl Fast {
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
-            offloading: config.offload.map(|offload| Box::new(Offloading::new(offload, config.block_size))),
+            offloading: config.offload.map(|offload| {
+                Box::new(Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size))
+            }),
             loading: Vec::new(),
             abandoned: Vec::new(),
             config,
@@ -362,7 +364,7 @@ impl Fast {
             Some(RequestState::Waiting) => {
                 self.queue_changes::<true>(now);
                 self.waiting.remove(&self.live[key].queue_key());
-                self.end_offloading(key);
+                self.end_offloading(key, now);
                 self.leaves_queue(key);
             }
             Some(RequestState::Loading) => {
@@ -387,7 +389,7 @@ impl Fast {
         let live = &self.live[key];
         let known = self.config.known_tokens(live.computed, live.target);
         if !matches!(live.state, RequestState::Waiting | RequestState::Loading) {
-            self.release(key, live.computed, known);
+            self.release(key, live.computed, known, now);
         }
         let live = self.live.remove(key).expect("it has a state");
         let mut outcome = live.outcome(self.config.index, live.generated, status).ended_at(now);
@@ -401,12 +403,12 @@ impl Fast {
         true
     }
 
-    /// Releases the blocks of `key`, which ends, with `tokens` allocated tokens, of which `known` are generated.
+    /// Releases the blocks of `key`, which ends at `now`, with `tokens` allocated tokens, of which `known` are generated.
     #[inline]
-    fn release(&mut self, key: RequestKey, tokens: u32, known: u32) {
+    fn release(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
         self.refused = None;
         if self.offloading.is_some() {
-            self.release_stored(key, tokens, known);
+            self.release_stored(key, tokens, known, now);
         } else {
             self.kv.release(&mut self.live[key].holding, tokens, known);
         }
@@ -532,6 +534,12 @@ impl Instance for Fast {
         true
     }
 
+    fn force_load(&mut self, id: RequestId, loads: bool) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.force_load(id, loads);
+        }
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         self.counters.clock = self.counters.clock.max(now);
         if let Some(index) = self.arriving.iter().position(|(_, request)| request.id == id) {
@@ -558,6 +566,16 @@ impl Instance for Fast {
 
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         self.kv.take_changes(each);
+    }
+
+    fn watch_tier(&mut self) -> u32 {
+        self.offloading.as_mut().map_or(0, |offloading| offloading.watch())
+    }
+
+    fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        if let Some(offloading) = &mut self.offloading {
+            offloading.take_changes(now, each);
+        }
     }
 
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {

@@ -8,7 +8,7 @@ use super::{Fast, NEVER};
 use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
-use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
+use crate::instance::offloading::{ChunkSource, LoadMoment, TierAdmission, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::HeldBlocks;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -25,7 +25,7 @@ pub(super) struct AbandonedLoad {
 
 impl LiveRequest {
     fn chunks(&self) -> ChunkSource<'_> {
-        ChunkSource { id: self.request.id, content: &self.keys.content }
+        ChunkSource { id: self.request.id, request: &self.request, content: &self.keys.content }
     }
 }
 
@@ -44,11 +44,23 @@ impl Fast {
 
     /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
     #[inline]
-    pub(super) fn admit_through_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
-        if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now) }
+    pub(super) fn admit_through_tier(
+        &mut self,
+        queue_key: QueueKey,
+        key: RequestKey,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> TierAdmission {
+        if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now, observer) }
     }
 
-    fn ask_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
+    fn ask_tier(
+        &mut self,
+        queue_key: QueueKey,
+        key: RequestKey,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> TierAdmission {
         let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
@@ -59,6 +71,10 @@ impl Fast {
             TierHit::Tokens(0) => return TierAdmission::Nothing,
             TierHit::Tokens(tokens) => tokens,
         };
+        if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
+            return TierAdmission::Nothing;
+        }
+        let live = &self.live[key];
         let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
         let blocks = |tokens: u32| tokens.div_ceil(block_size) - hit.blocks + hit.unheld + spare;
         let (whole, free) = (blocks(live.target), self.kv.free_blocks());
@@ -86,6 +102,32 @@ impl Fast {
         self.waiting.remove(&queue_key);
         self.loading.push(key);
         TierAdmission::Begun
+    }
+
+    /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.
+    fn loads(
+        &mut self,
+        key: RequestKey,
+        (local, tokens): (u32, u32),
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let prefills = self.prefilling.iter().map(|&key| &self.live[key]);
+        let moment = LoadMoment {
+            instance: self.config.index,
+            now,
+            prefill_tokens: prefills.map(|live| u64::from(live.target - live.computed - live.num_new)).sum(),
+            waiting: self.queue_len() as u32,
+            running: self.running,
+        };
+        let Some(offloading) = &mut self.offloading else { return true };
+        let (loads, decision) = offloading.loads(self.live[key].chunks(), (local, tokens), moment);
+        if let Some(decision) = decision
+            && observer.interests().contains(Interests::SCHEDULING)
+        {
+            observer.record(&SimEvent::Decision(&Decision::Load(decision)));
+        }
+        loads
     }
 
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
@@ -259,15 +301,15 @@ impl Fast {
         true
     }
 
-    /// A request ends that is not waiting for a load. Returns its blocks that are still being stored.
-    pub(super) fn end_offloading(&mut self, key: RequestKey) -> Option<StoreFence> {
-        self.offloading.as_mut()?.end(self.live[key].request.id, self.v)
+    /// A request ends at `now` that is not waiting for a load. Returns its blocks that are still being stored.
+    pub(super) fn end_offloading(&mut self, key: RequestKey, now: Micros) -> Option<StoreFence> {
+        self.offloading.as_mut()?.end(self.live[key].request.id, now, self.v)
     }
 
     /// [`Self::release`] with a CPU tier.
     #[inline(never)]
-    pub(super) fn release_stored(&mut self, key: RequestKey, tokens: u32, known: u32) {
-        let fence = self.end_offloading(key);
+    pub(super) fn release_stored(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
+        let fence = self.end_offloading(key, now);
         let holding = &mut self.live[key].holding;
         match fence {
             None => self.kv.release(holding, tokens, known),
@@ -283,7 +325,7 @@ impl Fast {
         let Some(offloading) = &mut self.offloading else { return };
         let (id, tokens) = (live.request.id, live.computed);
         let mut holding = std::mem::take(&mut live.holding);
-        if offloading.abandon(id, self.v) {
+        if offloading.abandon(id, now, self.v) {
             self.kv.release(&mut holding, tokens, 0);
             self.refused = None;
         } else {
@@ -303,8 +345,8 @@ impl Fast {
     pub(super) fn transfers_are_quiet(&self) -> bool {
         let Some(offloading) = &self.offloading else { return true };
         let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;
-        let queue_rests =
-            (self.waiting.is_empty() || offloading.is_still()) && !self.loading.iter().any(|&key| self.is_loaded(key));
+        let queue_rests = (self.waiting.is_empty() || offloading.is_still() && !offloading.decides_loads())
+            && !self.loading.iter().any(|&key| self.is_loaded(key));
         let offers = offloading.stores_output() || offloading.repeats_offers();
         !offers && !offloading.has_fences() && (is_full || queue_rests)
     }

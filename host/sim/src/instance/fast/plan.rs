@@ -84,7 +84,7 @@ impl Fast {
         }
         let planned = self.kv.free_blocks();
         if !self.draining.is_empty() {
-            self.release_drained();
+            self.release_drained(now);
         }
         let batch = self.batch(&plan);
         if self.cadence.is_used() {
@@ -407,7 +407,7 @@ impl Fast {
             RequestState::Draining => {
                 // Its last token was generated: it only leaves earlier.
                 let known = self.config.known_tokens(allocated, self.live[key].target);
-                self.release(key, allocated, known);
+                self.release(key, allocated, known, now);
                 let live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
                 self.draining.retain(|&other| other != key);
@@ -481,7 +481,7 @@ impl Fast {
                 break;
             };
             if TIERED {
-                match self.entry(queue_key, key, now) {
+                match self.entry(queue_key, key, now, observer) {
                     QueueEntry::Open => {}
                     QueueEntry::Loading => continue,
                     QueueEntry::Passed(found) => {
@@ -546,7 +546,7 @@ impl Fast {
 
     /// What adapters and the CPU tier mean for the waiting request `key`; a load from the tier begins, if there is one.
     #[inline(never)]
-    fn entry(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> QueueEntry {
+    fn entry(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> QueueEntry {
         let gate = self.gate(key);
         if gate != AdapterGate::Open {
             self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
@@ -556,7 +556,7 @@ impl Fast {
             AdapterGate::Block => return QueueEntry::Blocked(WaitReason::AdapterSlot),
             _ => return QueueEntry::Passed(WaitReason::AdapterSlot),
         }
-        match self.admit_through_tier(queue_key, key, now) {
+        match self.admit_through_tier(queue_key, key, now, observer) {
             TierAdmission::Nothing => QueueEntry::Open,
             TierAdmission::Begun => QueueEntry::Loading,
             TierAdmission::Deferred => QueueEntry::Passed(WaitReason::KvTransfer),
@@ -624,8 +624,8 @@ impl Fast {
         if uncut || whole || blocks(start + num_tokens) > free {
             let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
             // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that does not fit as
-            // a whole does not fit either way.
-            let tier = self.offloading.is_some() && !whole;
+            // a whole does not fit either way. A policy for loads is asked at the first step with a hit.
+            let tier = self.offloading.as_ref().is_some_and(|offloading| !whole || offloading.decides_loads());
             if stays && !tier && !self.config.options.adaptive_prefill_threshold {
                 self.refused = Some((key, budget));
             }
@@ -645,7 +645,7 @@ impl Fast {
         Ok(num_tokens)
     }
 
-    fn release_drained(&mut self) {
+    fn release_drained(&mut self, now: Micros) {
         let mut draining = std::mem::take(&mut self.draining);
         for key in draining.drain(..) {
             self.leave_batch(key, true);
@@ -656,7 +656,7 @@ impl Fast {
                 self.kv.filled(&mut live.holding, &live.keys, index);
             }
             let computed = live.computed;
-            self.release(key, computed, computed);
+            self.release(key, computed, computed, now);
             let live = self.live.remove(key).expect("draining requests are live");
             self.rares.forget(&live);
         }

@@ -3,7 +3,7 @@
 use super::{Plain, PlainRequest};
 use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
-use crate::instance::offloading::{ChunkSource, TierAdmission, TierHit};
+use crate::instance::offloading::{ChunkSource, LoadMoment, TierAdmission, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -12,7 +12,7 @@ use crate::units::Micros;
 
 impl PlainRequest {
     fn chunks(&self) -> ChunkSource<'_> {
-        ChunkSource { id: self.request.id, content: &self.request.content }
+        ChunkSource { id: self.request.id, request: &self.request, content: &self.request.content }
     }
 }
 
@@ -30,7 +30,12 @@ impl Plain {
     }
 
     /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
-    pub(super) fn admit_through_tier(&mut self, key: QueueKey, now: Micros) -> TierAdmission {
+    pub(super) fn admit_through_tier(
+        &mut self,
+        key: QueueKey,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> TierAdmission {
         let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
@@ -40,6 +45,10 @@ impl Plain {
             TierHit::Tokens(0) => return TierAdmission::Nothing,
             TierHit::Tokens(tokens) => tokens,
         };
+        if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
+            return TierAdmission::Nothing;
+        }
+        let live = &self.waiting[&key];
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
         let whole = self.kv.needs(live.target, &cached) + spare;
         if self.config.reserve_full_prompt && whole > free {
@@ -69,6 +78,26 @@ impl Plain {
         live.load_began = now;
         self.loading.push(live);
         TierAdmission::Begun
+    }
+
+    /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.
+    fn loads(&mut self, key: QueueKey, (local, tokens): (u32, u32), now: Micros, observer: &mut impl Observer) -> bool {
+        let prefills = self.running.iter().filter(|live| live.prefilling());
+        let moment = LoadMoment {
+            instance: self.config.index,
+            now,
+            prefill_tokens: prefills.map(|live| u64::from(live.target - live.computed - live.num_new)).sum(),
+            waiting: self.queue_len() as u32,
+            running: self.running.len() as u32,
+        };
+        let Some(offloading) = &mut self.offloading else { return true };
+        let (loads, decision) = offloading.loads(self.waiting[&key].chunks(), (local, tokens), moment);
+        if let Some(decision) = decision
+            && observer.interests().contains(Interests::SCHEDULING)
+        {
+            observer.record(&SimEvent::Decision(&Decision::Load(decision)));
+        }
+        loads
     }
 
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
@@ -210,9 +239,10 @@ impl Plain {
         true
     }
 
-    /// A request that is not waiting for a load ends.
-    pub(super) fn end_offloading(&mut self, id: RequestId) {
-        if let Some(fence) = self.offloading.as_mut().and_then(|offloading| offloading.end(id, self.counters.steps)) {
+    /// A request that is not waiting for a load ends at `now`.
+    pub(super) fn end_offloading(&mut self, id: RequestId, now: Micros) {
+        let steps = self.counters.steps;
+        if let Some(fence) = self.offloading.as_mut().and_then(|offloading| offloading.end(id, now, steps)) {
             self.kv.fence(id, fence);
         }
     }
@@ -222,7 +252,7 @@ impl Plain {
         let index = self.loading.iter().position(|live| live.request.id == id)?;
         let mut live = self.loading.remove(index);
         live.kv_load_wait += now - live.load_began;
-        if self.offloading.as_mut().is_some_and(|offloading| offloading.abandon(id, self.counters.steps)) {
+        if self.offloading.as_mut().is_some_and(|offloading| offloading.abandon(id, now, self.counters.steps)) {
             self.kv.release(id);
         }
         Some(live)

@@ -1,17 +1,23 @@
 """Records what vLLM's own CPU offload manager returns for random sequences of calls.
 
     python3 record.py FOLDER > recorded.txt
+    python3 record.py FOLDER CLASSES > ../../../../plugin/src/script/vllm/recorded.txt
+
+The second form takes policies that `blis export vllm-cache-policy` has written, instead of vLLM's own: CLASSES is a folder with
+their files. Their clock is that of the lines `now`.
 
 FOLDER: an unzipped wheel of vLLM 0.33.0 (`pip download --no-deps vllm==0.33.0`). What the manager imports and does not use (torch,
 numpy, the rest of vLLM) is replaced by empty modules, so nothing else has to be installed but typing_extensions.
 """
 
 import importlib
+import pathlib
 import random
 import sys
 import types
 
 FOLDER = sys.argv[1]
+CLASSES = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 SEQUENCES = 200
 STEPS = 45
 
@@ -64,6 +70,25 @@ manager_of = importlib.import_module("vllm.v1.kv_offload.cpu.manager").CPUOffloa
 LETTERS = {base.LookupResult.MISS: "M", base.LookupResult.HIT: "H", base.LookupResult.HIT_PENDING: "P"}
 
 
+
+class Clock:
+    now = 0
+
+
+def exported(file):
+    """The class in `file`, with the clock of the record."""
+    module = importlib.import_module(file.stem)
+    (name,) = (name for name in vars(module) if name.endswith("CachePolicy") and name != "CachePolicy")
+    getattr(module, name).clock = staticmethod(lambda: float(Clock.now))
+    return file.stem, name
+
+
+EXPORTED = []
+if CLASSES is not None:
+    sys.path.insert(0, str(CLASSES))
+    EXPORTED = [exported(file) for file in sorted(CLASSES.glob("*.py"))]
+
+
 def key(number):
     return base.make_offload_key(number.to_bytes(8, "big"), 0)
 
@@ -89,14 +114,18 @@ class Request:
 
 
 def sequence(seed):
-    draw = random.Random(seed)
-    policy, chunks = draw.choice(["lru", "arc"]), draw.randint(3, 24)
+    draw, clock = random.Random(seed), random.Random(seed + 1_000_000)
+    module, policy = draw.choice(EXPORTED) if EXPORTED else (None, draw.choice(["lru", "arc"]))
+    chunks = draw.randint(3, 24)
     threshold, tracked = draw.choice([0, 0, 1, 2, 3]), draw.choice([6, 20, 64_000])
     positions, documents = draw.random() < 0.5, draw.randint(2, 8)
-    print(f"tier {policy} {chunks} {threshold} {tracked}")
-    manager = manager_of(chunks, policy, store_threshold=threshold, max_tracker_size=tracked)
+    print(f"tier {module or policy} {chunks} {threshold} {tracked}")
+    manager = manager_of(chunks, policy, cache_policy_module_path=module, store_threshold=threshold, max_tracker_size=tracked)
     live, started = [], 0
     for _ in range(STEPS):
+        if EXPORTED:
+            Clock.now += clock.choice([0, 1, 250, 10_000])
+            print(f"now {Clock.now}")
         if not live or (len(live) < 4 and draw.random() < 0.3):
             request = Request(started, draw.randrange(documents), draw.randint(1, 8), positions)
             manager.on_new_request(request.context)

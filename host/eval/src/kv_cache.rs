@@ -1,0 +1,42 @@
+//! The policy of the CPU tier of an experiment.
+
+use blis_config::policy::{PolicySettings, TierPolicy};
+use blis_plugin::Kind;
+use blis_sim::instance::InstanceConfig;
+use blis_sim::policy::kv_cache::KvCacheChoice;
+
+use crate::error::RunError;
+use crate::spec::ExperimentSpec;
+
+/// The setting that has vLLM's name for two of the policies.
+const EVICTION: &str = "kv-offloading-eviction-policy";
+
+/// Gives `instance` the built-in policy of `policies`, if one was chosen.
+pub(crate) fn attach_built_in(instance: &mut InstanceConfig, policies: &PolicySettings) {
+    match (policies.kv_cache(), &mut instance.offload) {
+        (Some(TierPolicy::Own(eviction)), Some(tier)) => tier.eviction = eviction,
+        (Some(TierPolicy::Ranking(policy)), Some(_)) => instance.kv_cache = KvCacheChoice::Custom(policy),
+        _ => {}
+    }
+}
+
+/// Refuses a policy of KV tiers without a tier, and one that contradicts vLLM's name for it.
+///
+/// # Errors
+/// The first contradiction.
+pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<(), RunError> {
+    let Some(used) = policies.used(Kind::KvCache) else { return Ok(()) };
+    let name = used.name();
+    if spec.kv_offloading_size.is_none_or(|size| size <= 0.0) {
+        let what = format!("the {} `{name}` has no effect without `--kv-offloading-size`", used.kind.what());
+        return Err(RunError::usage(what).hint("give the CPU tier a size, in GiB, or leave it out"));
+    }
+    let eviction = spec.kv_offloading_eviction_policy.map(|name| name.to_string());
+    match eviction.filter(|eviction| eviction != name) {
+        Some(eviction) => {
+            let what = format!("is `{eviction}`, and the {} is `{name}`", used.kind.what());
+            Err(spec.misplaced(EVICTION, &what, "both name the policy of the CPU tier: leave out one of them"))
+        }
+        None => Ok(()),
+    }
+}
