@@ -328,8 +328,13 @@ impl Explanation<'_> {
             ChunkEviction::Lru => ChunkEvictionName::Lru,
             ChunkEviction::Arc => ChunkEvictionName::Arc,
         };
-        self.flag(settings, "kv-offloading-eviction-policy", eviction);
-        self.flow_policy(settings, Kind::KvCache, "kv-cache-policy", BuiltIn::default_of(Kind::KvCache).name);
+        let used = self.config.cluster.policies.used(Kind::KvCache).map(|used| used.name().to_owned());
+        // The two names of one setting must not contradict each other when this is read back.
+        let named = eviction.to_string();
+        if used.as_ref().is_none_or(|used| *used == named) {
+            self.flag(settings, "kv-offloading-eviction-policy", eviction);
+        }
+        self.flow_policy(settings, Kind::KvCache, "kv-cache-policy", &named);
         self.flag(settings, "kv-offloading-blocks-per-chunk", tier.blocks_per_chunk);
         self.flag(settings, "kv-offloading-store-threshold", tier.store_threshold);
         self.flag(settings, "kv-offloading-all-tokens", !tier.prompt_only);

@@ -27,7 +27,7 @@ pub(crate) fn attach_built_in(instance: &mut InstanceConfig, policies: &PolicySe
 pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<(), RunError> {
     let Some(used) = policies.used(Kind::KvCache) else { return Ok(()) };
     let name = used.name();
-    if spec.kv_offloading_size.is_none_or(|size| size <= 0.0) {
+    if spec.kv_offloading_size.is_none() {
         let what = format!("the {} `{name}` has no effect without `--kv-offloading-size`", used.kind.what());
         return Err(RunError::usage(what).hint("give the CPU tier a size, in GiB, or leave it out"));
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
 use blis_sim::latency::{Batch, LatencyModel};
-use blis_sim::policy::kv_cache::KvCacheChoice;
 
 use super::*;
 use crate::experiment::OutputFiles;
@@ -58,7 +57,6 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         kv_blocks_source: KvBlocksSource::Flag,
         max_model_len,
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         weight_bytes: None,
