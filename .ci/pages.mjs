@@ -10,7 +10,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const { chromium } = createRequire(join(process.env.NODE_PATH ?? ".", "x.js"))("playwright-core");
+const { chromium } = createRequire(resolve(process.env.NODE_PATH ?? ".", "x.js"))("playwright-core");
 const [folder, out] = process.argv.slice(2);
 mkdirSync(out, { recursive: true });
 const failures = [];
@@ -58,7 +58,7 @@ async function checkPage(name, path) {
     if (await table.count()) {
       const cells = await table.evaluate((element) => [...element.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent)));
       const [head, ...rows] = cells;
-      const all = [printed, ...printed.instances];
+      const all = [printed, ...(printed.instances ?? [])];
       rows.forEach((row, index) => row.slice(1).forEach((cell, column) => {
         const value = all[index][head[column + 1]];
         expect(`table: ${head[column + 1]} of row ${index} is ${cell}`, value === null || value === undefined ? cell === "–" : Number(cell) === value);

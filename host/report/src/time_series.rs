@@ -164,18 +164,28 @@ impl TimeSeriesLog {
 
     /// What happens around the time `at`; `None` if it is too late for a row.
     fn counts(&mut self, at: Micros) -> Option<&mut Counts> {
+        self.last = self.last.max(at);
+        let index = at.0 / self.moments.interval.0;
+        if index < self.counts.len() as u64 {
+            return self.counts.get_mut(index as usize);
+        }
+        self.later_counts(at)
+    }
+
+    /// The same for a time after those of [`Self::counts`].
+    #[cold]
+    fn later_counts(&mut self, at: Micros) -> Option<&mut Counts> {
         let before = self.moments.interval;
         self.moments.reach(at);
         for _ in 0..(self.moments.interval.0 / before.0).trailing_zeros() {
             self.counts = self.counts.chunks(2).map(sum).collect();
         }
         let index = at.0 / self.moments.interval.0;
-        self.exceeded |= self.moments.most.is_none() && index >= MOST_MOMENTS || self.loads >= MOST_LOADS;
-        if self.exceeded {
+        if self.moments.most.is_none() && index >= MOST_MOMENTS {
+            self.exceeded = true;
             return None;
         }
-        self.last = self.last.max(at);
-        if self.counts.len() <= index as usize {
+        if index >= self.counts.len() as u64 {
             self.counts.resize(index as usize + 1, Counts::default());
         }
         self.counts.get_mut(index as usize)
@@ -244,6 +254,7 @@ impl TimeSeriesLog {
         let is_first = latest.is_none();
         series.loads.push((at, *load));
         self.loads += 1;
+        self.exceeded |= self.loads >= MOST_LOADS;
         // At the first moment nothing has happened; later the event that changed it was before the moment.
         if !is_first {
             self.count(at.saturating_sub(Micros(1)), |_| {});
@@ -364,37 +375,92 @@ impl TimeSeries {
               rejections,timeouts,output_tokens,gateway_queue,replicas_starting,replicas_active,replicas_draining\n",
         )?;
         let mut instances: Vec<_> = self.instances.iter().map(|series| (series.at(self.moments()), None)).collect();
+        let mut loads = Vec::new();
+        let mut line = CsvLine::default();
         for row in self.cluster() {
-            let loads: Vec<_> = instances.iter_mut().map(|(loads, _)| loads.next().flatten()).collect();
-            write_cluster(&row, &loads, out)?;
+            loads.clear();
+            loads.extend(instances.iter_mut().map(|(loads, _)| loads.next().flatten()));
+            write_cluster(&row, &loads, &mut line);
             for (number, (load, (_, before))) in loads.iter().zip(&mut instances).enumerate() {
                 let Some(load) = load else { continue };
-                write!(out, "{},instance_{number},{},{},", row.at.0, load.queue_depth, load.batch_size)?;
-                let share = f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1));
                 let since = LoadChange::between(&before.unwrap_or_default(), load);
-                write!(out, "{share},")?;
-                since.hit_rate().map_or(Ok(()), |rate| write!(out, "{rate}"))?;
-                writeln!(out, ",{},,,,,,,,,", since.preemptions)?;
+                line.begin(row.at, "instance_").number(number as u64);
+                line.whole(load.queue_depth.into()).whole(load.batch_size.into());
+                line.share(Some(load.used_kv_blocks.into()), load.total_kv_blocks.into());
+                line.share((since.blocks() > 0).then_some(since.cache_hits), since.blocks());
+                line.whole(since.preemptions).empty(9).end();
                 *before = Some(*load);
             }
+            out.write_all(&line.0)?;
+            line.0.clear();
         }
         Ok(())
     }
 }
 
+/// Lines of a table without the library's formatting, which takes most of the time of a long timeline.
+#[derive(Debug, Default)]
+struct CsvLine(Vec<u8>);
+
+impl CsvLine {
+    fn begin(&mut self, at: Micros, instance: &str) -> &mut Self {
+        self.number(at.0);
+        self.0.push(b',');
+        self.0.extend(instance.as_bytes());
+        self
+    }
+
+    fn number(&mut self, value: u64) -> &mut Self {
+        self.0.extend(itoa::Buffer::new().format(value).as_bytes());
+        self
+    }
+
+    /// A column with a whole number.
+    fn whole(&mut self, value: u64) -> &mut Self {
+        self.0.push(b',');
+        self.number(value)
+    }
+
+    /// A column with `part` of `whole`, 0 to 1; empty for `None`.
+    fn share(&mut self, part: Option<u64>, whole: u64) -> &mut Self {
+        self.0.push(b',');
+        match part {
+            None => {}
+            Some(0) => self.0.push(b'0'),
+            Some(part) => {
+                let text = zmij::Buffer::new().format(part as f64 / whole.max(1) as f64).to_owned();
+                self.0.extend(text.trim_end_matches(".0").as_bytes());
+            }
+        }
+        self
+    }
+
+    /// Empty columns.
+    fn empty(&mut self, count: usize) -> &mut Self {
+        self.0.resize(self.0.len() + count, b',');
+        self
+    }
+
+    fn end(&mut self) {
+        self.0.push(b'\n');
+    }
+}
+
 /// The sums over instances, and the columns of the cluster alone.
-fn write_cluster(row: &ClusterRow, loads: &[Option<InstanceLoad>], out: &mut dyn Write) -> io::Result<()> {
+fn write_cluster(row: &ClusterRow, loads: &[Option<InstanceLoad>], line: &mut CsvLine) {
     let there = || loads.iter().flatten();
     let sum = |of: fn(&InstanceLoad) -> u32| there().map(|load| u64::from(of(load))).sum::<u64>();
-    let (waiting, running) = (sum(|load| load.queue_depth), sum(|load| load.batch_size));
-    let (used, total) = (sum(|load| load.used_kv_blocks), sum(|load| load.total_kv_blocks));
     let Counts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
-    let share = used as f64 / total.max(1) as f64;
-    write!(out, "{},cluster,{waiting},{running},{share},,,", row.at.0)?;
-    write!(out, "{arrivals},{completions},{rejections},{timeouts},{output_tokens},")?;
-    row.gateway_queue.map_or(Ok(()), |waiting| write!(out, "{waiting}"))?;
-    let [starting, active, draining] = row.replicas;
-    writeln!(out, ",{starting},{active},{draining}")
+    line.begin(row.at, "cluster").whole(sum(|load| load.queue_depth)).whole(sum(|load| load.batch_size));
+    line.share(Some(sum(|load| load.used_kv_blocks)), sum(|load| load.total_kv_blocks)).empty(2);
+    let counts = [arrivals, completions, rejections, timeouts].map(u64::from);
+    counts.into_iter().chain([output_tokens]).for_each(|count| _ = line.whole(count));
+    match row.gateway_queue {
+        Some(waiting) => _ = line.whole(waiting.into()),
+        None => _ = line.empty(1),
+    }
+    row.replicas.into_iter().for_each(|count| _ = line.whole(count.into()));
+    line.end();
 }
 
 /// What the counters of an instance have gained between two moments.
@@ -419,11 +485,16 @@ impl LoadChange {
         }
     }
 
+    /// KV blocks that were found or allocated.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.cache_hits + self.cache_misses
+    }
+
     /// Share of the KV blocks that were found, 0 to 1; `None` if none was allocated.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
-        let all = self.cache_hits + self.cache_misses;
-        (all > 0).then(|| self.cache_hits as f64 / all as f64)
+        (self.blocks() > 0).then(|| self.cache_hits as f64 / self.blocks() as f64)
     }
 }
 

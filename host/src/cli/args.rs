@@ -213,7 +213,7 @@ pub(super) struct ExportFlags {
     /// trace-v2 (PATH.yaml and PATH.csv, which replay to the same results), vllm-bench (the JSON of vLLM's
     /// load generator with details), aiperf (two files in the folder PATH), otel (OpenTelemetry
     /// spans of every request and engine step) or perfetto (the same for ui.perfetto.dev: JSON, or a smaller file
-    /// if PATH ends in .pftrace)
+    /// if PATH ends in .pftrace; a further .gz compresses either)
     #[arg(long, value_name = "FORMAT=PATH", help_heading = OUTPUT)]
     pub export: Vec<Export>,
     /// --export perfetto: leave out what ends before this time of the run, as 1m30s

@@ -48,8 +48,10 @@ function tableOf(head, rows, wide) {
     const text = value === null || value === undefined ? "–" : String(value);
     return h("td", { class: isNumber ? undefined : text.length > 60 ? "text wide" : "text" }, text);
   };
+  const isText = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] !== "number"));
+  const names = head.map((name, column) => h("th", { scope: "col", class: isText[column] ? "text" : undefined }, name));
   const body = rows.map((row) => h("tr", {}, row.map(cell)));
-  const table = h("table", {}, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, body));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, names)), h("tbody", {}, body));
   return h("div", { class: wide ? "scroll free" : "scroll", tabindex: 0, role: "region", "aria-label": "Table" }, table);
 }
 
@@ -163,7 +165,7 @@ function ticksOf(min, max, isLog, count = 6) {
   const size = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * size).find((step) => step >= rough);
   const ticks = [];
-  for (let tick = Math.ceil(min / step - 1e-9) * step; tick <= max + step * 1e-6; tick += step) ticks.push(Number(tick.toPrecision(12)));
+  for (let tick = Math.ceil(min / step - 1e-9) * step; tick <= max + step * 1e-6; tick += step) ticks.push(Math.abs(tick) < step * 1e-6 ? 0 : Number(tick.toPrecision(12)));
   return ticks;
 }
 
@@ -381,7 +383,7 @@ function heatMap(label, x, rows, format) {
   canvas.addEventListener("mouseleave", () => box.hide());
   draw();
   redraws.push(draw);
-  const scale = h("p", { class: "note" }, `light: 0, dark: ${format(most)}; rows: ${rows[0].name} (top) to ${rows[rows.length - 1].name}; ${short(x[0])} s (left) to ${short(x[x.length - 1])} s`);
+  const scale = h("p", { class: "note" }, `shades from 0 to ${format(most)}; rows: ${rows[0].name} (top) to ${rows[rows.length - 1].name}; ${short(x[0])} s (left) to ${short(x[x.length - 1])} s`);
   return h("div", {}, chart, scale);
 }
 

@@ -75,7 +75,8 @@ struct InstanceLines {
     running: Vec<Option<u32>>,
     /// Share of its KV blocks that requests hold.
     kv: Vec<Option<f64>>,
-    /// Share of the KV blocks allocated since the moment before that were found in the prefix cache.
+    /// Share of the KV blocks allocated since the time before that were found in the prefix cache, at the times of
+    /// the rates.
     hit: Vec<Option<f64>>,
 }
 
@@ -170,7 +171,7 @@ impl RunCharts {
             time_s: seconds(stride),
             rates_s: seconds(rate_stride),
             cluster: ClusterLines::new(series, (stride, rate_stride), all.len()),
-            instances: instance_lines(series, &all, stride),
+            instances: instance_lines(series, &all, (stride, rate_stride)),
             windows_s: windows.begins_s(),
             latencies,
             quantiles,
@@ -214,8 +215,8 @@ impl ClusterLines {
     }
 }
 
-fn instance_lines(series: &TimeSeries, all: &[Micros], stride: usize) -> Vec<InstanceLines> {
-    let kept = || kept(all.len(), stride).map(|index| all[index]);
+fn instance_lines(series: &TimeSeries, all: &[Micros], (stride, rate_stride): (usize, usize)) -> Vec<InstanceLines> {
+    let kept = |stride| kept(all.len(), stride).map(|index| all[index]);
     let lines = series.instances().iter().enumerate().map(|(number, instance)| {
         let mut before = None;
         let mut lines = InstanceLines {
@@ -225,10 +226,12 @@ fn instance_lines(series: &TimeSeries, all: &[Micros], stride: usize) -> Vec<Ins
             kv: Vec::new(),
             hit: Vec::new(),
         };
-        for load in instance.at(kept()) {
+        for load in instance.at(kept(stride)) {
             lines.waiting.push(load.map(|load| load.queue_depth));
             lines.running.push(load.map(|load| load.batch_size));
             lines.kv.push(load.map(|load| digits(share(load.used_kv_blocks, load.total_kv_blocks))));
+        }
+        for load in instance.at(kept(rate_stride)) {
             let change = load.map(|load| LoadChange::between(&before.unwrap_or_default(), &load));
             lines.hit.push(change.and_then(|change| change.hit_rate()).map(digits));
             before = load.or(before);

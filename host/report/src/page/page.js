@@ -6,10 +6,11 @@ const main = document.getElementById("main");
 
 /** The kinds of results: how each is told from the others, and its sections. The first that fits is used. */
 const KINDS = [
-  [(result) => result.conservation && result.instances, runSections],
+  [(result) => result.conservation && "completed_requests" in result, runSections],
   [(result) => result.policies && result.metrics && result.seeds, compareSections],
   [(result) => result.points && result.figures, sweepSections],
   [(result) => result.checks && "replicas" in result, sizeSections],
+  [(result) => Array.isArray(result.policies) && result.policies[0]?.capacity !== undefined, capacitySections],
   [(result) => result.combined_score !== undefined && result.scenarios, evaluateSections],
   [() => true, otherSections],
 ];
@@ -97,10 +98,11 @@ const textOf = (value) => (value !== null && typeof value === "object" ? JSON.st
 function figuresTable(result) {
   const columns = ["completed_requests", "responses_per_sec", "tokens_per_sec", "ttft_mean_ms", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "itl_p90_ms",
     "itl_p99_ms", "e2e_mean_ms", "e2e_p50_ms", "e2e_p90_ms", "e2e_p99_ms", "scheduling_delay_p99_ms", "preemption_count", "mean_queue_length"];
-  const rows = [result, ...result.instances].map((one) => [one.instance_id, ...columns.map((name) => one[name])]);
+  const instances = result.instances ?? [];
+  const rows = [result, ...instances].map((one) => [one.instance_id, ...columns.map((name) => one[name])]);
   const table = tableOf(["", ...columns], rows);
   table.dataset.table = "figures";
-  main.append(h("details", { open: result.instances.length <= 8 ? "" : null }, h("summary", {}, "Figures of the cluster and its instances, as in the JSON"), table));
+  main.append(h("details", { open: instances.length <= 8 ? "" : null }, h("summary", {}, "Figures of the cluster and its instances, as in the JSON"), table));
   for (const [name, values] of Object.entries(result)) {
     const entries = values && typeof values === "object" && !Array.isArray(values) ? Object.entries(values) : [];
     const isGroup = entries.length && entries.every(([, value]) => value && typeof value === "object" && !Array.isArray(value));
@@ -124,9 +126,9 @@ function overTimeSection(charts) {
     { name: "arrivals", values: cluster.arrivals_per_s }, { name: "completions", values: cluster.completions_per_s },
     ...[["rejections", cluster.rejections_per_s], ["timeouts", cluster.timeouts_per_s]].filter(([, values]) => values.some((value) => value > 0)).map(([name, values]) => ({ name, values })),
   ], "/s", rates);
-  for (const [key, title, note] of [["waiting", "Waiting requests", ""], ["running", "Running requests", ""], ["kv", "KV cache in use", "share of the blocks"], ["hit", "Prefix-cache hit rate", "since the moment before"]]) {
+  for (const [key, title, note] of [["waiting", "Waiting requests", ""], ["running", "Running requests", ""], ["kv", "KV cache in use", "share of the blocks"], ["hit", "Prefix-cache hit rate", "share of the blocks of prompts"]]) {
     if (key === "hit" && instances.every((one) => one.hit.every((value) => !value))) continue;
-    add(title, note, linesOf(instances, key));
+    add(title, note, linesOf(instances, key), undefined, key === "hit" ? rates : time);
   }
   if (cluster.gateway_queue) add("Gateway queue", "requests", [{ name: "waiting in the gateway", values: cluster.gateway_queue }]);
   const replicas = ["active", "starting", "draining"].map((name) => ({ name, values: cluster[`replicas_${name}`] }));
@@ -149,15 +151,16 @@ function linesOf(instances, key) {
   ];
 }
 
-function heatSection({ time_s: time, instances }) {
+function heatSection({ time_s: all, rates_s: rates, instances }) {
   const of = { "running requests": "running", "waiting requests": "waiting", "KV cache in use": "kv", "hit rate": "hit" };
   const choice = h("select", { "aria-label": "figure of the heat map" }, Object.keys(of).map((name) => h("option", {}, name)));
+  const time = () => (of[choice.value] === "hit" ? rates : all);
   const rows = () => instances.map((one) => ({ name: one.name, values: one[of[choice.value]] }));
   const box = h("div", {});
-  const element = figure("Instances over time", "is routing balanced?", box, () => [["time_s", ...instances.map((one) => one.name)], time.map((at, index) => [at, ...rows().map((row) => row.values[index])])]);
+  const element = figure("Instances over time", "is routing balanced?", box, () => [["time_s", ...instances.map((one) => one.name)], time().map((at, index) => [at, ...rows().map((row) => row.values[index])])]);
   const draw = () => {
     redraws.splice(0, redraws.length);
-    box.replaceChildren(heatMap(`Instances over time: ${choice.value}`, time, rows(), short));
+    box.replaceChildren(heatMap(`Instances over time: ${choice.value}`, time(), rows(), short));
     const details = element.querySelector("details");
     [details.open] = [false];
     details.querySelector(".scroll")?.remove();
@@ -205,10 +208,13 @@ function stageSection({ latencies, stages }) {
   const values = (one) => STAGES.map((name) => one[name]);
   const parts = stages.map((one, index) => ({ name: `${short(index * size)} – ${short((index + 1) * size)} %`, values: values(one) }));
   const groups = latencies.map((one) => ({ name: one.name, values: values(one.stages) }));
+  const first = STAGES.slice(0, 3);
+  const before = parts.map((one) => ({ name: one.name, values: one.values.slice(0, 3) }));
   const table = (bars) => () => [["", ...STAGES.map((name) => `${name}_ms`)], bars.map((bar) => [bar.name, ...bar.values])];
   main.append(h("p", { class: "note" }, "Means of completed requests. Queue: from the gateway to the last admission to the batch; decode contains the time after preemptions."));
   main.append(h("div", { class: "pair" },
     figure("Stages from the fastest to the slowest requests", "", stackedBars("Stages of requests by latency", STAGES, parts, "ms"), table(parts)),
+    figure("The same before the first token", "", stackedBars("Stages before the first token", first, before, "ms"), () => [["", ...first.map((name) => `${name}_ms`)], before.map((bar) => [bar.name, ...bar.values])]),
     figure("Stages by class and tenant", "", stackedBars("Stages by class and tenant", STAGES, groups, "ms"), table(groups))));
 }
 
@@ -280,7 +286,7 @@ function compareSections(result, _charts, title) {
   main.append(h("div", { class: "pair" }, figures));
   main.append(heading(sectionName("Every seed", title)));
   const choice = h("select", { "aria-label": "figure" }, named.map(([name]) => h("option", {}, name)));
-  choice.value = metrics.mean_ttft_ms ? "mean_ttft_ms" : named[0][0];
+  choice.value = metrics.mean_ttft ? "mean_ttft" : named[0][0];
   const box = h("div", {});
   const draw = () => {
     const metric = metrics[choice.value];
@@ -351,6 +357,18 @@ function sizeSections(result, _charts, title) {
     return figure(`${name.split("=")[0]} by replicas`, "", xyChart(name, { label: "replicas" }, { label: "ms", log: true }, [{ name: result.policy ?? "service", points }], [{ y: limitOf(name), name }].filter((rule) => rule.y)), table);
   });
   main.append(h("div", { class: "pair" }, charts));
+  for (const note of result.notes ?? []) main.append(h("p", { class: "note" }, note));
+}
+
+function capacitySections(result, _charts, title) {
+  const { policies, slo } = result;
+  const unit = result.unit.replaceAll("_", " ");
+  if (!title) main.append(heading("Capacity"));
+  main.append(h("p", {}, `The highest load within ${slo.join(", ")}: ${result.replicas} replicas of ${result.gpus_per_replica} GPUs, ${result.seeds.length} seeds, intervals of ${short(result.confidence * 100)} %.`));
+  const rows = policies.map((one) => ({ name: one.policy, mean: one.capacity, low: one.low, high: one.high, text: `${one.policy}: ${short(one.capacity)} ${unit}\n${short(one.low)} … ${short(one.high)}\nlimited by ${one.binding ?? "nothing"}` }));
+  const table = () => [["policy", "gpus", `capacity, ${unit}`, "low", "high", "limited by", ...slo, ...result.seeds.map((seed) => `seed ${seed}`)],
+    policies.map((one) => [one.policy, one.gpus, one.capacity, one.low, one.high, one.binding, ...(one.values_ms ?? slo.map(() => null)), ...(one.by_seed ?? [])])];
+  main.append(figure("Capacity", unit, intervals("Capacity with its interval", rows, unit), table));
   for (const note of result.notes ?? []) main.append(h("p", { class: "note" }, note));
 }
 

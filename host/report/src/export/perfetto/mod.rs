@@ -9,7 +9,7 @@
 //! | counters of an instance | waiting and running requests, KV blocks in use (%) |
 //!
 //! A file whose name ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
-//! (Chrome's trace event format). Both have the same content. Requests overlap, so those of a process are laid out in lanes:
+//! (Chrome's trace event format). Both have the same content, and a further `.gz` compresses either. Requests overlap, so those of a process are laid out in lanes:
 //! in each lane one follows the other.
 
 mod json;
@@ -23,6 +23,8 @@ use blis_sim::ids::InstanceIndex;
 use blis_sim::outcome::Status;
 use blis_sim::units::Micros;
 use blis_workload::Names;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use super::ServiceInfo;
 use super::journal::{Journal, Journey, StepSums};
@@ -59,6 +61,11 @@ pub(super) fn write(
     window: &TraceWindow,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let mut compressed = GzEncoder::new(out, Compression::fast());
+        write(&path.with_extension(""), journal, (about, names), window, &mut compressed)?;
+        return compressed.finish().map(|_| ());
+    }
     let export = TraceExport { journal, about, names, window };
     if path.extension().is_some_and(|extension| extension == "pftrace") {
         export.write(&mut proto::Proto::new(out)?)
@@ -200,7 +207,7 @@ impl TraceExport<'_> {
         for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
             let id = journey.request.id.0;
             let arrow = journey.in_batch.first().map(|_| Arrow::Starts(id));
-            form.slice(track, &name(journey), (at, at), &[], arrow.as_slice())?;
+            form.slice(track, "routed", (at, at), &[], arrow.as_slice())?;
         }
         self.requests(Track::GATEWAY, spans, form)
     }
@@ -279,9 +286,14 @@ impl TraceExport<'_> {
     }
 
     fn request(&self, track: Track, span: &RequestSpan<'_>, form: &mut impl TraceForm) -> io::Result<()> {
-        let RequestSpan { journey, times: (start, end), stages } = span;
-        let (id, tags) = (journey.request.id.0, journey.request.tags);
+        let journey = span.journey;
+        let tags = journey.request.tags;
         let named = [("class", tags.slo_class), ("tenant", tags.tenant), ("model", tags.model)];
+        let name = name(journey);
+        if track.process == Track::GATEWAY && journey.handed_over.is_some() {
+            // Its properties are with its other part.
+            return self.parts(track, span, &name, &[], form);
+        }
         let mut properties = vec![
             ("input_tokens", Value::Number(journey.request.input_tokens.into())),
             ("output_tokens", Value::Number(journey.request.output_tokens.into())),
@@ -289,13 +301,26 @@ impl TraceExport<'_> {
         let texts = named.into_iter().map(|(what, name)| (what, self.names.text(name))).filter(|(_, text)| !text.is_empty());
         properties.extend(texts.map(|(what, text)| (what, Value::Text(text))));
         properties.extend(journey.failure().map(|word| ("ended", Value::Text(word))));
-        let name = name(journey);
-        form.begin(track, id, &name, *start, &properties)?;
+        self.parts(track, span, &name, &properties, form)
+    }
+
+    /// A request with its stages.
+    fn parts(
+        &self,
+        track: Track,
+        span: &RequestSpan<'_>,
+        name: &str,
+        properties: Properties<'_>,
+        form: &mut impl TraceForm,
+    ) -> io::Result<()> {
+        let RequestSpan { journey, times: (start, end), stages } = span;
+        let id = journey.request.id.0;
+        form.begin(track, id, name, *start, properties)?;
         for &(stage, from, to) in stages {
             form.begin(track, id, stage, from, &[])?;
             form.end(track, id, stage, to)?;
         }
-        form.end(track, id, &name, *end)
+        form.end(track, id, name, *end)
     }
 }
 

@@ -58,8 +58,8 @@ const CLEARED: u64 = 1;
 const NEEDED: u64 = 2;
 
 /// Names that repeat. Those of single requests are written out.
-const NAMES: [&str; 8] =
-    ["decode step", "prefill step", "mixed step", "gateway queue", "queue", "prefill", "decode", "preempted"];
+const NAMES: [&str; 9] =
+    ["routed", "decode step", "prefill step", "mixed step", "gateway queue", "queue", "prefill", "decode", "preempted"];
 const PROPERTIES: [&str; 10] = [
     "prefill_tokens",
     "prefill_requests",
@@ -75,6 +75,7 @@ const PROPERTIES: [&str; 10] = [
 
 pub(super) struct Proto<'a> {
     out: &'a mut dyn Write,
+    head: Message,
     packet: Message,
     event: Message,
     inner: Message,
@@ -92,7 +93,8 @@ impl<'a> Proto<'a> {
                 names.bytes(field, &entry.0);
             }
         }
-        let mut proto = Self { out, packet: Message::default(), event: Message::default(), inner: Message::default() };
+        let [head, packet, event, inner] = std::array::from_fn(|_| Message::default());
+        let mut proto = Self { out, head, packet, event, inner };
         proto.packet.number(field::SEQUENCE, 1);
         proto.packet.number(field::SEQUENCE_FLAGS, CLEARED | NEEDED);
         proto.packet.bytes(field::INTERNED, &names.0);
@@ -101,10 +103,10 @@ impl<'a> Proto<'a> {
     }
 
     fn write_packet(&mut self) -> io::Result<()> {
-        let mut head = Message::default();
-        head.key(field::PACKET, Message::BYTES);
-        head.varint(self.packet.0.len() as u64);
-        self.out.write_all(&head.0)?;
+        self.head.0.clear();
+        self.head.key(field::PACKET, Message::BYTES);
+        self.head.varint(self.packet.0.len() as u64);
+        self.out.write_all(&self.head.0)?;
         self.out.write_all(&self.packet.0)?;
         self.packet.0.clear();
         Ok(())

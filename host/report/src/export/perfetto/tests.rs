@@ -1,6 +1,7 @@
 //! Both forms of the trace have the same events, and those are the events of the journal.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 
 use serde_json::Value as Json;
 
@@ -197,7 +198,8 @@ fn events_are_those_of_the_journal() {
     let steps = count("begin", "decode step") + count("begin", "prefill step") + count("begin", "mixed step");
     assert_eq!(steps, journal.steps.len());
     // In the gateway: until it is routed, and the moment of that; then at its instance.
-    assert_eq!(count("begin", "request_20"), 3);
+    assert_eq!(count("begin", "request_20"), 2);
+    assert_eq!(count("begin", "routed"), journal.journeys.iter().filter(|journey| journey.handed_over.is_some()).count());
     let left = journal.journeys.iter().flat_map(|journey| &journey.in_batch).filter(|change| !change.entered).count();
     assert!(left > 0);
     assert_eq!(count("begin", "preempted"), left, "every preemption is a stage");
@@ -230,4 +232,13 @@ fn a_window_leaves_the_rest_out() {
     let begins = events.iter().filter(|one| one.kind == "count" || one.name.ends_with(" step"));
     assert!(begins.clone().count() > 0);
     assert!(begins.into_iter().all(|one| one.at_us < 5_000));
+}
+
+#[test]
+fn either_form_can_be_compressed() {
+    for (name, plain) in [("a.json.gz", "a.json"), ("a.pftrace.gz", "a.pftrace")] {
+        let (compressed, mut text) = (written(name, &TraceWindow::default()), Vec::new());
+        flate2::read::GzDecoder::new(&compressed[..]).read_to_end(&mut text).expect("gzip");
+        assert!(text == written(plain, &TraceWindow::default()) && compressed.len() * 2 < text.len(), "{name}");
+    }
 }
