@@ -42,13 +42,17 @@ fn names_of_a_trace_are_text() {
              output_distribution: {{ type: constant, params: {{ value: 10 }} }} }}\n"
         )
     });
-    let spec = folder.write("spec.yaml", format!("version: '2'\nnum_requests: 40\naggregate_rate: 10\nclients:\n{}", clients.concat()));
+    let spec = folder.write(
+        "spec.yaml",
+        format!("version: '2'\nnum_requests: 40\naggregate_rate: 10\nclients:\n{}", clients.concat()),
+    );
     let page = folder.path("page.html");
     blis!("run --model qwen/qwen3-14b --workload-spec", spec, "--report", &page).done();
     let page = fs::read_to_string(page).expect("written");
     assert!(!page.contains("<script>alert"), "a tenant starts a script");
     let charts = &data_of(&page)["results"][0]["charts"];
-    let tenants: Vec<_> = charts["latencies"].as_array().expect("groups").iter().map(|one| one["name"].clone()).collect();
+    let tenants: Vec<_> =
+        charts["latencies"].as_array().expect("groups").iter().map(|one| one["name"].clone()).collect();
     assert!(tenants.contains(&"<script>alert(1)</script>".into()), "{tenants:?}");
 }
 
@@ -65,7 +69,10 @@ fn results_are_viewed_together() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let data = data_of(&fs::read_to_string(&page).expect("written"));
     let shown = data["results"].as_array().expect("a list");
-    assert_eq!(shown.iter().map(|one| one["name"].as_str().expect("a name")).collect::<Vec<_>>(), ["one.json", "two.json"]);
+    assert_eq!(
+        shown.iter().map(|one| one["name"].as_str().expect("a name")).collect::<Vec<_>>(),
+        ["one.json", "two.json"]
+    );
     assert!(shown.iter().zip(&results).all(|(shown, (_, result))| shown["result"] == *result));
 }
 

@@ -107,7 +107,11 @@ fn exported_steps(t: &Trial, flags: &str) -> Vec<(u64, f64)> {
     let trace: Value = serde_json::from_slice(&fs::read(t.folder.join("p.json")).expect("written")).expect("JSON");
     let events = trace["traceEvents"].as_array().expect("a list").clone();
     let is_step = |event: &&Value| event["name"].as_str().is_some_and(|name| name.ends_with(" step"));
-    events.iter().filter(is_step).map(|step| (step["pid"].as_u64().expect("a number") - 2, number(step, "ts") / 1e6)).collect()
+    events
+        .iter()
+        .filter(is_step)
+        .map(|step| (step["pid"].as_u64().expect("a number") - 2, number(step, "ts") / 1e6))
+        .collect()
 }
 
 pub(super) fn export_from(t: &Trial) {
@@ -149,7 +153,8 @@ pub(super) fn timeline(t: &Trial) {
 }
 
 pub(super) fn interval(t: &Trial) {
-    let [each, coarse] = ["100ms", "1s"].map(|interval| timeline_of(t, &format!("--timeline {{dir}}/over.csv {{}} {interval}")));
+    let [each, coarse] =
+        ["100ms", "1s"].map(|interval| timeline_of(t, &format!("--timeline {{dir}}/over.csv {{}} {interval}")));
     assert_eq!((&*each[1][0], &*coarse[1][0]), ("100000", "1000000"));
     // The state at a moment does not depend on the moments between.
     let state = |row: &Vec<String>| row[2..5].to_vec();

@@ -25,7 +25,7 @@ use blis_config::{
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
-use blis_report::{Export, ExportFormat, TraceWindow, check_target};
+use blis_report::{Export, ExportFormat, ExportWindow, check_target};
 use blis_workload::spec::{Client, Spec};
 use blis_workload::trace_v2::recorded_seed;
 
@@ -159,7 +159,7 @@ pub struct OutputFiles {
     /// Files in the formats of other tools.
     pub exports: Vec<Export>,
     /// The part of the run that the `perfetto` export has.
-    pub trace_window: TraceWindow,
+    pub trace_window: ExportWindow,
     /// The service over time, CSV.
     pub timeline: Option<TimelineFile>,
     /// A page to look at, HTML.
@@ -619,13 +619,13 @@ fn check_files(files: &OutputFiles) -> Result<(), RunError> {
 
 /// The part of the run that is exported is not empty, and an export has it.
 fn check_window(files: &OutputFiles) -> Result<(), RunError> {
-    let TraceWindow { from, to, .. } = files.trace_window;
+    let ExportWindow { from, to, .. } = files.trace_window;
     if from >= to {
         let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
         return Err(RunError::usage(format_args!("`--export-from` ({from} s) is not before `--export-to` ({to} s)")));
     }
     let has_window = files.exports.iter().any(|export| export.format == ExportFormat::Perfetto);
-    if files.trace_window != TraceWindow::default() && !has_window {
+    if files.trace_window != ExportWindow::default() && !has_window {
         let what = "`--export-from`, `--export-to` and `--export-instances` choose what `--export perfetto=FILE` has";
         return Err(RunError::usage(what).hint("the other formats have the whole run: leave them out"));
     }

@@ -172,9 +172,12 @@ fn simulate(
             let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_cluster(service::cluster(config, deployment, names, engine)?, moments, arrivals, (metrics, observer))
         }
-        SimulationName::Plain => {
-            run_cluster(service::cluster(config, deployment, names, Plain::new)?, moments, arrivals, (metrics, observer))
-        }
+        SimulationName::Plain => run_cluster(
+            service::cluster(config, deployment, names, Plain::new)?,
+            moments,
+            arrivals,
+            (metrics, observer),
+        ),
     }
 }
 

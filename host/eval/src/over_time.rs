@@ -25,9 +25,9 @@ pub(crate) fn log(config: &Experiment) -> Option<TimeSeriesLog> {
 /// The series of the log; writes the file of `--timeline`.
 pub(crate) fn finish(config: &Experiment, log: Option<TimeSeriesLog>) -> Result<Option<TimeSeries>, RunError> {
     let Some(log) = log else { return Ok(None) };
-    let series = log
-        .finish()
-        .map_err(|error| RunError::runtime(error).hint("raise `--interval`, or end the run earlier with `--horizon`"))?;
+    let series = log.finish().map_err(|error| {
+        RunError::runtime(error).hint("raise `--interval`, or end the run earlier with `--horizon`")
+    })?;
     if let Some(timeline) = &config.files.timeline {
         write_whole(&timeline.path, |out| series.write_csv(out)).map_err(|error| RunError::file(&error))?;
     }

@@ -276,7 +276,9 @@ fn export(
         seed: config.seed,
         slo_targets: slo_targets.clone(),
     };
-    let write = |export: &Export| export.write(journal, &about, names, &config.files.trace_window).map_err(|error| RunError::file(&error));
+    let write = |export: &Export| {
+        export.write(journal, &about, names, &config.files.trace_window).map_err(|error| RunError::file(&error))
+    };
     config.files.exports.iter().try_for_each(write)
 }
 

@@ -32,7 +32,7 @@ pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use energy::GpuEnergy;
-pub use export::{Export, ExportFormat, Journal, ServiceInfo, TraceWindow};
+pub use export::{Export, ExportFormat, ExportWindow, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
@@ -42,7 +42,7 @@ pub use replicas::{GroupName, PoolName, ReplicasDocument};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
-pub use time_series::{Counts, ServiceFront, TimeSeries, TimeSeriesLog, TooManyMoments};
+pub use time_series::{MomentCounts, ServiceFront, TimeSeries, TimeSeriesLog, TooManyMoments};
 pub use tpot::{TpotLog, time_per_output_token};
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! before. So the last row contains the last event, and the counts of all rows add up to those of the run.
 //!
 //! Both engines give the same rows. Memory: for each instance 48 bytes for each moment at which its load has changed, and
-//! [`Counts`] for each moment.
+//! [`MomentCounts`] for each moment.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub struct TimeSeriesLog {
     front: ServiceFront,
     moments: SampledMoments,
     /// What happened from each moment to the next.
-    counts: Vec<Counts>,
+    counts: Vec<MomentCounts>,
     /// By instance.
     instances: Vec<InstanceSeries>,
     /// The state of each replica that has changed its state.
@@ -56,7 +56,7 @@ pub struct TimeSeriesLog {
 
 /// What happened between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct MomentCounts {
     /// Requests that arrived.
     pub arrivals: u32,
     /// Requests that completed, at the end of their last step.
@@ -73,7 +73,7 @@ pub struct Counts {
     replicas: [i32; 3],
 }
 
-impl Counts {
+impl MomentCounts {
     fn add(&mut self, other: &Self) {
         self.arrivals += other.arrivals;
         self.completions += other.completions;
@@ -152,7 +152,7 @@ impl TimeSeriesLog {
             return Err(TooManyMoments(self.moments.interval));
         }
         let rows = self.last.0 / self.moments.interval.0 + 1;
-        self.counts.resize(rows as usize, Counts::default());
+        self.counts.resize(rows as usize, MomentCounts::default());
         Ok(TimeSeries {
             interval: self.moments.interval,
             counts: self.counts,
@@ -163,7 +163,7 @@ impl TimeSeriesLog {
     }
 
     /// What happens around the time `at`; `None` if it is too late for a row.
-    fn counts(&mut self, at: Micros) -> Option<&mut Counts> {
+    fn counts(&mut self, at: Micros) -> Option<&mut MomentCounts> {
         self.last = self.last.max(at);
         let index = at.0 / self.moments.interval.0;
         if index < self.counts.len() as u64 {
@@ -174,7 +174,7 @@ impl TimeSeriesLog {
 
     /// The same for a time after those of [`Self::counts`].
     #[cold]
-    fn later_counts(&mut self, at: Micros) -> Option<&mut Counts> {
+    fn later_counts(&mut self, at: Micros) -> Option<&mut MomentCounts> {
         let before = self.moments.interval;
         self.moments.reach(at);
         for _ in 0..(self.moments.interval.0 / before.0).trailing_zeros() {
@@ -186,12 +186,12 @@ impl TimeSeriesLog {
             return None;
         }
         if index >= self.counts.len() as u64 {
-            self.counts.resize(index as usize + 1, Counts::default());
+            self.counts.resize(index as usize + 1, MomentCounts::default());
         }
         self.counts.get_mut(index as usize)
     }
 
-    fn count(&mut self, at: Micros, what: impl FnOnce(&mut Counts)) {
+    fn count(&mut self, at: Micros, what: impl FnOnce(&mut MomentCounts)) {
         if let Some(counts) = self.counts(at) {
             what(counts);
         }
@@ -294,13 +294,13 @@ impl Observer for TimeSeriesLog {
     }
 }
 
-fn sum(pair: &[Counts]) -> Counts {
-    let mut sum = Counts::default();
+fn sum(pair: &[MomentCounts]) -> MomentCounts {
+    let mut sum = MomentCounts::default();
     pair.iter().for_each(|counts| sum.add(counts));
     sum
 }
 
-/// Index in [`Counts::replicas`].
+/// Index in [`MomentCounts::replicas`].
 fn phase(state: ReplicaState) -> usize {
     match state {
         ReplicaState::Scheduling | ReplicaState::Loading | ReplicaState::Warming => 0,
@@ -314,7 +314,7 @@ fn phase(state: ReplicaState) -> usize {
 pub struct TimeSeries {
     interval: Micros,
     /// What happened from each moment to the next.
-    counts: Vec<Counts>,
+    counts: Vec<MomentCounts>,
     instances: Vec<InstanceSeries>,
     initial: u32,
     has_gateway: bool,
@@ -326,7 +326,7 @@ pub struct ClusterRow {
     /// Time of the moment.
     pub at: Micros,
     /// What happened since the moment before.
-    pub since: Counts,
+    pub since: MomentCounts,
     /// Requests in the gateway's queue; `None` without flow control.
     pub gateway_queue: Option<u32>,
     /// Replicas that start, are active, and drain.
@@ -355,7 +355,7 @@ impl TimeSeries {
     /// The service at each of the moments.
     pub fn cluster(&self) -> impl Iterator<Item = ClusterRow> + '_ {
         let (mut gateway, mut replicas) = (0_i64, [0, i64::from(self.initial), 0]);
-        let since = std::iter::once(Counts::default()).chain(self.counts.iter().copied());
+        let since = std::iter::once(MomentCounts::default()).chain(self.counts.iter().copied());
         self.moments().zip(since).map(move |(at, since)| {
             gateway += i64::from(since.gateway);
             replicas.iter_mut().zip(since.replicas).for_each(|(sum, change)| *sum += i64::from(change));
@@ -450,7 +450,7 @@ impl CsvLine {
 fn write_cluster(row: &ClusterRow, loads: &[Option<InstanceLoad>], line: &mut CsvLine) {
     let there = || loads.iter().flatten();
     let sum = |of: fn(&InstanceLoad) -> u32| there().map(|load| u64::from(of(load))).sum::<u64>();
-    let Counts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
+    let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
     line.begin(row.at, "cluster").whole(sum(|load| load.queue_depth)).whole(sum(|load| load.batch_size));
     line.share(Some(sum(|load| load.used_kv_blocks)), sum(|load| load.total_kv_blocks)).empty(2);
     let counts = [arrivals, completions, rejections, timeouts].map(u64::from);

@@ -25,7 +25,7 @@ use blis_eval::spec::{
 };
 use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
-use blis_report::{Export, ExportFormat, TraceWindow};
+use blis_report::{Export, ExportFormat, ExportWindow};
 use blis_sim::cluster::StartMode;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
@@ -170,7 +170,7 @@ impl ExportFlags {
             metrics_path: metrics_path.clone(),
             results_path: results_path.clone(),
             exports: self.export.iter().cloned().chain(trace).collect(),
-            trace_window: TraceWindow {
+            trace_window: ExportWindow {
                 from: self.export_from.unwrap_or(Micros::ZERO),
                 to: self.export_to.unwrap_or(Micros::MAX),
                 instances: self.export_instances.clone(),
@@ -242,7 +242,9 @@ pub(super) struct ExportFlags {
 fn timeline_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(OsStr::to_str) {
-        Some("parquet" | "pq" | "arrow") => Err("a timeline is written as CSV only; name a file that ends in .csv".to_owned()),
+        Some("parquet" | "pq" | "arrow") => {
+            Err("a timeline is written as CSV only; name a file that ends in .csv".to_owned())
+        }
         _ => Ok(path),
     }
 }

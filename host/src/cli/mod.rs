@@ -42,8 +42,8 @@ use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{
-    DecisionSummary, GpuEnergy, LoadReport, PageResult, ReplicasDocument, ServiceCost, Setting, Summary, plugins_document, report_document,
-    write_page,
+    DecisionSummary, GpuEnergy, LoadReport, PageResult, ReplicasDocument, ServiceCost, Setting, Summary,
+    plugins_document, report_document, write_page,
 };
 use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;

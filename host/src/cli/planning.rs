@@ -105,7 +105,12 @@ impl ReplicationFlags {
     }
 
     /// Prints `found`, and writes its table and its page.
-    fn show<T: Display + Serialize + CsvTable>(&self, title: &str, found: &T, output: &OutputFlags) -> Result<(), RunError> {
+    fn show<T: Display + Serialize + CsvTable>(
+        &self,
+        title: &str,
+        found: &T,
+        output: &OutputFlags,
+    ) -> Result<(), RunError> {
         if wants_text_form(output.output) { print_text(found) } else { print_document(found) }?;
         let write = |path: &PathBuf| write_text(path, &found.csv()).map_err(|error| RunError::file(&error));
         self.csv.iter().try_for_each(write)?;

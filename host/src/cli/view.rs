@@ -48,8 +48,9 @@ fn read(path: &Path) -> Result<Vec<PageResult>, RunError> {
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
     let name = path.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
-    let results = PageResult::read(&name, &text)
-        .map_err(|error| RunError::usage(format_args!("`{shown}` is not JSON: {error}")).hint("results are written by `--output json`"))?;
+    let results = PageResult::read(&name, &text).map_err(|error| {
+        RunError::usage(format_args!("`{shown}` is not JSON: {error}")).hint("results are written by `--output json`")
+    })?;
     if results.is_empty() {
         return Err(RunError::usage(format_args!("`{shown}` is empty")).hint("results are written by `--output json`"));
     }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use journal::Journal;
-pub use perfetto::TraceWindow;
+pub use perfetto::ExportWindow;
 
 use super::file::{FileError, write_pair, write_whole};
 use blis_diag::name_hint;
@@ -115,7 +115,7 @@ impl Export {
         journal: &Journal,
         about: &ServiceInfo,
         names: &Names,
-        window: &TraceWindow,
+        window: &ExportWindow,
     ) -> Result<(), FileError> {
         let files = self.files();
         match self.format {

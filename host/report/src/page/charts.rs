@@ -19,7 +19,7 @@ use crate::time_series::{ClusterRow, LoadChange, TimeSeries};
 /// Most points of a line.
 const POINTS: usize = 2_000;
 /// Most points of a rate: with more, the rates of a steady load are noise.
-const RATES: usize = 240;
+const RATES: usize = 120;
 /// Most points of all instances together, for one figure.
 const CELLS: usize = 100_000;
 /// Most windows of arrivals, of equal length.
@@ -87,16 +87,16 @@ struct GroupLatencies {
     by: &'static str,
     name: String,
     completed: usize,
-    ttft: Latency,
-    tpot: Latency,
-    e2e: Latency,
+    ttft: LatencyLines,
+    tpot: LatencyLines,
+    e2e: LatencyLines,
     /// Means of all its requests.
     stages: Stages,
 }
 
 /// A latency of many requests, ms.
 #[derive(Clone, Debug, Serialize)]
-struct Latency {
+struct LatencyLines {
     quantiles: Vec<f64>,
     /// By the window in which they arrived; `None` for windows without a request.
     p50: Vec<Option<f64>>,
@@ -153,8 +153,8 @@ impl RunCharts {
         let records: Vec<&RequestRecord> = log.records().iter().filter(completed).collect();
         let windows = Windows::of(&records);
         let quantiles = quantiles();
-        let group = |(by, name, records): (&'static str, String, Vec<&RequestRecord>)| {
-            let latency = |of: fn(&RequestRecord) -> Option<u64>| Latency::new(&records, of, &quantiles, &windows);
+        let group = |(by, name, records): RequestGroup<'_>| {
+            let latency = |of: fn(&RequestRecord) -> Option<u64>| LatencyLines::new(&records, of, &quantiles, &windows);
             GroupLatencies {
                 by,
                 name,
@@ -241,30 +241,37 @@ fn instance_lines(series: &TimeSeries, all: &[Micros], (stride, rate_stride): (u
     lines.collect()
 }
 
+/// Requests of a class or of a tenant, or all: which of these it is, its name, and they.
+type RequestGroup<'a> = (&'static str, String, Vec<&'a RequestRecord>);
+
 /// All requests, then each class and each tenant, if there are several.
-fn groups<'a>(
+fn groups<'a>(records: &[&'a RequestRecord], names: &Names) -> Vec<RequestGroup<'a>> {
+    let all = ("all", "all requests".to_owned(), records.to_vec());
+    let by_class = groups_by("class", |record| record.tags.slo_class, records, names);
+    let by_tenant = groups_by("tenant", |record| record.tags.tenant, records, names);
+    std::iter::once(all).chain(by_class).chain(by_tenant).collect()
+}
+
+/// The largest groups of requests by `key`, if there are several.
+fn groups_by<'a>(
+    by: &'static str,
+    key: fn(&RequestRecord) -> Name,
     records: &[&'a RequestRecord],
     names: &Names,
-) -> Vec<(&'static str, String, Vec<&'a RequestRecord>)> {
-    let mut groups = vec![("all", "all requests".to_owned(), records.to_vec())];
-    let keys: [(&str, fn(&RequestRecord) -> Name); 2] =
-        [("class", |record| record.tags.slo_class), ("tenant", |record| record.tags.tenant)];
-    for (by, key) in keys {
-        let mut found: BTreeMap<Name, Vec<&RequestRecord>> = BTreeMap::new();
-        records.iter().for_each(|record| found.entry(key(record)).or_default().push(record));
-        if found.len() < 2 {
-            continue;
-        }
-        let mut found: Vec<_> = found.into_iter().collect();
-        found.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
-        found.truncate(GROUPS);
-        let named = |(name, records)| {
-            let text = names.text(name);
-            (by, if text.is_empty() { format!("without {by}") } else { text.to_owned() }, records)
-        };
-        groups.extend(found.into_iter().map(named));
+) -> Vec<RequestGroup<'a>> {
+    let mut found: BTreeMap<Name, Vec<&RequestRecord>> = BTreeMap::new();
+    records.iter().for_each(|record| found.entry(key(record)).or_default().push(record));
+    if found.len() < 2 {
+        return Vec::new();
     }
-    groups
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
+    found.truncate(GROUPS);
+    let named = |(name, records)| {
+        let text = names.text(name);
+        (by, if text.is_empty() { format!("without {by}") } else { text.to_owned() }, records)
+    };
+    found.into_iter().map(named).collect()
 }
 
 /// Windows of equal length between the first arrival and the last.
@@ -291,7 +298,7 @@ impl Windows {
     }
 }
 
-impl Latency {
+impl LatencyLines {
     fn new(
         records: &[&RequestRecord],
         of: fn(&RequestRecord) -> Option<u64>,
@@ -355,7 +362,12 @@ impl Stages {
             sum.decode += stages.decode;
         }
         let mean = |sum: f64| digits(sum / records.len().max(1) as f64);
-        Self { gateway: mean(sum.gateway), queue: mean(sum.queue), prefill: mean(sum.prefill), decode: mean(sum.decode) }
+        Self {
+            gateway: mean(sum.gateway),
+            queue: mean(sum.queue),
+            prefill: mean(sum.prefill),
+            decode: mean(sum.decode),
+        }
     }
 }
 
@@ -366,7 +378,8 @@ fn by_latency(
     names: &Names,
     series: &TimeSeries,
 ) -> (Vec<Stages>, Vec<SlowRequest>) {
-    let mut order: Vec<(Micros, u32)> = (0..).zip(records).map(|(i, record)| (record.e2e().unwrap_or_default(), i)).collect();
+    let mut order: Vec<(Micros, u32)> =
+        (0..).zip(records).map(|(i, record)| (record.e2e().unwrap_or_default(), i)).collect();
     order.sort_unstable();
     let size = order.len().div_ceil(PARTS).max(1);
     let part = |part: &[(Micros, u32)]| {
@@ -422,3 +435,6 @@ fn share(part: u32, whole: u32) -> f64 {
 fn digits(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,15 @@ fn outcome(id: u32, (arrival, ended): (u64, u64), status: Status, instance: Opti
 
 fn load(queue_depth: u32, batch_size: u32, used_kv_blocks: u32, cache: (u64, u64)) -> InstanceLoad {
     let (cache_hits, cache_misses) = cache;
-    InstanceLoad { queue_depth, batch_size, used_kv_blocks, total_kv_blocks: 50, preemptions: 0, cache_hits, cache_misses }
+    InstanceLoad {
+        queue_depth,
+        batch_size,
+        used_kv_blocks,
+        total_kv_blocks: 50,
+        preemptions: 0,
+        cache_hits,
+        cache_misses,
+    }
 }
 
 fn csv(log: TimeSeriesLog) -> Vec<String> {

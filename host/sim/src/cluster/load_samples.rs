@@ -28,7 +28,8 @@ impl SampledMoments {
 
     /// Makes the interval longer if there would be too many moments up to `at`.
     pub fn reach(&mut self, at: Micros) {
-        while self.most.is_some_and(|most| at.0 / self.interval.0 >= most) && self.interval <= Micros(Micros::MAX.0 / 2) {
+        while self.most.is_some_and(|most| at.0 / self.interval.0 >= most) && self.interval <= Micros(Micros::MAX.0 / 2)
+        {
             self.interval = Micros(self.interval.0 * 2);
         }
     }

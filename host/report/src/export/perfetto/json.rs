@@ -8,14 +8,14 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, Counter, Properties, Track, TraceForm, Value};
+use super::{Arrow, Counter, Properties, Property, TraceForm, Track};
 
-pub(super) struct Json<'a> {
+pub(super) struct JsonForm<'a> {
     out: &'a mut dyn Write,
     is_first: bool,
 }
 
-impl<'a> Json<'a> {
+impl<'a> JsonForm<'a> {
     pub fn new(out: &'a mut dyn Write) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self { out, is_first: true })
@@ -42,8 +42,8 @@ impl<'a> Json<'a> {
             let comma = if index > 0 { "," } else { "" };
             write!(self.out, "{comma}\"{name}\":")?;
             match value {
-                Value::Number(number) => write!(self.out, "{number}")?,
-                Value::Text(text) => serde_json::to_writer(&mut *self.out, text)?,
+                Property::Number(number) => write!(self.out, "{number}")?,
+                Property::Text(text) => serde_json::to_writer(&mut *self.out, text)?,
             }
         }
         self.out.write_all(b"}")
@@ -74,7 +74,7 @@ impl<'a> Json<'a> {
     }
 }
 
-impl TraceForm for Json<'_> {
+impl TraceForm for JsonForm<'_> {
     fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()> {
         self.named("process_name", process, Track::STEPS, name)?;
         self.named("thread_name", process, Track::STEPS, steps)
@@ -99,7 +99,14 @@ impl TraceForm for Json<'_> {
         arrows.iter().try_for_each(|arrow| self.arrow(track, start, arrow))
     }
 
-    fn begin(&mut self, track: Track, request: u32, name: &str, at: Micros, properties: Properties<'_>) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        track: Track,
+        request: u32,
+        name: &str,
+        at: Micros,
+        properties: Properties<'_>,
+    ) -> io::Result<()> {
         self.edge('b', track, request, name, at)?;
         self.properties(properties)?;
         self.out.write_all(b"}")

@@ -31,7 +31,7 @@ use super::journal::{Journal, Journey, StepSums};
 
 /// The part of a run that is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceWindow {
+pub struct ExportWindow {
     /// What ends before is left out.
     pub from: Micros,
     /// What begins at this time or later is left out.
@@ -40,13 +40,13 @@ pub struct TraceWindow {
     pub instances: Vec<u32>,
 }
 
-impl Default for TraceWindow {
+impl Default for ExportWindow {
     fn default() -> Self {
         Self { from: Micros::ZERO, to: Micros::MAX, instances: Vec::new() }
     }
 }
 
-impl TraceWindow {
+impl ExportWindow {
     fn contains(&self, instance: Option<InstanceIndex>, (start, end): (Micros, Micros)) -> bool {
         let is_listed = |instance: InstanceIndex| self.instances.contains(&instance.0);
         start < self.to && end >= self.from && (self.instances.is_empty() || instance.is_some_and(is_listed))
@@ -58,7 +58,7 @@ pub(super) fn write(
     path: &Path,
     journal: &Journal,
     (about, names): (&ServiceInfo, &Names),
-    window: &TraceWindow,
+    window: &ExportWindow,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if path.extension().is_some_and(|extension| extension == "gz") {
@@ -68,9 +68,9 @@ pub(super) fn write(
     }
     let export = TraceExport { journal, about, names, window };
     if path.extension().is_some_and(|extension| extension == "pftrace") {
-        export.write(&mut proto::Proto::new(out)?)
+        export.write(&mut proto::ProtoForm::new(out)?)
     } else {
-        let mut json = json::Json::new(out)?;
+        let mut json = json::JsonForm::new(out)?;
         export.write(&mut json)?;
         json.finish()
     }
@@ -104,8 +104,11 @@ enum Counter {
 }
 
 impl Counter {
-    const ALL: [(Self, &str); 3] =
-        [(Self::Waiting, "waiting requests"), (Self::Running, "running requests"), (Self::KvPercent, "KV blocks in use, %")];
+    const ALL: [(Self, &str); 3] = [
+        (Self::Waiting, "waiting requests"),
+        (Self::Running, "running requests"),
+        (Self::KvPercent, "KV blocks in use, %"),
+    ];
 
     fn name(self) -> &'static str {
         Self::ALL[self as usize].1
@@ -114,15 +117,15 @@ impl Counter {
 
 /// A number or a text of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Value<'a> {
+enum Property<'a> {
     Number(u64),
     Text(&'a str),
 }
 
 /// Properties of an event, by name.
-type Properties<'a> = &'a [(&'static str, Value<'a>)];
+type Properties<'a> = &'a [(&'static str, Property<'a>)];
 
-/// A form of the trace. Events of a track come in order of time, and end in the opposite order of their begin.
+/// A form of the trace. Events of a track follow each other in order of time, and end in the opposite order of their begin.
 trait TraceForm {
     /// A process; `steps`: the name of its track [`Track::STEPS`]. Called before its events.
     fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
@@ -139,7 +142,14 @@ trait TraceForm {
         arrow: &[Arrow],
     ) -> io::Result<()>;
     /// A request, or a stage of it, begins.
-    fn begin(&mut self, track: Track, request: u32, name: &str, at: Micros, properties: Properties<'_>) -> io::Result<()>;
+    fn begin(
+        &mut self,
+        track: Track,
+        request: u32,
+        name: &str,
+        at: Micros,
+        properties: Properties<'_>,
+    ) -> io::Result<()>;
     /// What began last on the track ends.
     fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()>;
     fn count(&mut self, process: u32, counter: Counter, at: Micros, value: u64) -> io::Result<()>;
@@ -163,7 +173,7 @@ struct TraceExport<'a> {
     journal: &'a Journal,
     about: &'a ServiceInfo,
     names: &'a Names,
-    window: &'a TraceWindow,
+    window: &'a ExportWindow,
 }
 
 impl TraceExport<'_> {
@@ -173,7 +183,9 @@ impl TraceExport<'_> {
         let mut steps: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
         let mut spans: Vec<Vec<RequestSpan<'_>>> = Vec::new();
         spans.resize_with(instances + 1, Vec::new);
-        for step in self.journal.steps.iter().filter(|step| self.window.contains(Some(step.instance), (step.start, step.end))) {
+        for step in
+            self.journal.steps.iter().filter(|step| self.window.contains(Some(step.instance), (step.start, step.end)))
+        {
             steps[step.instance.index()].push(step);
         }
         for journey in &self.journal.journeys {
@@ -201,7 +213,8 @@ impl TraceExport<'_> {
 
     fn gateway(&self, spans: Vec<RequestSpan<'_>>, form: &mut impl TraceForm) -> io::Result<()> {
         form.process(Track::GATEWAY, "gateway", "routing")?;
-        let mut routed: Vec<_> = spans.iter().filter_map(|span| Some((span.journey.handed_over?, span.journey))).collect();
+        let mut routed: Vec<_> =
+            spans.iter().filter_map(|span| Some((span.journey.handed_over?, span.journey))).collect();
         routed.sort_by_key(|&(at, journey)| (at, journey.request.id));
         let track = Track { process: Track::GATEWAY, line: Track::STEPS };
         for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
@@ -239,7 +252,7 @@ impl TraceExport<'_> {
             let properties: Vec<_> = all
                 .into_iter()
                 .filter(|&(_, value)| value > 0)
-                .map(|(name, value)| (name, Value::Number(value.into())))
+                .map(|(name, value)| (name, Property::Number(value.into())))
                 .collect();
             let name = match (step.prefill_requests, step.decode_requests) {
                 (0, _) => "decode step",
@@ -295,12 +308,13 @@ impl TraceExport<'_> {
             return self.parts(track, span, &name, &[], form);
         }
         let mut properties = vec![
-            ("input_tokens", Value::Number(journey.request.input_tokens.into())),
-            ("output_tokens", Value::Number(journey.request.output_tokens.into())),
+            ("input_tokens", Property::Number(journey.request.input_tokens.into())),
+            ("output_tokens", Property::Number(journey.request.output_tokens.into())),
         ];
-        let texts = named.into_iter().map(|(what, name)| (what, self.names.text(name))).filter(|(_, text)| !text.is_empty());
-        properties.extend(texts.map(|(what, text)| (what, Value::Text(text))));
-        properties.extend(journey.failure().map(|word| ("ended", Value::Text(word))));
+        let texts =
+            named.into_iter().map(|(what, name)| (what, self.names.text(name))).filter(|(_, text)| !text.is_empty());
+        properties.extend(texts.map(|(what, text)| (what, Property::Text(text))));
+        properties.extend(journey.failure().map(|word| ("ended", Property::Text(word))));
         self.parts(track, span, &name, &properties, form)
     }
 

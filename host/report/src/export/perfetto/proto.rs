@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, Counter, Properties, Track, TraceForm, Value};
+use super::{Arrow, Counter, Properties, Property, TraceForm, Track};
 
 /// Fields of the messages, by their numbers in Perfetto's definitions.
 pub(super) mod field {
@@ -73,7 +73,7 @@ const PROPERTIES: [&str; 10] = [
     "ended",
 ];
 
-pub(super) struct Proto<'a> {
+pub(super) struct ProtoForm<'a> {
     out: &'a mut dyn Write,
     head: Message,
     packet: Message,
@@ -81,7 +81,7 @@ pub(super) struct Proto<'a> {
     inner: Message,
 }
 
-impl<'a> Proto<'a> {
+impl<'a> ProtoForm<'a> {
     /// Starts the trace with its names.
     pub fn new(out: &'a mut dyn Write) -> io::Result<Self> {
         let mut names = Message::default();
@@ -150,8 +150,8 @@ impl<'a> Proto<'a> {
             let id = number_of(&PROPERTIES, name).expect("every property is in the list");
             self.inner.number(field::PROPERTY_NAME_ID, id);
             match value {
-                Value::Number(number) => self.inner.number(field::PROPERTY_NUMBER, *number),
-                Value::Text(text) => self.inner.bytes(field::PROPERTY_TEXT, text.as_bytes()),
+                Property::Number(number) => self.inner.number(field::PROPERTY_NUMBER, *number),
+                Property::Text(text) => self.inner.bytes(field::PROPERTY_TEXT, text.as_bytes()),
             }
             self.event.bytes(field::EVENT_PROPERTY, &self.inner.0);
         }
@@ -176,7 +176,7 @@ fn counter(process_number: u32, counter: Counter) -> u64 {
     process(process_number) + 1 + counter as u64
 }
 
-impl TraceForm for Proto<'_> {
+impl TraceForm for ProtoForm<'_> {
     fn process(&mut self, number: u32, name: &str, steps: &str) -> io::Result<()> {
         self.describe(process(number), |track| {
             let mut described = Message::default();
@@ -226,7 +226,14 @@ impl TraceForm for Proto<'_> {
         self.write_event(end)
     }
 
-    fn begin(&mut self, track: Track, _request: u32, name: &str, at: Micros, properties: Properties<'_>) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        track: Track,
+        _request: u32,
+        name: &str,
+        at: Micros,
+        properties: Properties<'_>,
+    ) -> io::Result<()> {
         self.event(BEGIN, line(track));
         self.name(name);
         self.properties(properties);

@@ -11,7 +11,7 @@ use crate::export::tests::{about, journal};
 
 /// An event of either form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
+struct TraceEvent {
     process: u64,
     at_us: u64,
     kind: &'static str,
@@ -20,7 +20,7 @@ struct Event {
     values: Vec<(String, String)>,
 }
 
-fn written(name: &str, window: &TraceWindow) -> Vec<u8> {
+fn written(name: &str, window: &ExportWindow) -> Vec<u8> {
     let (journal, ..) = journal(true);
     let mut out = Vec::new();
     write(Path::new(name), &journal, (&about(), &Names::default()), window, &mut out).expect("memory");
@@ -28,7 +28,7 @@ fn written(name: &str, window: &TraceWindow) -> Vec<u8> {
 }
 
 /// The events of the JSON form; steps as their begin and end.
-fn of_json(bytes: &[u8]) -> Vec<Event> {
+fn of_json(bytes: &[u8]) -> Vec<TraceEvent> {
     let document: Json = serde_json::from_slice(bytes).expect("JSON");
     let mut events = Vec::new();
     for event in document["traceEvents"].as_array().expect("a list") {
@@ -37,19 +37,21 @@ fn of_json(bytes: &[u8]) -> Vec<Event> {
         let args = event["args"].as_object().cloned().unwrap_or_default();
         let shown = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let values = args.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
-        let one = |kind, at_us, values| Event { process: number("pid"), at_us, kind, name: text("name"), values };
+        let one = |kind, at_us, values| TraceEvent { process: number("pid"), at_us, kind, name: text("name"), values };
         match text("ph").as_str() {
             "X" => {
                 events.push(one("begin", number("ts"), values));
-                events.push(Event { name: String::new(), ..one("end", number("ts") + number("dur"), Vec::new()) });
+                events.push(TraceEvent { name: String::new(), ..one("end", number("ts") + number("dur"), Vec::new()) });
             }
             "b" => events.push(one("begin", number("ts"), values)),
-            "e" => events.push(Event { name: String::new(), ..one("end", number("ts"), values) }),
+            "e" => events.push(TraceEvent { name: String::new(), ..one("end", number("ts"), values) }),
             "C" => events.push(one("count", number("ts"), vec![("value".to_owned(), shown(&event["args"]["value"]))])),
-            "s" => events.push(Event { name: number("id").to_string(), ..one("arrow starts", number("ts"), values) }),
+            "s" => {
+                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow starts", number("ts"), values) });
+            }
             "f" => {
                 assert_eq!(event["bp"], "e");
-                events.push(Event { name: number("id").to_string(), ..one("arrow ends", number("ts"), values) });
+                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow ends", number("ts"), values) });
             }
             "M" => assert!(event["args"]["name"].is_string()),
             other => panic!("phase {other}"),
@@ -102,7 +104,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The events of the protobuf form. Checks that every track is described before its first event, that its events are in
 /// order of time, and that what begins ends.
-fn of_proto(bytes: &[u8]) -> Vec<Event> {
+fn of_proto(bytes: &[u8]) -> Vec<TraceEvent> {
     let (mut names, mut properties) = (BTreeMap::new(), BTreeMap::new());
     // Tracks: process, name, time of the latest event, number of events that have begun and not ended.
     let mut tracks: BTreeMap<u64, (u64, String, u64, i64)> = BTreeMap::new();
@@ -135,19 +137,22 @@ fn of_proto(bytes: &[u8]) -> Vec<Event> {
         let at_us = of(field::TIMESTAMP).expect("a time").1 / 1_000;
         let event = fields(event);
         let of = |wanted: u32| event.iter().find(|&&(number, ..)| number == wanted);
-        let (process, track, latest, open) = tracks.get_mut(&of(field::EVENT_TRACK).expect("a track").1).expect("described");
+        let (process, track, latest, open) =
+            tracks.get_mut(&of(field::EVENT_TRACK).expect("a track").1).expect("described");
         assert!(*latest <= at_us, "events of a track in order of time");
         *latest = at_us;
-        let mut push = |kind, name, values| events.push(Event { process: *process, at_us, kind, name, values });
+        let mut push = |kind, name, values| events.push(TraceEvent { process: *process, at_us, kind, name, values });
         match of(field::EVENT_TYPE).expect("a type").1 {
             1 => {
                 *open += 1;
                 let interned = of(field::EVENT_NAME_ID).map(|(_, id, _)| names[id].clone());
                 let name = interned.or_else(|| of(field::EVENT_NAME).map(|(_, _, name)| text(name))).expect("a name");
-                let annotations = event.iter().filter(|one| one.0 == field::EVENT_PROPERTY).map(|(_, _, one)| fields(one));
+                let annotations =
+                    event.iter().filter(|one| one.0 == field::EVENT_PROPERTY).map(|(_, _, one)| fields(one));
                 let mut values: Vec<_> = annotations
                     .map(|one| {
-                        let value = if one[1].0 == field::PROPERTY_NUMBER { one[1].1.to_string() } else { text(&one[1].2) };
+                        let value =
+                            if one[1].0 == field::PROPERTY_NUMBER { one[1].1.to_string() } else { text(&one[1].2) };
                         (properties[&one[0].1].clone(), value)
                     })
                     .collect();
@@ -180,10 +185,8 @@ fn of_proto(bytes: &[u8]) -> Vec<Event> {
 
 #[test]
 fn both_forms_have_the_same_events() {
-    for window in [
-        TraceWindow::default(),
-        TraceWindow { from: Micros(2_000), to: Micros(6_000), instances: vec![1] },
-    ] {
+    for window in [ExportWindow::default(), ExportWindow { from: Micros(2_000), to: Micros(6_000), instances: vec![1] }]
+    {
         let (json, proto) = (of_json(&written("a.json", &window)), of_proto(&written("a.pftrace", &window)));
         assert!(json.len() > 50, "{}", json.len());
         assert_eq!(json, proto);
@@ -193,13 +196,16 @@ fn both_forms_have_the_same_events() {
 #[test]
 fn events_are_those_of_the_journal() {
     let (journal, ..) = journal(true);
-    let events = of_json(&written("a.json", &TraceWindow::default()));
+    let events = of_json(&written("a.json", &ExportWindow::default()));
     let count = |kind: &str, name: &str| events.iter().filter(|one| one.kind == kind && one.name == name).count();
     let steps = count("begin", "decode step") + count("begin", "prefill step") + count("begin", "mixed step");
     assert_eq!(steps, journal.steps.len());
     // In the gateway: until it is routed, and the moment of that; then at its instance.
     assert_eq!(count("begin", "request_20"), 2);
-    assert_eq!(count("begin", "routed"), journal.journeys.iter().filter(|journey| journey.handed_over.is_some()).count());
+    assert_eq!(
+        count("begin", "routed"),
+        journal.journeys.iter().filter(|journey| journey.handed_over.is_some()).count()
+    );
     let left = journal.journeys.iter().flat_map(|journey| &journey.in_batch).filter(|change| !change.entered).count();
     assert!(left > 0);
     assert_eq!(count("begin", "preempted"), left, "every preemption is a stage");
@@ -217,7 +223,12 @@ fn stages_add_up_to_the_time_at_the_instance() {
     for journey in journal.journeys.iter().filter(|journey| journey.completed().is_some()) {
         let span = in_instance(journey, Micros::MAX).expect("it was served");
         let (start, end) = span.times;
-        assert_eq!((span.stages[0].1, span.stages[span.stages.len() - 1].2), (start, end), "{span:?}", span = span.stages);
+        assert_eq!(
+            (span.stages[0].1, span.stages[span.stages.len() - 1].2),
+            (start, end),
+            "{span:?}",
+            span = span.stages
+        );
         assert!(span.stages.windows(2).all(|pair| pair[0].2 == pair[1].1), "{:?}", span.stages);
         let prefill: Vec<_> = span.stages.iter().filter(|stage| stage.0 == "prefill").collect();
         assert_eq!(prefill[prefill.len() - 1].2, journey.tokens[0]);
@@ -226,7 +237,7 @@ fn stages_add_up_to_the_time_at_the_instance() {
 
 #[test]
 fn a_window_leaves_the_rest_out() {
-    let window = TraceWindow { from: Micros(3_000), to: Micros(5_000), instances: vec![0] };
+    let window = ExportWindow { from: Micros(3_000), to: Micros(5_000), instances: vec![0] };
     let events = of_json(&written("a.json", &window));
     assert!(events.iter().all(|one| one.process != 3), "instance 1 is left out");
     let begins = events.iter().filter(|one| one.kind == "count" || one.name.ends_with(" step"));
@@ -237,8 +248,8 @@ fn a_window_leaves_the_rest_out() {
 #[test]
 fn either_form_can_be_compressed() {
     for (name, plain) in [("a.json.gz", "a.json"), ("a.pftrace.gz", "a.pftrace")] {
-        let (compressed, mut text) = (written(name, &TraceWindow::default()), Vec::new());
+        let (compressed, mut text) = (written(name, &ExportWindow::default()), Vec::new());
         flate2::read::GzDecoder::new(&compressed[..]).read_to_end(&mut text).expect("gzip");
-        assert!(text == written(plain, &TraceWindow::default()) && compressed.len() * 2 < text.len(), "{name}");
+        assert!(text == written(plain, &ExportWindow::default()) && compressed.len() * 2 < text.len(), "{name}");
     }
 }

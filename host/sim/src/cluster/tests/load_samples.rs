@@ -4,9 +4,9 @@ use super::*;
 
 /// The load of each instance from a moment on, and when it was gone.
 #[derive(Debug, Default)]
-struct Samples(BTreeMap<InstanceIndex, BTreeMap<Micros, InstanceLoad>>, BTreeMap<InstanceIndex, Micros>);
+struct LoadSamples(BTreeMap<InstanceIndex, BTreeMap<Micros, InstanceLoad>>, BTreeMap<InstanceIndex, Micros>);
 
-impl Observer for Samples {
+impl Observer for LoadSamples {
     fn interests(&self) -> Interests {
         Interests::LOAD_SAMPLES | Interests::OUTCOMES
     }
@@ -22,14 +22,15 @@ impl Observer for Samples {
     }
 }
 
-impl Samples {
+impl LoadSamples {
     /// The loads at the multiples of `interval`, up to 2 s.
     fn at_multiples_of(&self, interval: Micros) -> BTreeMap<(InstanceIndex, Micros), Option<InstanceLoad>> {
         let moments = (0..).map(|index| Micros(index * interval.0)).take_while(|&at| at <= Micros(2_000_000));
         let there = |instance, at| self.1.get(&instance).is_none_or(|&gone| at < gone);
         let each = moments.flat_map(|at| self.0.iter().map(move |(&instance, loads)| (instance, at, loads)));
         let each = each.filter(|&(instance, at, _)| there(instance, at));
-        each.map(|(instance, at, loads)| ((instance, at), loads.range(..=at).next_back().map(|(_, load)| *load))).collect()
+        each.map(|(instance, at, loads)| ((instance, at), loads.range(..=at).next_back().map(|(_, load)| *load)))
+            .collect()
     }
 }
 
@@ -38,8 +39,8 @@ fn sampled<I: Instance>(
     engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     moments: SampledMoments,
-) -> Option<(SimulationLog, Samples)> {
-    let mut both = (SimulationLog::default(), Samples::default());
+) -> Option<(SimulationLog, LoadSamples)> {
+    let mut both = (SimulationLog::default(), LoadSamples::default());
     let cluster = setup.cluster(engine).with_load_samples(moments);
     both.0.counters = cluster.run_sessions(requests.iter().cloned(), None, &mut both).ok()?;
     Some(both)
