@@ -22,7 +22,7 @@ fn every_command_with_a_result_has_a_page() {
         ("compare", format!("compare round-robin least-loaded {LOAD} --num-instances 2 --rate 10 --seeds 2")),
         ("sweep", format!("sweep {LOAD} --vary rate=2,4 --seeds 1")),
         ("size", format!("size {LOAD} --rate 5 --slo ttft_p90=500ms --seeds 2")),
-        ("capacity", format!("capacity {LOAD} --slo ttft_p90=500ms --seeds 2")),
+        ("capacity", format!("capacity {LOAD} --num-requests 1000 --slo ttft_p90=500ms --seeds 2")),
     ] {
         let path = folder.path(&format!("{name}.html"));
         let printed = blis!(line, "--report", &path).whole_json();
@@ -62,7 +62,7 @@ fn results_are_viewed_together() {
     let line = "run --model qwen/qwen3-14b --num-requests 20 --rate 5 --no-progress --output json";
     let results = [("one.json", "1"), ("two.json", "2")].map(|(name, seed)| {
         let result = blis!(line, "--seed", seed);
-        (folder.write(name, &result.stdout), result.whole_json())
+        (folder.write(name, &result.stdout), result.json())
     });
     let page = folder.path("both.html");
     let ended = blis!("view", &results[0].0, &results[1].0, "--report", &page);
