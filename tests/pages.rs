@@ -22,7 +22,12 @@ fn every_command_with_a_result_has_a_page() {
         ("compare", format!("compare round-robin least-loaded {LOAD} --num-instances 2 --rate 10 --seeds 2")),
         ("sweep", format!("sweep {LOAD} --vary rate=2,4 --seeds 1")),
         ("size", format!("size {LOAD} --rate 5 --slo ttft_p90=500ms --seeds 2")),
-        ("capacity", format!("capacity {LOAD} --num-requests 1000 --slo ttft_p90=500ms --seeds 2")),
+        (
+            "capacity",
+            format!(
+                "capacity {LOAD} --output-tokens 100 --num-requests 3000 --slo ttft_p90=500ms,tpot_p50=20ms --seeds 2"
+            ),
+        ),
     ] {
         let path = folder.path(&format!("{name}.html"));
         let printed = blis!(line, "--report", &path).whole_json();
