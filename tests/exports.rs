@@ -125,6 +125,31 @@ fn other_tools_find_what_they_read() {
     }
 }
 
+/// The viewer's JSON is as its schema says, with a step for every step of the run, and a begin and an end for every stage.
+#[test]
+fn a_trace_for_perfetto_is_valid() {
+    let folder = Folder::new();
+    let run = format!(
+        "run {SERVICE} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json --export perfetto={{}}/trace.json \
+         --export perfetto={{}}/trace.pftrace --export perfetto={{}}/trace.pftrace.gz"
+    );
+    assert_eq!(folder.blis(&run), (Some(0), String::new()));
+    let (trace, metrics) = (folder.json("trace.json"), folder.json("run.json"));
+    let schema = serde_json::from_str(include_str!("trace-event.schema.json")).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let mistakes: Vec<_> = validator.iter_errors(&trace).take(3).map(|mistake| mistake.to_string()).collect();
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let count = |wanted: &dyn Fn(&Value) -> bool| events.iter().filter(|event| wanted(event)).count() as u64;
+    let steps = count(&|event| event["name"].as_str().is_some_and(|name| name.ends_with(" step")));
+    assert_eq!(Some(steps), metrics["steps"].as_u64());
+    assert_eq!(count(&|event| event["ph"] == "b"), count(&|event| event["ph"] == "e"));
+    let preempted = count(&|event| event["ph"] == "b" && event["name"] == "preempted");
+    assert!(preempted > 0 && Some(preempted) <= metrics["preemption_count"].as_u64(), "{preempted}");
+    let bytes = |name: &str| fs::metadata(folder.0.join(name)).expect("written").len();
+    assert!(bytes("trace.pftrace") * 3 < bytes("trace.json") && bytes("trace.pftrace.gz") * 2 < bytes("trace.pftrace"));
+}
+
 /// A file that cannot be written is reported before anything is simulated, and no file is left behind.
 #[test]
 fn exports_that_cannot_be_written() {

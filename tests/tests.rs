@@ -41,6 +41,7 @@ mod markdown;
 mod nonsense;
 mod output;
 mod outside;
+mod pages;
 mod placements;
 mod planning;
 mod plugin_replay;

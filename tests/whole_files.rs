@@ -13,12 +13,15 @@ const RUN: &str = "run --model meta-llama/llama-3.1-8b-instruct --rate 1000 --tr
                    --output json";
 
 /// Every kind of file that a run writes.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 8] = [
     ("--metrics-path", "metrics.json"),
     ("--trace-path", "decisions.jsonl"),
     ("--export trace-v2=", "trace"),
     ("--export vllm-bench=", "bench.json"),
     ("--export otel=", "spans.json"),
+    ("--export perfetto=", "trace.pftrace"),
+    ("--timeline", "timeline.csv"),
+    ("--report", "page.html"),
 ];
 
 /// The flags of all files in `folder`.
@@ -55,7 +58,17 @@ fn assert_only_the_older_file(folder: &Path) {
 fn a_run_that_is_not_disturbed_writes_all_of_them() {
     let folder = with_an_older_file();
     blis!(RUN, "--num-requests 50", flags(&folder)).done();
-    let expected = ["bench.json", "decisions.jsonl", "metrics.json", "spans.json", "trace.csv", "trace.yaml"];
+    let expected = [
+        "bench.json",
+        "decisions.jsonl",
+        "metrics.json",
+        "page.html",
+        "spans.json",
+        "timeline.csv",
+        "trace.csv",
+        "trace.pftrace",
+        "trace.yaml",
+    ];
     assert_eq!(names(&folder), expected);
     assert!(fs::read_to_string(folder.join("metrics.json")).expect("a file").starts_with('{'));
 }

@@ -101,6 +101,81 @@ pub(super) fn trace_output(t: &Trial) {
     assert_eq!(fs::read_to_string(t.folder.join("out.csv")).expect("written").lines().count(), 21);
 }
 
+/// Starts of engine steps by instance, s.
+fn exported_steps(t: &Trial, flags: &str) -> Vec<(u64, f64)> {
+    t.figures(&calm(), &format!("--num-instances 2 --export perfetto={{dir}}/p.json {flags}"));
+    let trace: Value = serde_json::from_slice(&fs::read(t.folder.join("p.json")).expect("written")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("a list").clone();
+    let is_step = |event: &&Value| event["name"].as_str().is_some_and(|name| name.ends_with(" step"));
+    events
+        .iter()
+        .filter(is_step)
+        .map(|step| (step["pid"].as_u64().expect("a number") - 2, number(step, "ts") / 1e6))
+        .collect()
+}
+
+pub(super) fn export_from(t: &Trial) {
+    let (all, late) = (exported_steps(t, ""), exported_steps(t, "{} 1s"));
+    assert!(all.iter().any(|&(_, at)| at < 0.8) && !late.is_empty());
+    assert!(late.iter().all(|&(_, at)| at > 0.9), "{late:?}");
+    assert!(t.error(&calm(), "{} 1s --export otel={dir}/o").contains("the other formats have the whole run"));
+}
+
+pub(super) fn export_to(t: &Trial) {
+    let early = exported_steps(t, "{} 1s");
+    assert!(!early.is_empty() && early.iter().all(|&(_, at)| at < 1.0), "{early:?}");
+    let message = t.error(&calm(), "{} 1s --export-from 1s --export perfetto={dir}/p");
+    assert!(message.contains("is not before"), "{message}");
+}
+
+pub(super) fn export_instances(t: &Trial) {
+    let all = exported_steps(t, "");
+    assert!(all.iter().any(|&(instance, _)| instance == 0));
+    let second = exported_steps(t, "{} 1");
+    assert!(!second.is_empty() && second.iter().all(|&(instance, _)| instance == 1), "{second:?}");
+}
+
+/// The lines of a timeline for the cluster.
+fn timeline_of(t: &Trial, flags: &str) -> Vec<Vec<String>> {
+    t.figures(&calm(), flags);
+    let text = fs::read_to_string(t.folder.join("over.csv")).expect("written");
+    let rows = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    rows.filter(|row| row[1] == "cluster").collect()
+}
+
+pub(super) fn timeline(t: &Trial) {
+    let rows = timeline_of(t, "{} {dir}/over.csv");
+    let sum = |column: usize| rows.iter().map(|row| row[column].parse::<u64>().expect("a number")).sum::<u64>();
+    assert_eq!((sum(7), sum(8)), (20, 20), "arrivals and completions");
+    assert!(sum(3) > 0, "requests run");
+    let message = t.error(&calm(), "{} {dir}/t.parquet");
+    assert!(message.contains("CSV"), "{message}");
+}
+
+pub(super) fn interval(t: &Trial) {
+    let [each, coarse] =
+        ["100ms", "1s"].map(|interval| timeline_of(t, &format!("--timeline {{dir}}/over.csv {{}} {interval}")));
+    assert_eq!((&*each[1][0], &*coarse[1][0]), ("100000", "1000000"));
+    // The state at a moment does not depend on the moments between.
+    let state = |row: &Vec<String>| row[2..5].to_vec();
+    assert!(coarse.len() > 2);
+    for (index, row) in coarse.iter().enumerate().take(coarse.len() - 1) {
+        assert_eq!(state(row), state(&each[10 * index]), "{row:?}");
+    }
+    assert!(t.error(&calm(), "{} 1s").contains("--timeline"));
+}
+
+pub(super) fn report(t: &Trial) {
+    let figures = t.figures(&calm(), "{} {dir}/page.html");
+    let page = fs::read_to_string(t.folder.join("page.html")).expect("written");
+    let (_, data) = page.split_once("id=\"data\">").expect("data");
+    let data: Value = serde_json::from_str(data.split_once("</script>").expect("an end").0).expect("JSON");
+    let mut shown = data["results"][0]["result"].clone();
+    shown.as_object_mut().expect("figures").remove("run").expect("what the run was");
+    assert_eq!(shown, figures, "the page has what is printed");
+    assert_eq!(data["results"][0]["charts"]["slowest"].as_array().map(Vec::len), Some(10));
+}
+
 pub(super) fn results_path(t: &Trial) {
     t.figures(&calm(), "{} {dir}/results.json");
     let results: Value =

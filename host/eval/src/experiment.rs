@@ -27,7 +27,7 @@ use blis_config::{
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
-use blis_report::{Export, ExportFormat, check_target};
+use blis_report::{Export, ExportFormat, ExportWindow, check_target};
 use blis_workload::spec::{Client, Spec};
 use blis_workload::trace_v2::recorded_seed;
 
@@ -161,6 +161,33 @@ pub struct OutputFiles {
     pub results_path: Option<PathBuf>,
     /// Files in the formats of other tools.
     pub exports: Vec<Export>,
+    /// The part of the run that the `perfetto` export has.
+    pub trace_window: ExportWindow,
+    /// The service over time, CSV.
+    pub timeline: Option<TimelineFile>,
+    /// A page to look at, HTML.
+    pub page: Option<PathBuf>,
+}
+
+/// A file with the service at regular moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimelineFile {
+    pub path: PathBuf,
+    /// Time between two moments.
+    pub interval: Micros,
+}
+
+impl OutputFiles {
+    /// The files that are written at the end of a run, with their flags, without exports.
+    fn at_end(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let flags = [
+            ("--metrics-path", self.metrics_path.as_deref()),
+            ("--results-path", self.results_path.as_deref()),
+            ("--timeline", self.timeline.as_ref().map(|timeline| timeline.path.as_path())),
+            ("--report", self.page.as_deref()),
+        ];
+        flags.into_iter().filter_map(|(flag, path)| Some((flag, path?)))
+    }
 }
 
 /// Settings of the outcome regret.
@@ -580,9 +607,33 @@ fn with_scaling(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<Exp
     Ok(spec)
 }
 
+/// Each file can be written, and no two have the same path.
 fn check_files(files: &OutputFiles) -> Result<(), RunError> {
-    check_targets(files.metrics_path.as_deref(), files.results_path.as_deref())?;
-    check_exports(&files.exports, [files.metrics_path.as_deref(), files.results_path.as_deref()])
+    let at_end: Vec<_> = files.at_end().collect();
+    for (index, &(flag, path)) in at_end.iter().enumerate() {
+        if let Some((other, _)) = at_end[..index].iter().find(|(_, other)| *other == path) {
+            return Err(RunError::usage(format_args!("`{other}` and `{flag}` name the same file"))
+                .hint("one would overwrite the other; use different paths"));
+        }
+        check_target(path).map_err(|error| RunError::file(&error))?;
+    }
+    check_window(files)?;
+    check_exports(&files.exports, &at_end)
+}
+
+/// The part of the run that is exported is not empty, and an export has it.
+fn check_window(files: &OutputFiles) -> Result<(), RunError> {
+    let ExportWindow { from, to, .. } = files.trace_window;
+    if from >= to {
+        let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
+        return Err(RunError::usage(format_args!("`--export-from` ({from} s) is not before `--export-to` ({to} s)")));
+    }
+    let has_window = files.exports.iter().any(|export| export.format == ExportFormat::Perfetto);
+    if files.trace_window != ExportWindow::default() && !has_window {
+        let what = "`--export-from`, `--export-to` and `--export-instances` choose what `--export perfetto=FILE` has";
+        return Err(RunError::usage(what).hint("the other formats have the whole run: leave them out"));
+    }
+    Ok(())
 }
 
 /// The policies that the settings name.
@@ -777,8 +828,7 @@ impl EvaluationSettings {
 /// The decision log is written during the run and the other files at its end: with the same path one would overwrite
 /// the other.
 fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunError> {
-    let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
-    match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
+    match output.at_end().find(|&(_, other)| trace == Some(other)) {
         Some((flag, _)) => Err(RunError::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
             .hint("one would overwrite the other; use different paths")),
         None => Ok(()),
@@ -794,24 +844,16 @@ fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
     weights.transpose().map_err(RunError::refused)
 }
 
-fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), RunError> {
+fn check_exports(exports: &[Export], others: &[(&str, &Path)]) -> Result<(), RunError> {
     let files: Vec<PathBuf> = exports.iter().flat_map(Export::files).collect();
     for (index, file) in files.iter().enumerate() {
-        if files[..index].contains(file) || others.contains(&Some(file)) {
+        if files[..index].contains(file) || others.iter().any(|(_, other)| other == file) {
             return Err(RunError::usage(format_args!("`{}` would be written twice", file.display()))
                 .hint("one would overwrite the other; use different paths"));
         }
         check_target(file).map_err(|error| RunError::file(&error))?;
     }
     Ok(())
-}
-
-fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), RunError> {
-    if metrics.is_some() && metrics == results {
-        return Err(RunError::usage("`--metrics-path` and `--results-path` name the same file")
-            .hint("one would overwrite the other; use different paths"));
-    }
-    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| RunError::file(&error)))
 }
 
 /// Arguments of the deployment. What does not depend on the model is checked when it is parsed, the rest when the

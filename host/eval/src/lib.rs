@@ -42,6 +42,7 @@ pub mod node_pool;
 mod nodes;
 mod objective;
 pub mod open;
+mod over_time;
 mod paired;
 pub mod planning;
 pub mod prices;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use blis_config::Deployment;
 use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
-use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
+use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SampledMoments, SessionStates, needs_steps};
 use blis_sim::energy::EnergyLog;
 use blis_sim::instance::{Fast, Plain, Scheduler};
 use blis_sim::metrics::{InstanceCost, Metrics, MetricsOptions, Report};
-use blis_sim::observer::Observer;
+use blis_sim::observer::{Interests, Observer};
 use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
@@ -23,6 +23,7 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
+use crate::over_time;
 use crate::service;
 use crate::spec::SimulationName;
 use crate::targets::slo_targets;
@@ -163,24 +164,32 @@ fn simulate(
     arrivals: ArrivalSource<'_>,
     (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<ClusterRun, RunError> {
+    let wanted = observer.interests().contains(Interests::LOAD_SAMPLES);
+    let moments = over_time::log(config).filter(|_| wanted).map(|log| log.moments());
     match config.simulation() {
         SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
             let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, metrics, observer)
+            run_cluster(service::cluster(config, deployment, names, engine)?, moments, arrivals, (metrics, observer))
         }
-        SimulationName::Plain => {
-            run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, metrics, observer)
-        }
+        SimulationName::Plain => run_cluster(
+            service::cluster(config, deployment, names, Plain::new)?,
+            moments,
+            arrivals,
+            (metrics, observer),
+        ),
     }
 }
 
 fn run_cluster<I: Engine>(
-    (cluster, incidents): (Cluster<I>, Incidents),
+    (mut cluster, incidents): (Cluster<I>, Incidents),
+    moments: Option<SampledMoments>,
     (requests, follow_ups): ArrivalSource<'_>,
-    metrics: &mut Metrics,
-    observer: &mut dyn Observer,
+    (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<ClusterRun, RunError> {
+    if let Some(moments) = moments {
+        cluster = cluster.with_load_samples(moments);
+    }
     let counters =
         I::run(cluster, requests, follow_ups, metrics, observer).map_err(|halt| halt_error(halt, &incidents))?;
     let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.decisions(), meter.used()));

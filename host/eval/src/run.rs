@@ -9,7 +9,7 @@ use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
     DecisionSummary, EmptyFigures, EventLog, Export, GpuEnergy, GroupName, Journal, LoadLog, LoadReport, PoolName,
-    ReplicasDocument, RequestLog, ServiceCost, Setting, TpotLog, report_document,
+    ReplicasDocument, RequestLog, RunCharts, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -22,7 +22,7 @@ use blis_workload::{Names, Skipped, Workload};
 use crate::charges::EndLog;
 use crate::counterfactual;
 use crate::error::RunError;
-use crate::experiment::{self, Experiment};
+use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
@@ -33,6 +33,7 @@ use crate::measure::{
 use crate::named_policy::OtherPolicies;
 use crate::node_pool::NodePoolSettings;
 use crate::open;
+use crate::over_time;
 use crate::prices::GpuPrice;
 use crate::recording;
 use crate::regret::Regret;
@@ -96,6 +97,8 @@ pub struct RunResult {
     pub incidents: Vec<Incident>,
     /// Whether the result files were written.
     pub files: Result<(), RunError>,
+    /// What its page shows beyond figures, with `--report`.
+    pub charts: Option<RunCharts>,
     /// CPU time of the simulation alone.
     pub cpu: Duration,
 }
@@ -124,7 +127,8 @@ fn simulate(
         check_weights(weights, config, &names, &slo_targets)?;
     }
     let baseline = baseline(config)?;
-    let needs_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
+    let OutputFiles { metrics_path, results_path, page, .. } = &config.files;
+    let needs_requests = metrics_path.is_some() || results_path.is_some() || page.is_some();
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
     let is_open = follow_ups.is_none();
@@ -134,7 +138,7 @@ fn simulate(
             (RefusedRequests::default(), (LoadLog::default(), TpotLog::new(config.warmup))),
         ),
         (
-            (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
+            (evaluation.summarize_trace.then(DecisionSummary::default), (decisions, over_time::log(config))),
             (
                 (journal(config, deployment), end_log(config, &names, &slo_targets)),
                 counterfactual::surveyor(config, &names, &slo_targets),
@@ -146,7 +150,7 @@ fn simulate(
     let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let (((log, _), (refused, (load, tpot))), ((summary, decisions), ((journal, ends), surveyor))) = observer;
+    let (((log, _), (refused, (load, tpot))), ((summary, (decisions, series)), ((journal, ends), surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
         surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
@@ -170,6 +174,12 @@ fn simulate(
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));
+    let (files, series) = match over_time::finish(config, series) {
+        Ok(series) => (files, series),
+        Err(error) => (files.and(Err(error)), None),
+    };
+    let charts = series.zip(log.filter(|_| config.files.page.is_some()));
+    let charts = charts.map(|(series, log)| RunCharts::new(&series, &log, &names, config.warmup));
     let further = config.further_deployments()?;
     let deployments: Vec<&Deployment> = std::iter::once(deployment).chain(&further).collect();
     Ok(RunResult {
@@ -187,6 +197,7 @@ fn simulate(
         policies: config.cluster.policies.clone(),
         incidents,
         files,
+        charts,
         report,
         decisions: summary,
         regret,
@@ -265,7 +276,9 @@ fn export(
         seed: config.seed,
         slo_targets: slo_targets.clone(),
     };
-    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| RunError::file(&error));
+    let write = |export: &Export| {
+        export.write(journal, &about, names, &config.files.trace_window).map_err(|error| RunError::file(&error))
+    };
     config.files.exports.iter().try_for_each(write)
 }
 

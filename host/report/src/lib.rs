@@ -17,11 +17,13 @@ mod file;
 mod grouped;
 mod load;
 mod log;
+mod page;
 mod plugins;
 mod replicas;
 mod requests;
 mod results;
 mod summary;
+mod time_series;
 mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
@@ -30,15 +32,17 @@ pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use energy::GpuEnergy;
-pub use export::{Export, ExportFormat, Journal, ServiceInfo};
+pub use export::{Export, ExportFormat, ExportWindow, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
+pub use page::{PageResult, RunCharts, write_page};
 pub use plugins::{other_value, plugins_document};
 pub use replicas::{GroupName, PoolName, ReplicasDocument};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
+pub use time_series::{MomentCounts, ServiceFront, TimeSeries, TimeSeriesLog, TooManyMoments};
 pub use tpot::{TpotLog, time_per_output_token};
 
 #[cfg(test)]

@@ -105,6 +105,16 @@ impl RequestLog {
         Self::default()
     }
 
+    /// The records in the order in which the requests ended.
+    pub(super) fn records(&self) -> &[RequestRecord] {
+        &self.records
+    }
+
+    /// The time of the request in the gateway's queue.
+    pub(super) fn waited(&self, id: RequestId) -> Micros {
+        if self.waited.is_empty() { Micros::ZERO } else { self.waited.get(&id).copied().unwrap_or_default() }
+    }
+
     /// The records in the order of arrival, then of their numbers.
     pub(super) fn by_arrival(&self) -> Vec<&RequestRecord> {
         let mut records: Vec<_> = self.records.iter().collect();

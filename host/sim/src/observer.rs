@@ -12,7 +12,7 @@
 use std::ops::BitOr;
 
 use crate::ids::InstanceIndex;
-use crate::instance::StepRecord;
+use crate::instance::{InstanceLoad, StepRecord};
 use crate::outcome::{AdapterEvent, Decision, FirstToken, Outcome};
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport};
@@ -72,6 +72,17 @@ pub enum SimEvent<'a> {
     Replicas(&'a ReplicaReport),
     /// A LoRA adapter was loaded or evicted.
     Adapter(&'a AdapterEvent),
+    /// The load of an instance at a sampled moment, before the events of that moment. Reported in order of time for each
+    /// instance, and left out at moments between whose predecessor and itself the instance had no event
+    /// ([`Cluster::with_load_samples`](crate::cluster::Cluster::with_load_samples)).
+    Load {
+        /// Index of the instance.
+        instance: InstanceIndex,
+        /// The moment.
+        at: Micros,
+        /// Its load then.
+        load: &'a InstanceLoad,
+    },
     /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
@@ -124,6 +135,8 @@ impl Interests {
     pub const WAITING_TOKENS: Self = Self(1 << 13);
     /// [`Reads::adapters`]: kept up to date for decisions, even if no policy reads it.
     pub const ADAPTERS: Self = Self(1 << 14);
+    /// Every [`SimEvent::Load`].
+    pub const LOAD_SAMPLES: Self = Self(1 << 15);
 
     /// The union of both sets.
     #[inline]
@@ -156,6 +169,7 @@ impl Interests {
                 Self::INTER_TOKEN_LATENCIES
             }
             SimEvent::Dispatched { .. } => Self::GATEWAY,
+            SimEvent::Load { .. } => Self::LOAD_SAMPLES,
             SimEvent::Outcome(_)
             | SimEvent::Scaling(_)
             | SimEvent::Replica(_)

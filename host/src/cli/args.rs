@@ -13,7 +13,7 @@ use blis_config::OffloadArgs;
 use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
 use blis_eval::compare::CompareConfig;
 use blis_eval::error::RunError;
-use blis_eval::experiment::{Experiment, OutputFiles};
+use blis_eval::experiment::{Experiment, OutputFiles, TimelineFile};
 use blis_eval::group::GroupSettings;
 use blis_eval::node_pool::NodePoolSettings;
 use blis_eval::planning::Variation;
@@ -25,7 +25,7 @@ use blis_eval::spec::{
 };
 use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
-use blis_report::{Export, ExportFormat};
+use blis_report::{Export, ExportFormat, ExportWindow};
 use blis_sim::cluster::StartMode;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
@@ -107,7 +107,7 @@ impl RunArgs {
 
     /// The files that the run writes.
     pub(super) fn files(&self) -> OutputFiles {
-        self.export.files(&self.metrics_path, &None)
+        OutputFiles { page: self.output.report.clone(), ..self.export.files(&self.metrics_path, &None) }
     }
 
     /// The experiment, validated.
@@ -131,7 +131,8 @@ impl ReplayArgs {
             (None, Some(_)) => return Err(RunError::usage("`--trace-header` is missing").hint(two_files)),
             (Some(_), Some(_)) => {}
         }
-        Experiment::new(spec, self.export.files(&self.metrics_path, &self.results_path))
+        let files = self.export.files(&self.metrics_path, &self.results_path);
+        Experiment::new(spec, OutputFiles { page: self.output.report.clone(), ..files })
     }
 }
 
@@ -169,6 +170,13 @@ impl ExportFlags {
             metrics_path: metrics_path.clone(),
             results_path: results_path.clone(),
             exports: self.export.iter().cloned().chain(trace).collect(),
+            trace_window: ExportWindow {
+                from: self.export_from.unwrap_or(Micros::ZERO),
+                to: self.export_to.unwrap_or(Micros::MAX),
+                instances: self.export_instances.clone(),
+            },
+            timeline: self.timeline.clone().map(|path| TimelineFile { path, interval: self.interval }),
+            page: None,
         }
     }
 }
@@ -203,13 +211,42 @@ pub(super) struct RunArgs {
 pub(super) struct ExportFlags {
     /// Export the run in the format of another tool; may be given several times. FORMAT is
     /// trace-v2 (PATH.yaml and PATH.csv, which replay to the same results), vllm-bench (the JSON of vLLM's
-    /// load generator with details), aiperf (two files in the folder PATH) or otel (OpenTelemetry
-    /// spans of every request and engine step)
+    /// load generator with details), aiperf (two files in the folder PATH), otel (OpenTelemetry
+    /// spans of every request and engine step) or perfetto (the same for ui.perfetto.dev: JSON, or a smaller file
+    /// if PATH ends in .pftrace; a further .gz compresses either)
     #[arg(long, value_name = "FORMAT=PATH", help_heading = OUTPUT)]
     pub export: Vec<Export>,
+    /// --export perfetto: leave out what ends before this time of the run, as 1m30s
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, requires = "export", help_heading = OUTPUT)]
+    pub export_from: Option<Micros>,
+    /// --export perfetto: leave out what begins at this time of the run or later
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, requires = "export", help_heading = OUTPUT)]
+    pub export_to: Option<Micros>,
+    /// --export perfetto: only these instances, by number, with the requests that they served
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "export", help_heading = OUTPUT)]
+    pub export_instances: Vec<u32>,
     /// The same as --export trace-v2=PREFIX
     #[arg(long, value_name = "PREFIX", help_heading = OUTPUT)]
     pub trace_output: Option<PathBuf>,
+    /// File for the service over time, CSV: for each moment a line for the cluster and for each instance, with requests
+    /// waiting and running, KV blocks in use, hit rate, arrivals, completions, replicas
+    #[arg(long, value_name = "FILE.csv", value_parser = timeline_file, help_heading = OUTPUT)]
+    pub timeline: Option<PathBuf>,
+    /// Time between two moments of --timeline, at least 1us
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse::duration, requires = "timeline",
+          help_heading = OUTPUT)]
+    pub interval: Micros,
+}
+
+/// The file of `--timeline`.
+fn timeline_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(OsStr::to_str) {
+        Some("parquet" | "pq" | "arrow") => {
+            Err("a timeline is written as CSV only; name a file that ends in .csv".to_owned())
+        }
+        _ => Ok(path),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -1030,6 +1067,10 @@ pub(super) struct OutputFlags {
     /// No progress bar
     #[arg(long, help_heading = OUTPUT)]
     pub no_progress: bool,
+    /// A page to look at, HTML: one file that needs no network, with charts, and a table behind every chart. Of one run:
+    /// the service over time, latencies by class and tenant, stages, the slowest requests
+    #[arg(long, value_name = "FILE.html", help_heading = OUTPUT)]
+    pub report: Option<PathBuf>,
 }
 
 pub(super) const REGRET: &str = "Counterfactual regret";

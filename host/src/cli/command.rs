@@ -16,6 +16,7 @@ use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
+use super::view::ViewArgs;
 use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
 
 /// Simulates LLM inference services without GPUs, and hosts, evaluates and tunes the policies that run them.
@@ -81,6 +82,8 @@ pub(super) enum Command {
         override_usage = "blis sweep [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>..."
     )]
     Sweep(Box<SweepArgs>),
+    /// A page with charts of results: one HTML file
+    View(ViewArgs),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(

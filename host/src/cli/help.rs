@@ -54,13 +54,12 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
     ("calibrate", "a comparison of a recorded trace with its simulation"),
     ("observe", "a load generator for a real server"),
     ("mock-server", "a server with simulated response times"),
-    ("view", "reports and timelines to look at"),
 ];
 
 /// The commands of the first page, by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
-    ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
+    ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
@@ -142,6 +141,7 @@ const USUAL: &[&str] = &[
     "explain_config",
     "output",
     "metrics_path",
+    "report",
 ];
 
 fn is_rare(arg: &Arg) -> bool {
@@ -175,6 +175,9 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("100 requests to one server", "blis run --model qwen/qwen3-14b --rate 2"),
         ("Four instances behind a router, under a chat workload", "blis run --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted \\\n--workload chatbot --rate 20 --num-requests 400"),
         ("A recorded trace, results as JSON", "blis run --model qwen/qwen3-14b --workload-trace examples/replay-a-trace/chat.csv --output json"),
+    ]),
+    ("blis view", &[
+        ("A page with a run", "blis run --model qwen/qwen3-14b --rate 2 --output json > run.json\nblis view run.json --report run.html"),
     ]),
     ("blis replay", &[
         ("A trace of BLIS", "blis replay --model qwen/qwen3-14b --trace-header examples/priorities/trace.yaml \\\n--trace-data examples/priorities/trace.csv"),

@@ -23,11 +23,13 @@ mod refused;
 mod regret;
 mod suite;
 mod validated;
+mod view;
 mod workers;
 mod workload;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use blis_eval::compare;
@@ -40,7 +42,8 @@ use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{
-    DecisionSummary, GpuEnergy, LoadReport, ReplicasDocument, ServiceCost, Summary, plugins_document, report_document,
+    DecisionSummary, GpuEnergy, LoadReport, PageResult, ReplicasDocument, ServiceCost, Setting, Summary,
+    plugins_document, report_document, write_page,
 };
 use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;
@@ -114,6 +117,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Capacity(args)) => planning::capacity(&args),
         Some(Command::Size(args)) => planning::size(&args),
         Some(Command::Sweep(args)) => planning::sweep(&args),
+        Some(Command::View(args)) => view::view(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
@@ -138,6 +142,8 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
 
 fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let config = args.config()?;
+    let report = args.experiment.output.report.as_deref();
+    view::check_page(report)?;
     start_log(args.experiment.output.log.into());
     if args.experiment.output.explain_config {
         return explain_policies(&config.policies);
@@ -150,7 +156,9 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
         tracing::warn!("{note}");
     }
     warn_of_policies(&config.policies);
-    if wants_text_form(args.experiment.output.output) { print_text(comparison) } else { print_document(&comparison) }
+    let text = wants_text_form(args.experiment.output.output);
+    if text { print_text(&comparison) } else { print_document(&comparison) }?;
+    view::write_report(report, "Comparison of policies", &comparison)
 }
 
 /// The configuration under each policy, for `--explain-config`.
@@ -179,7 +187,15 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
     let printed = if text { print_summary(&finished, colour) } else { print_json(&finished) };
     printed?;
     // A file that could not be written costs the exit code, not the results.
-    finished.files
+    let page = config.files.page.as_deref().map_or(Ok(()), |path| page_of_run(path, &finished));
+    finished.files.and(page)
+}
+
+/// Writes the page of `--report`.
+fn page_of_run(path: &Path, finished: &RunResult) -> Result<(), RunError> {
+    let Setting { model, workload, .. } = &finished.setting;
+    let result = PageResult::new("run", &document(finished), finished.charts.as_ref());
+    write_page(path, &format!("{model}: {workload}"), &[result]).map_err(|error| RunError::file(&error))
 }
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
@@ -208,10 +224,15 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
     for (what, hint) in &finished.warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
+    print_document(&document(finished))
+}
+
+/// The results of a run as JSON.
+fn document(finished: &RunResult) -> impl Serialize + '_ {
     let report = report_document(&finished.report, &finished.names, finished.empty);
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
     let plugins = plugins_document(&finished.policies, &finished.incidents);
-    print_document(&Printed {
+    Printed {
         report,
         cache_hit_rate: finished.report.cluster.cache_hit_rate,
         tpot: TpotFigures::new(&finished.tpot),
@@ -224,7 +245,7 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
         run: &finished.identity,
-    })
+    }
 }
 
 /// The report, then the further results that flags request.

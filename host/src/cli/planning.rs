@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::args::{ExperimentFlags, OutputFlags, PriceFlags, Settings};
 use super::output::{print_document, print_text, start_log, wants_text_form};
 use super::progress::Spinner;
+use super::view::{check_page, write_report};
 use super::{explain_policies, warn_of_policies};
 
 const PLANNING: &str = "Planning";
@@ -96,28 +97,35 @@ struct ReplicationFlags {
 }
 
 impl ReplicationFlags {
-    /// The seeds and threads, if the file can be written.
-    fn checked(&self) -> Result<(u32, usize), RunError> {
+    /// The seeds and threads, if the files can be written.
+    fn checked(&self, output: &OutputFlags) -> Result<(u32, usize), RunError> {
+        check_page(output.report.as_deref())?;
         self.csv.iter().try_for_each(|path| check_target(path).map_err(|error| RunError::file(&error)))?;
         Ok((self.seeds, self.threads))
     }
 
-    /// Prints `found`, and writes its table.
-    fn show<T: Display + Serialize + CsvTable>(&self, found: &T, output: &OutputFlags) -> Result<(), RunError> {
+    /// Prints `found`, and writes its table and its page.
+    fn show<T: Display + Serialize + CsvTable>(
+        &self,
+        title: &str,
+        found: &T,
+        output: &OutputFlags,
+    ) -> Result<(), RunError> {
         if wants_text_form(output.output) { print_text(found) } else { print_document(found) }?;
         let write = |path: &PathBuf| write_text(path, &found.csv()).map_err(|error| RunError::file(&error));
-        self.csv.iter().try_for_each(write)
+        self.csv.iter().try_for_each(write)?;
+        write_report(output.report.as_deref(), title, found)
     }
 }
 
 /// `blis capacity`.
 pub(super) fn capacity(args: &CapacityArgs) -> Result<(), RunError> {
-    plan((&args.plan, &args.vary), "searching the capacity", planning::capacity)
+    plan((&args.plan, &args.vary), ("Capacity", "searching the capacity"), planning::capacity)
 }
 
 /// `blis size`.
 pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
-    const WHAT: &str = "searching the number of replicas";
+    const WHAT: (&str, &str) = ("Size", "searching the number of replicas");
     if args.elastic {
         let interval = args.interval.unwrap_or(ElasticCurve::INTERVAL);
         return plan((&args.plan, &[]), WHAT, |config| planning::elastic(config, interval));
@@ -125,15 +133,15 @@ pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
     plan((&args.plan, &[]), WHAT, planning::size)
 }
 
-/// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile.
+/// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile, `title` is that of its page.
 fn plan<T: Display + Serialize + CsvTable>(
     (args, vary): (&PlanArgs, &[Variation]),
-    what: &'static str,
+    (title, what): (&str, &'static str),
     search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
     let PlanArgs { given, slo, replications, experiment: ExperimentFlags { output, .. } } = args;
     start_log(output.log.into());
-    let (seeds, threads) = replications.checked()?;
+    let (seeds, threads) = replications.checked(output)?;
     let spec = given.over(output)?;
     let config = match vary {
         [] => PlanConfig::new(spec, slo, seeds, threads)?,
@@ -147,7 +155,7 @@ fn plan<T: Display + Serialize + CsvTable>(
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);
-    replications.show(&found, output)
+    replications.show(title, &found, output)
 }
 
 /// `blis sweep`.
@@ -155,7 +163,7 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let SweepArgs { given, vary, slo, replications, experiment: ExperimentFlags { output, .. }, .. } = args;
     start_log(output.log.into());
     let by = if args.by_attainment { ComparedBy::Attainment } else { ComparedBy::Figures };
-    let config = SweepConfig::new(&given.over(output)?, vary, (slo, by), replications.checked()?)?;
+    let config = SweepConfig::new(&given.over(output)?, vary, (slo, by), replications.checked(output)?)?;
     if output.explain_config {
         let points = config.experiments().map(|(name, experiment)| (name, experiment.clone()));
         return explain_policies(&points.collect::<Vec<_>>());
@@ -163,5 +171,5 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let spinner = Spinner::start("measuring points", output.no_progress);
     let found = planning::sweep(&config);
     drop(spinner);
-    replications.show(&found?, output)
+    replications.show("Sweep", &found?, output)
 }

@@ -385,7 +385,7 @@ fn what_was_given_is_explained_with_its_flag() {
 /// Settings and flags are two lists of the same names.
 #[test]
 fn every_setting_is_a_flag_and_every_flag_a_setting() {
-    const NO_SETTINGS: [&str; 12] = [
+    const NO_SETTINGS: [&str; 18] = [
         "config",
         "explain-config",
         "log",
@@ -395,6 +395,12 @@ fn every_setting_is_a_flag_and_every_flag_a_setting() {
         "results-path",
         "export",
         "trace-output",
+        "export-from",
+        "export-to",
+        "export-instances",
+        "timeline",
+        "interval",
+        "report",
         "help",
         "no-async-scheduling",
         "no-scheduler-reserve-full-isl",

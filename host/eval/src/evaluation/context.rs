@@ -510,13 +510,19 @@ fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, RunError> {
 }
 
 /// Settings that a scenario cannot have, because the evaluation sets them or writes no such file.
-const NOT_IN_SUITES: [&str; 16] = [
+const NOT_IN_SUITES: [&str; 22] = [
     "seed",
     "metrics-path",
     "results-path",
     "trace-path",
     "trace-level",
     "trace-output",
+    "export-from",
+    "export-to",
+    "export-instances",
+    "timeline",
+    "interval",
+    "report",
     "export",
     "regret",
     "regret-path",

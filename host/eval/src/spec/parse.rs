@@ -469,7 +469,10 @@ pub fn weights(text: &str) -> Result<WeightList, String> {
 
 /// A duration in Go's format: `1m30s`, `1.5s`, `500us`. At least 1 µs; fractions of a µs are cut off, which changes no
 /// comparison with whole µs.
-pub(crate) fn duration(text: &str) -> Result<Micros, String> {
+///
+/// # Errors
+/// If `text` is no such duration.
+pub fn duration(text: &str) -> Result<Micros, String> {
     const UNITS: [(&str, u128); 8] = [
         ("ns", 1),
         ("us", 1_000),

@@ -144,7 +144,7 @@ impl Journey {
     }
 
     /// Whether it is in the running batch.
-    fn is_in_batch(&self) -> bool {
+    pub fn is_in_batch(&self) -> bool {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 

@@ -6,12 +6,14 @@
 //! | `vllm-bench` | the JSON of `vllm bench serve --save-result --save-detailed` |
 //! | `aiperf` | a folder with AIPerf's `profile_export.jsonl` and `profile_export_aiperf.json` |
 //! | `otel` | OpenTelemetry spans, a JSON document per line: a request's journey, and every engine step |
+//! | `perfetto` | requests and steps for the Perfetto viewer; PATH ends in `.pftrace` for the smaller form |
 //!
 //! The data are kept in a [`Journal`] until the end of the run.
 
 mod aiperf;
 mod journal;
 mod otel;
+mod perfetto;
 mod statistics;
 mod trace_v2;
 mod vllm_bench;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use journal::Journal;
+pub use perfetto::ExportWindow;
 
 use super::file::{FileError, write_pair, write_whole};
 use blis_diag::name_hint;
@@ -37,12 +40,19 @@ pub enum ExportFormat {
     Aiperf,
     /// OpenTelemetry, in the vocabulary of vLLM's journey and step tracing.
     Otel,
+    /// Perfetto's viewer, JSON or protocol buffers.
+    Perfetto,
 }
 
 impl ExportFormat {
     /// All formats with their names.
-    pub const ALL: [(&str, Self); 4] =
-        [("trace-v2", Self::TraceV2), ("vllm-bench", Self::VllmBench), ("aiperf", Self::Aiperf), ("otel", Self::Otel)];
+    pub const ALL: [(&str, Self); 5] = [
+        ("trace-v2", Self::TraceV2),
+        ("vllm-bench", Self::VllmBench),
+        ("aiperf", Self::Aiperf),
+        ("otel", Self::Otel),
+        ("perfetto", Self::Perfetto),
+    ];
 
     /// The name on the command line.
     #[must_use]
@@ -53,7 +63,7 @@ impl ExportFormat {
     /// Whether it contains the steps.
     #[must_use]
     pub fn needs_steps(self) -> bool {
-        matches!(self, Self::VllmBench | Self::Aiperf | Self::Otel)
+        matches!(self, Self::VllmBench | Self::Aiperf | Self::Otel | Self::Perfetto)
     }
 }
 
@@ -91,15 +101,22 @@ impl Export {
             ExportFormat::Aiperf => {
                 ["profile_export.jsonl", "profile_export_aiperf.json"].map(|file| self.path.join(file)).into()
             }
-            ExportFormat::VllmBench | ExportFormat::Otel => vec![self.path.clone()],
+            ExportFormat::VllmBench | ExportFormat::Otel | ExportFormat::Perfetto => vec![self.path.clone()],
         }
     }
 
-    /// Writes the files, all of them completely or none.
+    /// Writes the files, all of them completely or none. `window` is the part of the run that `perfetto` has; the others have
+    /// all of it.
     ///
     /// # Errors
     /// If a file cannot be written: which one.
-    pub fn write(&self, journal: &Journal, about: &ServiceInfo, names: &Names) -> Result<(), FileError> {
+    pub fn write(
+        &self,
+        journal: &Journal,
+        about: &ServiceInfo,
+        names: &Names,
+        window: &ExportWindow,
+    ) -> Result<(), FileError> {
         let files = self.files();
         match self.format {
             ExportFormat::TraceV2 => write_pair(
@@ -112,6 +129,9 @@ impl Export {
                 (&files[1], |out| aiperf::summary(journal, about, out)),
             ),
             ExportFormat::Otel => write_whole(&files[0], |out| otel::write(journal, about, names, out)),
+            ExportFormat::Perfetto => {
+                write_whole(&files[0], |out| perfetto::write(&files[0], journal, (about, names), window, out))
+            }
         }
     }
 }

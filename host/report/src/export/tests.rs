@@ -19,7 +19,7 @@ use blis_workload::TraceOptions;
 use blis_workload::trace_v2::read_header;
 
 /// A small KV cache that causes preemptions; one request times out, one can never be served.
-fn journal(recording: bool) -> (Journal, Metrics, u64) {
+pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {
     let latency = std::sync::Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
     let instance = |index| InstanceConfig {
         index,
@@ -87,7 +87,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     (sink.1, sink.0, steps)
 }
 
-fn about() -> ServiceInfo {
+pub(super) fn about() -> ServiceInfo {
     ServiceInfo {
         model: "m".to_owned(),
         block_size: 16,

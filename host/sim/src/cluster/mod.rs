@@ -34,6 +34,7 @@ mod compiled;
 mod gateway;
 mod in_flight;
 mod lifecycle;
+mod load_samples;
 mod measures;
 mod next_events;
 mod replicas;
@@ -52,6 +53,8 @@ pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
+use self::load_samples::LoadSampling;
+pub use self::load_samples::SampledMoments;
 use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
@@ -220,6 +223,8 @@ pub struct Cluster<I> {
     /// The replicas, if their number changes.
     replicas: Option<Box<Replicas>>,
     new_instance: Option<NewInstance<I>>,
+    /// The moments at which the load of instances is sampled, if it is.
+    sampling: Option<Box<LoadSampling>>,
 }
 
 /// The events in front of the instances, in the order of ranks.
@@ -269,6 +274,7 @@ impl<I: Instance> Cluster<I> {
             recorded: None,
             replicas: None,
             new_instance: None,
+            sampling: None,
             policies,
             config,
         }
@@ -731,6 +737,18 @@ impl<I: Instance> Cluster<I> {
 
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.sampling.is_some() {
+            self.sample_before(behind, now, observer)?;
+        }
+        self.advance(behind, now, observer)?;
+        self.board.mark_dirty(behind);
+        self.watch(behind);
+        Ok(())
+    }
+
+    /// Executes the events of instance `behind` before `now`, for [`Self::catch_up`].
+    #[inline(always)]
+    fn advance(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.instances[behind.index()].advance(
             now,
             &mut SignalObserver {
@@ -740,10 +758,7 @@ impl<I: Instance> Cluster<I> {
                 gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
                 outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
             },
-        )?;
-        self.board.mark_dirty(behind);
-        self.watch(behind);
-        Ok(())
+        )
     }
 
     /// Records when `instance` must be advanced again.
@@ -782,6 +797,9 @@ impl<I: Instance> Cluster<I> {
         }
         for request in self.gateway.iter_mut().flat_map(|gateway| gateway.drain()) {
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::InGateway)));
+        }
+        if self.sampling.is_some() {
+            self.sample_rest(horizon, observer)?;
         }
         let end = |mut instance: I| {
             instance.advance(horizon.saturating_add(Micros(1)), observer)?;

@@ -244,6 +244,9 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         // Policies receive what happened before.
         self.catch_up_watched(now, observer)?;
+        if self.sampling.is_some() {
+            self.sample_last(now, instance, observer)?;
+        }
         let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };
         let empty = new.gone(replicas.config(position, instance));
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);

@@ -2,6 +2,7 @@
 
 mod forks;
 mod gateway;
+mod load_samples;
 mod nodes;
 mod replicas;
 mod scaling_forks;

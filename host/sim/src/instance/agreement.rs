@@ -74,7 +74,7 @@ impl Observer for EngineLog {
             | SimEvent::Replicas(_) => {
                 unreachable!("there is no admission, routing or scaling here")
             }
-            SimEvent::Step { .. } => unreachable!("not of interest"),
+            SimEvent::Step { .. } | SimEvent::Load { .. } => unreachable!("not of interest"),
             SimEvent::Adapter(event) => self.adapters.push(*event),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),

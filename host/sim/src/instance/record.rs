@@ -25,3 +25,22 @@ pub struct StepRecord {
     /// Free KV blocks after the step.
     pub free_blocks: u32,
 }
+
+/// The load that an instance reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstanceLoad {
+    /// Requests in the waiting queue, without those between arrival and queue.
+    pub queue_depth: u32,
+    /// Requests in the running batch, including those that keep their slot for one more plan (asynchronous scheduling).
+    pub batch_size: u32,
+    /// KV blocks held by requests.
+    pub used_kv_blocks: u32,
+    /// All usable KV blocks.
+    pub total_kv_blocks: u32,
+    /// Number of preemptions since the start.
+    pub preemptions: u64,
+    /// KV blocks of prompts found in the prefix cache since the start.
+    pub cache_hits: u64,
+    /// KV blocks allocated without a prefix-cache hit since the start.
+    pub cache_misses: u64,
+}

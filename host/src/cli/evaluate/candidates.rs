@@ -18,11 +18,13 @@ use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
 use blis_eval::suite::{Split, Suite};
 use blis_plugin::Technology;
+use blis_report::{PageResult, write_page};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
+use super::super::view::check_page;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::summary::EvaluationSummary;
 
@@ -84,6 +86,9 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     pub output: OutputForm,
+    /// A page to look at, HTML: one file that needs no network, with the scores of all scenarios and the feedback
+    #[arg(long, value_name = "FILE.html", conflicts_with = "shard")]
+    pub report: Option<PathBuf>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     pub log: LogLevel,
@@ -144,6 +149,7 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     if args.native_here {
         return native::reply(|| evaluate_here(args));
     }
+    check_page(args.report.as_deref())?;
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     // With --verify everything is simulated, twice.
     let suite = if args.verify { suite } else { suite.with_run_cache(run_cache().as_deref()) };
@@ -162,6 +168,7 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     }
     let cache = args.cache.as_deref().map(ResultCache::new);
     let mut worst = EvaluationStatus::Ok;
+    let mut shown = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let evaluate = || -> Result<EvaluationResult, RunError> {
             let cache = cache.as_ref().filter(|_| !args.verify);
@@ -186,6 +193,12 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
             print_result(&result, candidates.len() > 1)?;
         }
         worst = worse(worst, result.status);
+        if args.report.is_some() {
+            shown.push(PageResult::new(&*candidate.file, &result, None));
+        }
+    }
+    if let Some(path) = &args.report {
+        write_page(path, &format!("Evaluation on {}", args.suite), &shown).map_err(|error| RunError::file(&error))?;
     }
     ended(worst, args.strict_exit)
 }

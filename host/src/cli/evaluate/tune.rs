@@ -17,6 +17,7 @@ use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
+use super::super::view::{check_page, write_report};
 use super::super::workers::{default_worker_settings, run_cache};
 
 #[derive(Debug, Args)]
@@ -45,6 +46,9 @@ pub(in crate::cli) struct TuneArgs {
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
+    /// A page to look at, HTML: one file that needs no network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
@@ -53,6 +57,7 @@ pub(in crate::cli) struct TuneArgs {
 /// `blis tune`.
 pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     start_log(args.log.into());
+    check_page(args.report.as_deref())?;
     let candidate = CandidatePolicy::read(&args.candidate, None)?;
     if args.write.is_some() && candidate.technology != Technology::Script {
         return Err(RunError::usage("`--write` writes scripts, and this candidate is not a script")
@@ -72,5 +77,6 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     if let Some(path) = &args.write {
         write_text(path, &text).map_err(|error| RunError::file(&error))?;
     }
-    if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }
+    if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }?;
+    write_report(args.report.as_deref(), &format!("Tuning of {}", candidate.file), &tuned)
 }

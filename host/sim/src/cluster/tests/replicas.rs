@@ -13,7 +13,7 @@ use crate::scaling::{
 
 /// Changes of the number of replicas at random times, of the instances of a setup, which are of one or two groups, with or
 /// without node pools.
-fn changing() -> impl Strategy<Value = ClusterSetup> {
+pub(super) fn changing() -> impl Strategy<Value = ClusterSetup> {
     let time = || prop_oneof![Just(0u64), 1u64..2_000, 1u64..60_000];
     let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..400_000], 0usize..2, 0u32..6), 0..8);
     let start = (time(), time(), time());

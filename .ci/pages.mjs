@@ -1,0 +1,121 @@
+// Pages of `--report` in a headless Chromium: charts are drawn, tables have the numbers of the JSON, nothing leaves the page.
+//
+//     node .ci/pages.mjs FOLDER OUT
+//
+// FOLDER has pages NAME.html, and beside some of them NAME.json, what the same command printed. OUT gets pictures of each at
+// 1280×800 and 390×844. Needs playwright-core (NODE_PATH) and a Chromium (CHROMIUM, or `chromium`).
+
+import { createRequire } from "node:module";
+import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const { chromium } = createRequire(resolve(process.env.NODE_PATH ?? ".", "x.js"))("playwright-core");
+const [folder, out] = process.argv.slice(2);
+mkdirSync(out, { recursive: true });
+const failures = [];
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+
+for (const file of readdirSync(folder).filter((name) => name.endsWith(".html")).sort()) {
+  const name = basename(file, ".html");
+  const before = failures.length;
+  await checkPage(name, resolve(folder, file)).catch((error) => failures.push(`${name}: ${error.message}`));
+  console.log(`${failures.length > before ? "FAILED" : "ok"}  ${name}`);
+}
+await browser.close();
+failures.forEach((failure) => console.error(failure));
+process.exit(failures.length ? 1 : 0);
+
+async function checkPage(name, path) {
+  const expect = (what, holds) => { if (!holds) failures.push(`${name}: ${what}`); };
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "light" });
+  const page = await context.newPage();
+  page.setDefaultTimeout(5000);
+  const own = pathToFileURL(path).href;
+  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) failures.push(`${name}: console: ${message.text()}`); });
+  page.on("pageerror", (error) => failures.push(`${name}: error: ${error.message}`));
+  page.on("request", (request) => { if (request.url() !== own && !request.url().startsWith("data:")) failures.push(`${name}: requests ${request.url()}`); });
+  page.on("dialog", (dialog) => { failures.push(`${name}: a name became a script`); dialog.dismiss(); });
+  await page.goto(own);
+
+  const data = await page.evaluate(() => JSON.parse(document.getElementById("data").textContent));
+  expect("title", (await page.title()) === data.title);
+  expect("no section is drawn as an error", (await page.getByText("This result cannot be drawn").count()) === 0);
+  const figures = await page.locator("figure").count();
+  expect("figures", figures > 0 || data.results.every((one) => !one.charts));
+  expect("every figure has a table", (await page.locator("figure > details").count()) === figures);
+  expect("no chart is empty", await page.evaluate(() => [...document.querySelectorAll("figure .chart")].every((chart) => chart.querySelector("canvas, svg") && chart.clientHeight > 40)));
+  expect("nothing is wider than the page", await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+
+  // Tables are made when they are opened; numbers are those of the data.
+  await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => { details.open = true; }));
+  await page.waitForFunction(() => [...document.querySelectorAll("figure > details")].every((details) => details.querySelector("table")));
+  const json = join(folder, `${name}.json`);
+  if (existsSync(json)) {
+    const printed = JSON.parse(readFileSync(json, "utf8"));
+    expect("the data are what was printed", JSON.stringify(data.results[0].result) === JSON.stringify(printed));
+    const table = page.locator("[data-table=figures]");
+    if (await table.count()) {
+      const cells = await table.evaluate((element) => [...element.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent)));
+      const [head, ...rows] = cells;
+      const all = [printed, ...(printed.instances ?? [])];
+      rows.forEach((row, index) => row.slice(1).forEach((cell, column) => {
+        const value = all[index][head[column + 1]];
+        expect(`table: ${head[column + 1]} of row ${index} is ${cell}`, value === null || value === undefined ? cell === "–" : Number(cell) === value);
+      }));
+    }
+  }
+  await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => { details.open = false; }));
+  if (data.results[0].charts) await checkCharts(page, data.results[0].charts, expect);
+
+  await page.evaluate(() => { window.scrollTo(0, 0); document.activeElement?.blur(); });
+  await page.mouse.move(1, 1);
+  for (const [width, height, scheme] of [[1280, 800, "light"], [1280, 800, "dark"], [390, 844, "light"]]) {
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.waitForTimeout(150);
+    expect(`nothing is wider than ${width} px`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await page.screenshot({ path: join(out, `${name}-${width}x${height}-${scheme}.png`), fullPage: true });
+  }
+  await context.close();
+}
+
+/** Legends, tooltips and zoom of the charts of a run. */
+async function checkCharts(page, charts, expect) {
+  const plot = page.locator(".uplot").first();
+  await plot.scrollIntoViewIfNeeded();
+  const entries = await plot.locator(".u-legend .u-series").count();
+  expect("the legend names the lines", entries >= 3);
+  const area = await plot.locator(".u-over").boundingBox();
+  const ticks = () => page.evaluate(() => overTime.map(({ plot }) => [plot.scales.x.min, plot.scales.x.max]));
+  const full = await ticks();
+  await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
+  const tip = page.locator("figure .tip:not([hidden])").first();
+  expect("a tooltip follows the pointer", (await tip.textContent())?.includes("arrivals: "));
+  await page.mouse.move(area.x + area.width * 0.3, area.y + 50);
+  await page.mouse.down();
+  await page.mouse.move(area.x + area.width * 0.6, area.y + 50, { steps: 4 });
+  await page.mouse.up();
+  const zoomed = await ticks();
+  expect("a drag zooms", zoomed[0][1] - zoomed[0][0] < (full[0][1] - full[0][0]) * 0.5);
+  expect("all charts over time zoom together", zoomed.every(([min, max]) => Math.abs(min - zoomed[0][0]) < 1e-6 && Math.abs(max - zoomed[0][1]) < 1e-6));
+  await plot.locator("xpath=ancestor::*[contains(@class,'chart')]").focus();
+  await page.keyboard.press("0");
+  expect("0 shows all", JSON.stringify((await ticks())[0]) === JSON.stringify(full[0]));
+  await page.keyboard.press("+");
+  expect("+ zooms", (await ticks())[0][1] - (await ticks())[0][0] < full[0][1] - full[0][0]);
+  await page.keyboard.press("0");
+  const shown = page.locator(".uplot").first().locator(".u-series").nth(1);
+  await shown.locator("th").click();
+  expect("a click on the legend hides a line", (await shown.getAttribute("class")).includes("u-off"));
+  await shown.locator("th").click();
+  const names = charts.latencies.map((one) => one.name);
+  const groups = page.getByLabel("groups of requests");
+  for (const by of [...new Set(charts.latencies.map((one) => one.by))].filter((by) => by !== "all")) {
+    await groups.selectOption(by);
+    const text = await page.locator("main").textContent();
+    expect(`${by}: every name is text`, charts.latencies.filter((one) => one.by === by).every((one) => text.includes(one.name)));
+  }
+  expect("no name became an element", (await page.locator("main script").count()) === 0 && names.length > 0);
+  if (await groups.count()) await groups.selectOption("all");
+}

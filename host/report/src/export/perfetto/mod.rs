@@ -1,0 +1,395 @@
+//! The export for the Perfetto viewer (<https://ui.perfetto.dev>): one process per instance, and one for the gateway.
+//!
+//! | track | content |
+//! |---|---|
+//! | `requests` of the gateway | a request from its arrival to its instance, or to its end; inside: the gateway's queue |
+//! | `routing` of the gateway | the moment at which a request goes to its instance: an arrow starts here |
+//! | `steps` of an instance | engine steps; an arrow ends at the first step of each request |
+//! | `requests` of an instance | a request; inside: `queue`, `prefill`, `decode`, `preempted` |
+//! | counters of an instance | waiting and running requests, KV blocks in use (%) |
+//!
+//! A file whose name ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
+//! (Chrome's trace event format). Both have the same content, and a further `.gz` compresses either. Requests overlap, so those of a process are laid out in lanes:
+//! in each lane one follows the other.
+
+mod json;
+mod proto;
+
+use std::collections::BinaryHeap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use blis_sim::ids::InstanceIndex;
+use blis_sim::outcome::Status;
+use blis_sim::units::Micros;
+use blis_workload::Names;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::ServiceInfo;
+use super::journal::{Journal, Journey, StepSums};
+
+/// The part of a run that is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportWindow {
+    /// What ends before is left out.
+    pub from: Micros,
+    /// What begins at this time or later is left out.
+    pub to: Micros,
+    /// The instances that are exported, with the requests that they served; empty for all, and the requests of none.
+    pub instances: Vec<u32>,
+}
+
+impl Default for ExportWindow {
+    fn default() -> Self {
+        Self { from: Micros::ZERO, to: Micros::MAX, instances: Vec::new() }
+    }
+}
+
+impl ExportWindow {
+    fn contains(&self, instance: Option<InstanceIndex>, (start, end): (Micros, Micros)) -> bool {
+        let is_listed = |instance: InstanceIndex| self.instances.contains(&instance.0);
+        start < self.to && end >= self.from && (self.instances.is_empty() || instance.is_some_and(is_listed))
+    }
+}
+
+/// Writes the events in the form that the name of the file says.
+pub(super) fn write(
+    path: &Path,
+    journal: &Journal,
+    (about, names): (&ServiceInfo, &Names),
+    window: &ExportWindow,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let mut compressed = GzEncoder::new(out, Compression::fast());
+        write(&path.with_extension(""), journal, (about, names), window, &mut compressed)?;
+        return compressed.finish().map(|_| ());
+    }
+    let export = TraceExport { journal, about, names, window };
+    if path.extension().is_some_and(|extension| extension == "pftrace") {
+        export.write(&mut proto::ProtoForm::new(out)?)
+    } else {
+        let mut json = json::JsonForm::new(out)?;
+        export.write(&mut json)?;
+        json.finish()
+    }
+}
+
+/// A line of the viewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Track {
+    /// Number of its process: 1 for the gateway, from 2 on for instances.
+    process: u32,
+    /// [`Self::STEPS`], or the lane of a request.
+    line: u32,
+}
+
+impl Track {
+    const GATEWAY: u32 = 1;
+    /// Steps of an instance, routing in the gateway.
+    const STEPS: u32 = 0;
+
+    fn process_of(instance: InstanceIndex) -> u32 {
+        instance.0 + 2
+    }
+}
+
+/// The counters of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counter {
+    Waiting,
+    Running,
+    KvPercent,
+}
+
+impl Counter {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Waiting, "waiting requests"),
+        (Self::Running, "running requests"),
+        (Self::KvPercent, "KV blocks in use, %"),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// A number or a text of an event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Property<'a> {
+    Number(u64),
+    Text(&'a str),
+}
+
+/// Properties of an event, by name.
+type Properties<'a> = &'a [(&'static str, Property<'a>)];
+
+/// A form of the trace. Events of a track follow each other in order of time, and end in the opposite order of their begin.
+trait TraceForm {
+    /// A process; `steps`: the name of its track [`Track::STEPS`]. Called before its events.
+    fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
+    /// A track of requests. Called before its events.
+    fn lane(&mut self, track: Track) -> io::Result<()>;
+    /// An event of the track from `start` to `end`, in which nothing else happens. `arrow`: the request whose arrow starts
+    /// or ends here.
+    fn slice(
+        &mut self,
+        track: Track,
+        name: &str,
+        times: (Micros, Micros),
+        properties: Properties<'_>,
+        arrow: &[Arrow],
+    ) -> io::Result<()>;
+    /// A request, or a stage of it, begins.
+    fn begin(
+        &mut self,
+        track: Track,
+        request: u32,
+        name: &str,
+        at: Micros,
+        properties: Properties<'_>,
+    ) -> io::Result<()>;
+    /// What began last on the track ends.
+    fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()>;
+    fn count(&mut self, process: u32, counter: Counter, at: Micros, value: u64) -> io::Result<()>;
+}
+
+/// An arrow from the gateway to the first step of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrow {
+    Starts(u32),
+    Ends(u32),
+}
+
+/// A request in one process, with its stages.
+struct RequestSpan<'a> {
+    journey: &'a Journey,
+    times: (Micros, Micros),
+    stages: Vec<(&'static str, Micros, Micros)>,
+}
+
+struct TraceExport<'a> {
+    journal: &'a Journal,
+    about: &'a ServiceInfo,
+    names: &'a Names,
+    window: &'a ExportWindow,
+}
+
+impl TraceExport<'_> {
+    fn write(&self, form: &mut impl TraceForm) -> io::Result<()> {
+        let last = self.journal.steps.iter().map(|step| step.end).max().unwrap_or_default();
+        let instances = self.journal.steps.iter().map(|step| step.instance.index() + 1).max().unwrap_or(0);
+        let mut steps: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
+        let mut spans: Vec<Vec<RequestSpan<'_>>> = Vec::new();
+        spans.resize_with(instances + 1, Vec::new);
+        for step in
+            self.journal.steps.iter().filter(|step| self.window.contains(Some(step.instance), (step.start, step.end)))
+        {
+            steps[step.instance.index()].push(step);
+        }
+        for journey in &self.journal.journeys {
+            let instance = journey.outcome.and_then(|outcome| outcome.instance);
+            let (gateway, served) = (in_gateway(journey, last), in_instance(journey, last));
+            let is_there = |span: &RequestSpan<'_>| self.window.contains(instance, span.times);
+            spans[0].extend(Some(gateway).filter(is_there));
+            if let Some(spans) = instance.and_then(|instance| spans.get_mut(instance.index() + 1)) {
+                spans.extend(served.filter(is_there));
+            }
+        }
+        let mut spans = spans.into_iter();
+        self.gateway(spans.next().unwrap_or_default(), form)?;
+        for ((instance, steps), spans) in (0..).map(InstanceIndex).zip(steps).zip(spans) {
+            if steps.is_empty() && spans.is_empty() {
+                continue;
+            }
+            let process = Track::process_of(instance);
+            form.process(process, &format!("instance_{instance}"), "steps")?;
+            self.steps(process, &steps, &spans, form)?;
+            self.requests(process, spans, form)?;
+        }
+        Ok(())
+    }
+
+    fn gateway(&self, spans: Vec<RequestSpan<'_>>, form: &mut impl TraceForm) -> io::Result<()> {
+        form.process(Track::GATEWAY, "gateway", "routing")?;
+        let mut routed: Vec<_> =
+            spans.iter().filter_map(|span| Some((span.journey.handed_over?, span.journey))).collect();
+        routed.sort_by_key(|&(at, journey)| (at, journey.request.id));
+        let track = Track { process: Track::GATEWAY, line: Track::STEPS };
+        for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
+            let id = journey.request.id.0;
+            let arrow = journey.in_batch.first().map(|_| Arrow::Starts(id));
+            form.slice(track, "routed", (at, at), &[], arrow.as_slice())?;
+        }
+        self.requests(Track::GATEWAY, spans, form)
+    }
+
+    /// The steps of one instance and its counters.
+    fn steps(
+        &self,
+        process: u32,
+        steps: &[&StepSums],
+        spans: &[RequestSpan<'_>],
+        form: &mut impl TraceForm,
+    ) -> io::Result<()> {
+        let first = |span: &RequestSpan<'_>| Some((span.journey.in_batch.first()?.step, span.journey.request.id.0));
+        let mut entered: Vec<(u64, u32)> = spans.iter().filter_map(first).collect();
+        entered.sort_unstable();
+        let mut entered = entered.into_iter().peekable();
+        let mut counted = [None; 3];
+        for step in steps {
+            let mut arrows = Vec::new();
+            while let Some((_, id)) = entered.next_if(|&(first, _)| first <= step.number) {
+                arrows.push(Arrow::Ends(id));
+            }
+            let all = [
+                ("prefill_tokens", step.prefill_tokens),
+                ("prefill_requests", step.prefill_requests),
+                ("decode_requests", step.decode_requests),
+                ("preempted", step.preempted),
+            ];
+            let properties: Vec<_> = all
+                .into_iter()
+                .filter(|&(_, value)| value > 0)
+                .map(|(name, value)| (name, Property::Number(value.into())))
+                .collect();
+            let name = match (step.prefill_requests, step.decode_requests) {
+                (0, _) => "decode step",
+                (_, 0) => "prefill step",
+                _ => "mixed step",
+            };
+            form.slice(Track { process, line: Track::STEPS }, name, (step.start, step.end), &properties, &arrows)?;
+            let used = u64::from(self.about.total_kv_blocks.saturating_sub(step.free_blocks));
+            let percent = used * 100 / u64::from(self.about.total_kv_blocks.max(1));
+            let values = [step.waiting.into(), step.running.into(), percent];
+            for ((counter, _), (value, counted)) in Counter::ALL.into_iter().zip(values.into_iter().zip(&mut counted)) {
+                if *counted != Some(value) {
+                    form.count(process, counter, step.start, value)?;
+                    *counted = Some(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests in lanes.
+    fn requests(&self, process: u32, mut spans: Vec<RequestSpan<'_>>, form: &mut impl TraceForm) -> io::Result<()> {
+        spans.sort_by_key(|span| (span.times, span.journey.request.id));
+        let mut free: BinaryHeap<std::cmp::Reverse<(Micros, u32)>> = BinaryHeap::new();
+        let mut lanes = 0;
+        for span in spans {
+            let (start, end) = span.times;
+            let line = match free.peek() {
+                // The next begins later than the last ended, so that the viewer need not order events of one moment.
+                Some(&std::cmp::Reverse((ended, line))) if ended < start => {
+                    free.pop();
+                    line
+                }
+                _ => {
+                    lanes += 1;
+                    form.lane(Track { process, line: lanes })?;
+                    lanes
+                }
+            };
+            free.push(std::cmp::Reverse((end, line)));
+            self.request(Track { process, line }, &span, form)?;
+        }
+        Ok(())
+    }
+
+    fn request(&self, track: Track, span: &RequestSpan<'_>, form: &mut impl TraceForm) -> io::Result<()> {
+        let journey = span.journey;
+        let tags = journey.request.tags;
+        let named = [("class", tags.slo_class), ("tenant", tags.tenant), ("model", tags.model)];
+        let name = name(journey);
+        if track.process == Track::GATEWAY && journey.handed_over.is_some() {
+            // Its properties are with its other part.
+            return self.parts(track, span, &name, &[], form);
+        }
+        let mut properties = vec![
+            ("input_tokens", Property::Number(journey.request.input_tokens.into())),
+            ("output_tokens", Property::Number(journey.request.output_tokens.into())),
+        ];
+        let texts =
+            named.into_iter().map(|(what, name)| (what, self.names.text(name))).filter(|(_, text)| !text.is_empty());
+        properties.extend(texts.map(|(what, text)| (what, Property::Text(text))));
+        properties.extend(journey.failure().map(|word| ("ended", Property::Text(word))));
+        self.parts(track, span, &name, &properties, form)
+    }
+
+    /// A request with its stages.
+    fn parts(
+        &self,
+        track: Track,
+        span: &RequestSpan<'_>,
+        name: &str,
+        properties: Properties<'_>,
+        form: &mut impl TraceForm,
+    ) -> io::Result<()> {
+        let RequestSpan { journey, times: (start, end), stages } = span;
+        let id = journey.request.id.0;
+        form.begin(track, id, name, *start, properties)?;
+        for &(stage, from, to) in stages {
+            form.begin(track, id, stage, from, &[])?;
+            form.end(track, id, stage, to)?;
+        }
+        form.end(track, id, name, *end)
+    }
+}
+
+fn name(journey: &Journey) -> String {
+    format!("request_{}", journey.request.id)
+}
+
+/// Its end; `last` if it had not ended.
+fn ended(journey: &Journey, last: Micros) -> Micros {
+    match journey.outcome.map(|outcome| (outcome.status, outcome.ended_at)) {
+        Some((Status::Queued | Status::Running | Status::Arriving | Status::InGateway, _)) | None => last,
+        Some((_, at)) => at,
+    }
+    .max(journey.request.arrival)
+}
+
+/// A request from its arrival to its instance.
+fn in_gateway(journey: &Journey, last: Micros) -> RequestSpan<'_> {
+    let arrival = journey.request.arrival;
+    let end = journey.handed_over.unwrap_or_else(|| ended(journey, last)).max(arrival);
+    let stages = journey.in_gateway.map(|(joined, left)| ("gateway queue", joined, left.min(end)));
+    RequestSpan { journey, times: (arrival, end), stages: stages.into_iter().collect() }
+}
+
+/// A request from its arrival at its instance to its end; `None` if it reached none.
+fn in_instance(journey: &Journey, last: Micros) -> Option<RequestSpan<'_>> {
+    let start = journey.handed_over?;
+    let end = ended(journey, last).max(start);
+    let first = journey.tokens.first().copied().unwrap_or(Micros::MAX);
+    let mut stages = Vec::new();
+    let mut stage = |name, from: Micros, to: Micros| {
+        if from < to.min(end) {
+            stages.push((name, from, to.min(end)));
+        }
+    };
+    let mut at = start;
+    for change in &journey.in_batch {
+        if change.entered {
+            stage(if at == start { "queue" } else { "preempted" }, at, change.at);
+        } else {
+            stage("prefill", at, change.at.min(first));
+            stage("decode", at.max(first), change.at);
+        }
+        at = change.at;
+    }
+    if journey.in_batch.is_empty() {
+        stage("queue", at, end);
+    } else if journey.is_in_batch() {
+        stage("prefill", at, first);
+        stage("decode", at.max(first), end);
+    } else {
+        stage("preempted", at, end);
+    }
+    Some(RequestSpan { journey, times: (start, end), stages })
+}
+
+#[cfg(test)]
+mod tests;
