@@ -96,7 +96,8 @@ fn loads_are_decisions_with_a_regret() {
     }
     let listed = blis!(format!("decisions show {trace} --kind load --output text")).done().stdout;
     assert!(listed.contains("computes") && listed.contains("loads"), "{listed}");
-    let regret = json(&run(&scratch, &format!("{policy} --regret outcome --regret-samples 16")))["regret"].clone();
+    let line = format!("{SERVICE} --total-kv-blocks 600 --workload-spec {}", scratch.path("workload.yaml"));
+    let regret = blis!(format!("{line} {policy} --regret outcome --regret-samples 16")).json()["regret"].clone();
     assert!(regret["kinds"]["load"]["uniform"]["evaluated"].as_u64().is_some_and(|count| count > 0), "{regret}");
 }
 

@@ -329,12 +329,10 @@ impl Explanation<'_> {
             ChunkEviction::Arc => ChunkEvictionName::Arc,
         };
         let used = self.config.cluster.policies.used(Kind::KvCache).map(|used| used.name().to_owned());
-        // The two names of one setting must not contradict each other when this is read back.
-        let named = eviction.to_string();
-        if used.as_ref().is_none_or(|used| *used == named) {
+        // One that was chosen is among the policies of the page; both names of the setting must not contradict each other.
+        if used.is_none_or(|used| used == eviction.to_string()) {
             self.flag(settings, "kv-offloading-eviction-policy", eviction);
         }
-        self.flow_policy(settings, Kind::KvCache, "kv-cache-policy", &named);
         self.flag(settings, "kv-offloading-blocks-per-chunk", tier.blocks_per_chunk);
         self.flag(settings, "kv-offloading-store-threshold", tier.store_threshold);
         self.flag(settings, "kv-offloading-all-tokens", !tier.prompt_only);
