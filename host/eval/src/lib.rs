@@ -33,6 +33,7 @@ mod fitness;
 pub mod flow;
 pub mod group;
 pub mod identity;
+pub mod live;
 mod load_warnings;
 mod lora;
 mod measure;

@@ -10,6 +10,7 @@ use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs,
 use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
+use super::mock_server::MockServerArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
 use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
@@ -104,6 +105,14 @@ pub(super) enum Command {
 
     /// Inspect, convert and compose workloads
     Workload(WorkloadArgs),
+
+    /// Serve OpenAI's interface with the response times of a simulated service
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis mock-server [OPTIONS] --model <NAME>"
+    )]
+    MockServer(Box<MockServerArgs>),
 
     /// Read the settings of other programs: llm-d's router
     Import(ImportArgs),

@@ -53,7 +53,6 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
     ("search", "a search for policies, built in"),
     ("calibrate", "a comparison of a recorded trace with its simulation"),
     ("observe", "a load generator for a real server"),
-    ("mock-server", "a server with simulated response times"),
     ("view", "reports and timelines to look at"),
 ];
 
@@ -62,6 +61,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
+    ("Real servers", &["mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
@@ -232,6 +232,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis serve", &[
         ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | \\\nblis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
+    ]),
+    ("blis mock-server", &[
+        ("Four simulated instances behind a routing policy, for real clients", "blis mock-server --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted"),
+        ("On a free port, ten times as fast", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:0 --time-scale 0.1"),
     ]),
     ("blis suite", &[
         ("Which built-in policy is the best, without writing it down", "blis suite rebase examples/suites/long-context.yaml --dry-run"),

@@ -13,6 +13,7 @@ mod flags;
 mod help;
 mod listing;
 mod markdown;
+mod mock_server;
 mod output;
 mod pages;
 mod planning;
@@ -117,6 +118,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
+        Some(Command::MockServer(args)) => mock_server::run(&args),
         Some(Command::Suite(args)) => suite::dispatch(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Decisions(args)) => decisions::dispatch(args),

@@ -34,6 +34,7 @@ mod compiled;
 mod gateway;
 mod in_flight;
 mod lifecycle;
+mod live;
 mod measures;
 mod next_events;
 mod replicas;
