@@ -25,7 +25,7 @@ pub struct LiveService {
     incidents: Incidents,
 }
 
-/// What clients of a service may name, and what they are told about it.
+/// What clients of a service may name, and what its server needs of it.
 #[derive(Clone, Debug)]
 pub struct ServiceOffer {
     /// Models and LoRA adapters by the names that requests use, in this order: for each, the numbers of its model and of its

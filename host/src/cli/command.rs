@@ -11,6 +11,7 @@ use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::mock_server::MockServerArgs;
+use super::observe::ObserveArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
 use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
@@ -106,6 +107,13 @@ pub(super) enum Command {
     /// Inspect, convert and compose workloads
     Workload(WorkloadArgs),
 
+    /// Load on a server with OpenAI's interface, recorded as a trace
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis observe [OPTIONS] --model <NAME> --trace-output <PREFIX>"
+    )]
+    Observe(Box<ObserveArgs>),
     /// Serve OpenAI's interface with the response times of a simulated service
     #[command(
         args_override_self = true,

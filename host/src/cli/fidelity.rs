@@ -347,7 +347,7 @@ fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), RunError> {
 }
 
 /// Today's date in UTC, as `2026-11-22`.
-fn today() -> String {
+pub(super) fn today() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     date(days)
 }

@@ -52,7 +52,6 @@ const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, 
 pub(super) const PLANNED: &[(&str, &str)] = &[
     ("search", "a search for policies, built in"),
     ("calibrate", "a comparison of a recorded trace with its simulation"),
-    ("observe", "a load generator for a real server"),
     ("view", "reports and timelines to look at"),
 ];
 
@@ -61,7 +60,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
-    ("Real servers", &["mock-server"]),
+    ("Real servers", &["observe", "mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
@@ -233,9 +232,13 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | \\\nblis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
     ]),
+    ("blis observe", &[
+        ("A server on this machine, and a record of it; here a simulated one", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8431 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8431 --rate 20 \\\n--num-requests 20 --trace-output observed"),
+        ("Chats as words, with the time of every token", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8432 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8432 --api chat --rate 20 \\\n--num-requests 20 --record-itl --trace-output observed-chats"),
+    ]),
     ("blis mock-server", &[
-        ("Four simulated instances behind a routing policy, for real clients", "blis mock-server --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted"),
-        ("On a free port, ten times as fast", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:0 --time-scale 0.1"),
+        ("Four simulated instances behind a routing policy, for real clients", "blis mock-server --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted \\\n--listen 127.0.0.1:0 --exit-after 2s"),
+        ("On a free port, ten times as fast", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:0 --time-scale 0.1 --exit-after 1s"),
     ]),
     ("blis suite", &[
         ("Which built-in policy is the best, without writing it down", "blis suite rebase examples/suites/long-context.yaml --dry-run"),

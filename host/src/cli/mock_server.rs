@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
@@ -11,6 +12,7 @@ use blis_eval::explain::explain;
 use blis_eval::open;
 use blis_eval::spec::{ExperimentSpec, defaults, parse};
 use blis_http::mock::{MockServer, MockSettings};
+use blis_sim::units::Micros;
 use clap::Args;
 use serde_json::json;
 
@@ -33,6 +35,9 @@ pub(super) struct MockServerArgs {
     /// Output of a request that sets no `max_tokens`, tokens ≥ 1
     #[arg(long, value_name = "N", default_value = "128", help_heading = SERVER)]
     default_max_tokens: NonZeroU32,
+    /// End after this time, s or with a unit [default: when interrupted]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = SERVER)]
+    exit_after: Option<Micros>,
     #[command(flatten)]
     instance: InstanceArgs,
     #[command(flatten)]
@@ -69,8 +74,12 @@ pub(super) fn run(args: &MockServerArgs) -> Result<(), RunError> {
     if !args.listen.ip().is_loopback() {
         tracing::warn!("{} can be reached from other machines, and there is no access control", args.listen);
     }
-    let settings =
-        MockSettings { address: args.listen, time_scale: args.real_time, output_tokens: args.default_max_tokens.get() };
+    let settings = MockSettings {
+        address: args.listen,
+        time_scale: args.real_time,
+        output_tokens: args.default_max_tokens.get(),
+        duration: args.exit_after.map(|after| Duration::from_micros(after.0)),
+    };
     MockServer::new(&config, settings)?.run(|address| {
         let mut out = std::io::stdout().lock();
         let written = writeln!(out, "{}", json!({"listening": format!("http://{address}")})).and_then(|()| out.flush());

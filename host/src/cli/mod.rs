@@ -14,6 +14,7 @@ mod help;
 mod listing;
 mod markdown;
 mod mock_server;
+mod observe;
 mod output;
 mod pages;
 mod planning;
@@ -118,6 +119,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
+        Some(Command::Observe(args)) => observe::run(&args),
         Some(Command::MockServer(args)) => mock_server::run(&args),
         Some(Command::Suite(args)) => suite::dispatch(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),

@@ -8,6 +8,8 @@
 use blis_sim::request::{BlockKey, Content, Span};
 use rustc_hash::FxHashMap;
 
+use crate::hash::mix;
+
 /// Tokens of English text have about 4 letters and a space.
 const TOKEN_BYTES: usize = 6;
 
@@ -105,14 +107,6 @@ impl BlockIndex {
         self.recent.insert(hash, key);
         Some(key)
     }
-}
-
-/// A well-mixed hash of both numbers (the finisher of SplitMix64).
-pub(super) fn mix(hash: u64, value: u64) -> u64 {
-    let mut mixed = hash.rotate_left(23) ^ value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -32,6 +32,7 @@ use super::openai::{Api, ParsedRequest, ResponseHead, error_body, parse};
 use super::prompt::{BlockIndex, Token, tokens_of_text, word};
 use super::simulation::{Command, simulate};
 use super::stream::{EventStream, Output};
+use crate::Termination;
 use crate::clock::SimulatedClock;
 
 /// Maximum length of a request body: a prompt of a million token ids.
@@ -53,6 +54,8 @@ pub struct MockSettings {
     pub time_scale: f64,
     /// Output tokens of a request that sets no limit, ≥ 1.
     pub output_tokens: u32,
+    /// Time after which the server ends, from the moment at which it listens; `None`: when it is terminated.
+    pub duration: Option<Duration>,
 }
 
 /// A simulated service behind OpenAI's interface.
@@ -103,10 +106,12 @@ impl MockServer {
         simulation.map_err(RunError::runtime)?;
         let state = Arc::new(Server::new(offer, settings, clock, commands));
         runtime.block_on(async {
+            let mut termination = Termination::new();
             tokio::select! {
                 served = axum::serve(listener, routes(state)) => served.map_err(RunError::runtime),
                 failure = failure => failure.unwrap_or(Ok(())),
-                () = crate::termination() => Ok(()),
+                () = termination.next() => Ok(()),
+                () = tokio::time::sleep(settings.duration.unwrap_or_default()), if settings.duration.is_some() => Ok(()),
             }
         })
     }

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError};
 use blis_eval::result::EvaluationResult;
+use blis_http::Termination;
 
 /// Maximum length of a request body.
 const BODY_BYTES: usize = 8 << 20;
@@ -51,7 +52,10 @@ pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result
             .layer(DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
-        axum::serve(listener, routes).with_graceful_shutdown(blis_http::termination()).await.map_err(cannot)
+        axum::serve(listener, routes)
+            .with_graceful_shutdown(async { Termination::new().next().await })
+            .await
+            .map_err(cannot)
     })
 }
 
