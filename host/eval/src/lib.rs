@@ -17,6 +17,7 @@
 //! differences.
 
 pub mod bound;
+pub mod calibration;
 pub mod cancel;
 pub mod cascade;
 pub mod catalog;

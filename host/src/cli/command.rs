@@ -5,6 +5,7 @@ use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
 use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
+use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
@@ -114,6 +115,13 @@ pub(super) enum Command {
         override_usage = "blis observe [OPTIONS] --model <NAME> --trace-output <PREFIX>"
     )]
     Observe(Box<ObserveArgs>),
+    /// Compare a measured trace with its simulation, request by request
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis calibrate [OPTIONS] --model <NAME> --trace-header <FILE> --trace-data <FILE>"
+    )]
+    Calibrate(Box<CalibrateArgs>),
     /// Serve OpenAI's interface with the response times of a simulated service
     #[command(
         args_override_self = true,

@@ -168,7 +168,7 @@ fn load_stages(text: &str) -> Result<LoadStages, String> {
     RunStage::parse(text).map(LoadStages).ok_or_else(|| "write requests per second x seconds: 8x600+20x600".to_owned())
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
         _ => Err("it must be a number above 0".to_owned()),

@@ -4,6 +4,7 @@
 //! `output` (standard output). Results go to standard output, everything else to standard error.
 
 mod args;
+mod calibrate;
 mod command;
 mod decisions;
 mod evaluate;
@@ -119,6 +120,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Observe(args)) => observe::run(&args),
         Some(Command::MockServer(args)) => mock_server::run(&args),
         Some(Command::Suite(args)) => suite::dispatch(&args),
