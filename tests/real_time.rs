@@ -62,8 +62,11 @@ impl Drop for MockServer {
 
 fn write_request(stream: &mut TcpStream, method: &str, path: &str, body: &str) {
     let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
-        .expect("written");
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .expect("written");
 }
 
 /// The JSON of a response that is not chunked.
@@ -100,7 +103,8 @@ fn the_mock_server_has_the_interface_of_openai() {
     assert_eq!((parts.len(), &parts[4]["usage"]["completion_tokens"]), (5, &json!(3)));
 
     let metrics = server.send("GET", "/metrics", "");
-    for name in ["vllm:num_requests_waiting{engine=\"1\"", "vllm:kv_cache_usage_perc", "vllm:time_to_first_token_seconds_count"]
+    for name in
+        ["vllm:num_requests_waiting{engine=\"1\"", "vllm:kv_cache_usage_perc", "vllm:time_to_first_token_seconds_count"]
     {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
@@ -164,10 +168,10 @@ fn observe(address: &str, folder: &Scratch, flags: &str) -> (Value, Vec<BTreeMap
     let prefix = folder.path("trace");
     let line = format!("observe --model {MODEL} --server-url http://{address} --output json {flags} --trace-output");
     let report = blis!(line, prefix).json();
-    (report, rows(&folder.path("trace.csv")))
+    (report, rows(folder.path("trace.csv")))
 }
 
-fn rows(path: &Path) -> Vec<BTreeMap<String, String>> {
+fn rows(path: impl AsRef<Path>) -> Vec<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).expect("a trace");
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().expect("a header").split(',').collect();
@@ -187,8 +191,7 @@ fn split_csv(line: &str) -> Vec<String> {
     fields
 }
 
-const SMALL: &str = "--rate 200 --prompt-tokens 40 --prompt-tokens-stdev 5 --output-tokens 6 --output-tokens-stdev 1 \
-                     --output-tokens-min 2";
+const SMALL: &str = "--rate 200 --prompt-tokens 40 --prompt-tokens-stdev 5 --output-tokens 6 --output-tokens-stdev 0";
 
 #[test]
 fn what_is_observed_replays_and_calibrates() {
@@ -237,16 +240,24 @@ fn prompts_of_words_have_the_tokens_that_the_server_counts() {
     }
 }
 
+const SESSIONS: &str = "version: '2'
+seed: 1
+aggregate_rate: 50
+num_requests: 12
+clients:
+  - id: chat
+    rate_fraction: 1
+    arrival: {process: poisson}
+    input_distribution: {type: constant, params: {value: 40}}
+    output_distribution: {type: constant, params: {value: 5}}
+    reasoning:
+      multi_turn: {max_rounds: 3, think_time_us: 1000, context_growth: accumulate}
+";
+
 #[test]
 fn a_round_of_a_session_follows_the_end_of_the_one_before() {
     let (server, folder) = (MockServer::start("--time-scale 0.02"), Scratch::new());
-    let spec = folder.write(
-        "spec.yaml",
-        "version: '2'\nseed: 1\naggregate_rate: 50\nnum_requests: 12\nclients:\n  - id: chat\n    rate_fraction: 1\n    \
-         arrival: {process: poisson}\n    closed_loop: true\n    reasoning:\n      reason_ratio_distribution: {type: constant, params: \
-         {value: 0}}\n      multi_turn: {max_rounds: 3, think_time_us: 1000, context_growth: accumulate}\n    \
-         input_distribution: {type: constant, params: {value: 40}}\n    output_distribution: {type: constant, params: {value: 5}}\n",
-    );
+    let spec = folder.write("spec.yaml", SESSIONS);
     let (report, rows) = observe(&server.address, &folder, &format!("--workload-spec {}", spec.display()));
     assert_eq!(report["unaccounted_requests"], 0, "{report}");
     let mut sessions: BTreeMap<&str, Vec<&BTreeMap<String, String>>> = BTreeMap::new();
@@ -305,7 +316,7 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(head + &String::from_utf8_lossy(&body))
+    Some(head + &*String::from_utf8_lossy(&body))
 }
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -434,12 +445,14 @@ fn a_server_that_is_not_there_is_an_error_with_its_address() {
 
 #[test]
 fn the_api_key_is_sent_and_stands_nowhere_else() {
-    let ((address, requests), folder) = (failing_server(|stream| respond(stream, "401 Unauthorized", "", "no")), Scratch::new());
-    let line = format!("observe --model m --server-url http://{address} {SMALL} --num-requests 2 --log trace --trace-output");
+    let ((address, requests), folder) =
+        (failing_server(|stream| respond(stream, "401 Unauthorized", "", "no")), Scratch::new());
+    let line =
+        format!("observe --model m --server-url http://{address} {SMALL} --num-requests 2 --log trace --trace-output");
     let mut program = program!(line, folder.path("trace"));
     let output = program.env("BLIS_API_KEY", "sekret-key").output().expect("it runs");
     assert!(requests.lock().expect("no panic").to_lowercase().contains("authorization: bearer sekret-key"));
-    let mut shown = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let mut shown = String::from_utf8_lossy(&output.stdout).into_owned() + &*String::from_utf8_lossy(&output.stderr);
     for file in fs::read_dir(folder.path("")).expect("a folder") {
         shown.push_str(&fs::read_to_string(file.expect("a file").path()).expect("text"));
     }
@@ -454,8 +467,7 @@ fn an_interrupted_run_keeps_what_was_recorded() {
         "observe --model {MODEL} --server-url http://{} {SMALL} --num-requests 100000 --output json --log off --trace-output",
         server.address
     );
-    let mut process =
-        program!(line, folder.path("trace")).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut process = program!(line, folder.path("trace")).stdout(Stdio::piped()).spawn().expect("it starts");
     let until = Instant::now() + Duration::from_secs(60);
     while server.counts()["completed"].as_u64() < Some(20) {
         assert!(Instant::now() < until, "{}", server.counts());
@@ -470,7 +482,7 @@ fn an_interrupted_run_keeps_what_was_recorded() {
     let count = |name: &str| report["ends"][name].as_u64().unwrap_or(0);
     assert_eq!((&report["planned_requests"], &report["unaccounted_requests"]), (&json!(100_000), &json!(0)));
     assert!(count("completed") >= 20 && count("unsent") > 0, "{report}");
-    assert_eq!(rows(&folder.path("trace.csv")).len() as u64, 100_000 - count("unsent"));
+    assert_eq!(rows(folder.path("trace.csv")).len() as u64, 100_000 - count("unsent"));
 }
 
 #[test]
@@ -491,7 +503,11 @@ fn a_run_beside_its_own_trace_has_no_error() {
         assert_eq!(own["worst"], json!([]), "{flags}");
         for latency in ["ttft", "tpot", "e2e", "decode"] {
             let errors = &own[latency];
-            assert_eq!((&errors["mape_percent"], &errors["ks_distance"]), (&json!(0.0), &json!(0.0)), "{flags} {latency}");
+            assert_eq!(
+                (&errors["mape_percent"], &errors["ks_distance"]),
+                (&json!(0.0), &json!(0.0)),
+                "{flags} {latency}"
+            );
             for statistic in ["mean", "p50", "p90", "p99"] {
                 assert_eq!(errors[statistic]["error_percent"], 0.0, "{flags} {latency} {statistic}");
             }

@@ -226,13 +226,17 @@ fn reason(pair: &LatencyPair) -> String {
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PairCounts { requests, pairs, not_measured, not_simulated, warm_up } = self.requests;
-        writeln!(
-            f,
-            "{pairs} of {requests} requests compared ({not_measured} not measured, {not_simulated} not completed in the \
-             simulation, {warm_up} in the warm-up)"
-        )?;
-        writeln!(f, "\nsimulated less measured, % of measured, with 95 % intervals")?;
-        writeln!(f, "        {:>22} {:>22} {:>22} {:>22}", "mean", "p50", "p90", "p99")?;
+        writeln!(f, "Compared          {pairs} of {requests} requests")?;
+        for (count, what) in [
+            (not_measured, "without a measured latency"),
+            (not_simulated, "not completed in the simulation"),
+            (warm_up, "in the warm-up"),
+        ] {
+            if count > 0 {
+                writeln!(f, "                  {count} {what}")?;
+            }
+        }
+        writeln!(f, "\nms                measured  simulated     error      95 % interval")?;
         let rows = [
             ("TTFT", &self.ttft),
             ("TPOT", &self.tpot),
@@ -240,66 +244,44 @@ impl fmt::Display for Calibration {
             ("queue", &self.queue),
             ("decode", &self.decode),
         ];
-        for (name, errors) in rows {
-            let Some(errors) = errors else { continue };
-            let [mean, p50, p90, p99] = [errors.mean, errors.p50, errors.p90, errors.p99].map(|error| cell(&error));
-            writeln!(f, "{name:<7} {mean:>22} {p50:>22} {p90:>22} {p99:>22}")?;
-        }
-        writeln!(f)?;
-        for (name, errors) in rows {
-            let Some(errors) = errors else { continue };
-            let or_dash =
-                |value: Option<f64>, unit: &str| value.map_or("-".to_owned(), |value| format!("{value:.3}{unit}"));
-            writeln!(
-                f,
-                "{name:<7} {:.2} ms measured, {:.2} ms simulated; MAPE {}, r {}, KS {:.3}",
-                errors.mean.measured_ms,
-                errors.mean.simulated_ms,
-                or_dash(errors.mape_percent, " %"),
-                or_dash(errors.pearson_r, ""),
-                errors.ks_distance
-            )?;
-        }
+        rows.into_iter().try_for_each(|(name, errors)| write_errors(f, name, errors.as_ref()))?;
         if let Some(FittedConstants { constants, ttft, e2e }) = &self.fitted {
             let ClientConstants { rtt_ms, per_token_ms } = constants;
-            writeln!(
-                f,
-                "\nfitted to the first half: {rtt_ms:.3} ms per request, {per_token_ms:.3} ms per token; the second half with them:"
-            )?;
-            for (name, errors) in [("TTFT", ttft), ("E2E", e2e)] {
-                if let Some(errors) = errors {
-                    writeln!(f, "{name:<7} mean {}, p99 {}", cell(&errors.mean), cell(&errors.p99))?;
-                }
-            }
+            writeln!(f, "\nFitted to the first half: {rtt_ms:.3} ms per request, {per_token_ms:.3} ms per token.")?;
+            writeln!(f, "The second half with them:")?;
+            write_errors(f, "TTFT", ttft.as_ref())?;
+            write_errors(f, "E2E", e2e.as_ref())?;
         }
         if !self.worst.is_empty() {
-            writeln!(f, "\nlargest errors (E2E)")?;
+            writeln!(f, "\nLargest errors of the end-to-end latency")?;
         }
         for one in &self.worst {
+            let WorstRequest { request, input_tokens, output_tokens, measured_ms, simulated_ms, reason, .. } = one;
             writeln!(
                 f,
-                "{:<14} at {:.1} s, {} → {} tokens: {:.1} ms measured, {:.1} ms simulated; {}",
-                one.request,
-                one.sent_s,
-                one.input_tokens,
-                one.output_tokens,
-                one.measured_ms,
-                one.simulated_ms,
-                one.reason
+                "  {request} ({input_tokens} in, {output_tokens} out): {measured_ms:.1} ms measured, {simulated_ms:.1} ms simulated"
             )?;
+            writeln!(f, "      {reason}")?;
         }
-        for what in &self.not_recorded {
-            writeln!(f, "\nnot recorded: {what}")?;
+        if !self.not_recorded.is_empty() {
+            writeln!(f, "\nThe trace does not record")?;
         }
-        Ok(())
+        self.not_recorded.iter().try_for_each(|what| writeln!(f, "  {what}"))
     }
 }
 
-/// `+1.2 [-0.3, +2.8]`
-fn cell(error: &StatisticErrors) -> String {
-    let percent = error.error_percent.map_or("-".to_owned(), |percent| format!("{percent:+.2}"));
-    match error.interval_percent {
-        Some(interval) => format!("{percent} [{:+.2}, {:+.2}]", interval.low, interval.high),
-        None => percent,
+/// The errors of a latency: a line for each statistic, and one for all requests.
+fn write_errors(f: &mut fmt::Formatter<'_>, name: &str, errors: Option<&LatencyErrors>) -> fmt::Result {
+    let Some(errors) = errors else { return Ok(()) };
+    let LatencyErrors { mean, p50, p90, p99, mape_percent, pearson_r, ks_distance, .. } = errors;
+    for (name, statistic, error) in [(name, "mean", mean), ("", "p50", p50), ("", "p90", p90), ("", "p99", p99)] {
+        let StatisticErrors { measured_ms, simulated_ms, error_percent, interval_percent } = error;
+        let percent = error_percent.map_or("-".to_owned(), |percent| format!("{percent:+.2} %"));
+        let interval =
+            interval_percent.map_or(String::new(), |bounds| format!("{:+.2} to {:+.2}", bounds.low, bounds.high));
+        writeln!(f, "{name:<8} {statistic:<5} {measured_ms:>11.2} {simulated_ms:>10.2} {percent:>9}   {interval:>16}")?;
     }
+    let percent = mape_percent.map_or("-".to_owned(), |percent| format!("{percent:.2} %"));
+    let r = pearson_r.map_or("-".to_owned(), |r| format!("{r:.3}"));
+    writeln!(f, "         by request: MAPE {percent}, r {r}, KS {ks_distance:.3}")
 }
