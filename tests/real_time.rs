@@ -17,12 +17,12 @@ use crate::macros::{Ended, Scratch, Words, blis, command, program};
 const MODEL: &str = "qwen/qwen3-14b";
 
 /// A mock server on a free port, which ends with the test.
-struct MockServer {
+struct RunningServer {
     process: Child,
     address: String,
 }
 
-impl MockServer {
+impl RunningServer {
     fn start(flags: &str) -> Self {
         let line = format!("mock-server --model {MODEL} --listen 127.0.0.1:0 {flags}");
         let mut process = program!(line).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("it starts");
@@ -53,7 +53,7 @@ impl MockServer {
     }
 }
 
-impl Drop for MockServer {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -77,7 +77,7 @@ fn body_of(response: &str) -> Value {
 
 #[test]
 fn the_mock_server_has_the_interface_of_openai() {
-    let server = MockServer::start("--num-instances 2 --time-scale 0.01");
+    let server = RunningServer::start("--num-instances 2 --time-scale 0.01");
     assert!(server.send("GET", "/health", "").starts_with("HTTP/1.1 200"));
     let models = body_of(&server.send("GET", "/v1/models", ""));
     assert_eq!(models["data"][0]["id"], MODEL);
@@ -124,7 +124,7 @@ fn the_mock_server_has_the_interface_of_openai() {
 
 #[test]
 fn equal_prompts_are_found_in_the_prefix_cache() {
-    let server = MockServer::start("--time-scale 0.01");
+    let server = RunningServer::start("--time-scale 0.01");
     let prompt: Vec<u32> = (1..=64).collect();
     let cached = |prompt: &[u32]| {
         let body = json!({"prompt": prompt, "max_tokens": 2}).to_string();
@@ -137,7 +137,7 @@ fn equal_prompts_are_found_in_the_prefix_cache() {
 
 #[test]
 fn a_client_that_disconnects_cancels_its_request() {
-    let server = MockServer::start("");
+    let server = RunningServer::start("");
     let mut stream = server.connect();
     let body = json!({"prompt": "a", "max_tokens": 30_000, "stream": true}).to_string();
     write_request(&mut stream, "POST", "/v1/completions", &body);
@@ -157,7 +157,7 @@ fn a_client_that_disconnects_cancels_its_request() {
 
 #[test]
 fn policies_of_the_service_reject_with_their_status() {
-    let server = MockServer::start("--admission-policy reject-all");
+    let server = RunningServer::start("--admission-policy reject-all");
     let response = server.send("POST", "/v1/completions", &json!({"prompt": "a", "stream": true}).to_string());
     assert!(response.starts_with("HTTP/1.1 429") && response.contains("retry-after: 1"), "{response}");
     assert_eq!(server.counts()["refused"], 1);
@@ -195,7 +195,7 @@ const SMALL: &str = "--rate 200 --prompt-tokens 40 --prompt-tokens-stdev 5 --out
 
 #[test]
 fn what_is_observed_replays_and_calibrates() {
-    let (server, folder) = (MockServer::start("--num-instances 2 --time-scale 0.05"), Scratch::new());
+    let (server, folder) = (RunningServer::start("--num-instances 2 --time-scale 0.05"), Scratch::new());
     let (report, rows) = observe(&server.address, &folder, &format!("{SMALL} --num-requests 30 --record-itl"));
     assert_eq!((&report["planned_requests"], &report["ends"]), (&json!(30), &json!({"completed": 30})));
     assert_eq!((&report["unaccounted_requests"], &report["other_lengths"]), (&json!(0), &json!(0)));
@@ -229,7 +229,7 @@ fn ended_in(folder: &Scratch, words: &[&dyn Words]) -> Ended {
 
 #[test]
 fn prompts_of_words_have_the_tokens_that_the_server_counts() {
-    let (server, folder) = (MockServer::start("--time-scale 0.01"), Scratch::new());
+    let (server, folder) = (RunningServer::start("--time-scale 0.01"), Scratch::new());
     let flags = format!("{SMALL} --num-requests 12 --api chat --warmup-requests 2 --max-in-flight 3 --no-streaming");
     let (report, rows) = observe(&server.address, &folder, &flags);
     assert_eq!(report["ends"], json!({"completed": 12}));
@@ -256,7 +256,7 @@ clients:
 
 #[test]
 fn a_round_of_a_session_follows_the_end_of_the_one_before() {
-    let (server, folder) = (MockServer::start("--time-scale 0.02"), Scratch::new());
+    let (server, folder) = (RunningServer::start("--time-scale 0.02"), Scratch::new());
     let spec = folder.write("spec.yaml", SESSIONS);
     let (report, rows) = observe(&server.address, &folder, &format!("--workload-spec {}", spec.display()));
     assert_eq!(report["unaccounted_requests"], 0, "{report}");
@@ -274,10 +274,10 @@ fn a_round_of_a_session_follows_the_end_of_the_one_before() {
 }
 
 /// What a server does with a connection, after it has read a request.
-type Failure = fn(&mut TcpStream);
+type ServerFailure = fn(&mut TcpStream);
 
 /// A server that fails in one way, for every request; and what it was sent.
-fn failing_server(fail: Failure) -> (String, Arc<Mutex<String>>) {
+fn failing_server(fail: ServerFailure) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let requests = Arc::new(Mutex::new(String::new()));
@@ -336,7 +336,7 @@ fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
 }
 
 /// Each failure with the kind under which its requests are recorded, and a part of the message.
-const FAILURES: &[(&str, &str, &str, Failure)] = &[
+const FAILURES: &[(&str, &str, &str, ServerFailure)] = &[
     ("closes at once", "disconnected", "", |_| {}),
     ("closes within the stream", "disconnected", "", |stream| {
         send(stream, STREAM);
@@ -403,7 +403,7 @@ fn every_failure_of_a_server_has_its_status_and_loses_nothing() {
             assert!(error.starts_with(kind) && error.contains(message), "{what}: {error}");
         }
         // What failed has no measured latency, and is simulated with the others.
-        let trace = format!("--trace-header trace.yaml --trace-data trace.csv");
+        let trace = "--trace-header trace.yaml --trace-data trace.csv";
         let replayed = ended_in(&folder, &[&format!("replay --model {MODEL} --output json {trace}")]).json();
         assert_eq!(replayed["completed_requests"], 4, "{what}");
         let error = ended_in(&folder, &[&format!("calibrate --model {MODEL} {trace}")]).refused();
@@ -462,7 +462,7 @@ fn the_api_key_is_sent_and_stands_nowhere_else() {
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_keeps_what_was_recorded() {
-    let (server, folder) = (MockServer::start("--time-scale 0.01"), Scratch::new());
+    let (server, folder) = (RunningServer::start("--time-scale 0.01"), Scratch::new());
     let line = format!(
         "observe --model {MODEL} --server-url http://{} {SMALL} --num-requests 100000 --output json --log off --trace-output",
         server.address

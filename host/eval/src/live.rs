@@ -1,4 +1,4 @@
-//! A service whose requests are not known in advance: each is added when a client sends it.
+//! A service without requests that are known in advance: each is added when a client sends it.
 
 use blis_config::Deployment;
 use blis_plugin::Kind;

@@ -18,7 +18,7 @@ impl SimulatedClock {
         Self { start: Instant::now(), scale }
     }
 
-    /// The simulated time.
+    /// The simulated time at this moment.
     pub fn now(&self) -> Micros {
         Micros((self.start.elapsed().as_secs_f64() * 1e6 / self.scale) as u64)
     }

@@ -61,7 +61,7 @@ pub(super) struct CalibrateArgs {
     output: OutputFlags,
 }
 
-/// `blis calibrate`.
+/// Runs `blis calibrate` and prints the comparison.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), RunError> {
     start_log(args.output.log.into());
     let spec = args.given.over(&args.output)?;

@@ -58,7 +58,7 @@ pub(super) struct MockServerArgs {
     log: LogLevel,
 }
 
-/// `blis mock-server`.
+/// Runs `blis mock-server` until it is ended.
 pub(super) fn run(args: &MockServerArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let given = args.given.0.clone();

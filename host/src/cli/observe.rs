@@ -39,12 +39,12 @@ pub(super) struct ObserveArgs {
           help_heading = SERVER)]
     model: String,
     /// Interface of the server
-    #[arg(long, value_enum, value_name = "API", default_value_t = Api::Completions, help_heading = SERVER)]
-    api: Api,
-    /// Prompts as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
+    #[arg(long, value_enum, value_name = "API", default_value_t = ApiChoice::Completions, help_heading = SERVER)]
+    api: ApiChoice,
+    /// PromptChoice as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
     /// tokens for [default: ids; text with --api chat]
     #[arg(long, value_enum, value_name = "FORM", help_heading = SERVER)]
-    prompts: Option<Prompts>,
+    prompts: Option<PromptChoice>,
     /// Whole responses instead of streams: there is no TTFT then
     #[arg(long, help_heading = SERVER)]
     no_streaming: bool,
@@ -93,22 +93,22 @@ pub(super) struct ObserveArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Api {
-    /// /v1/completions
+enum ApiChoice {
+    /// The route /v1/completions
     Completions,
-    /// /v1/chat/completions
+    /// The route /v1/chat/completions
     Chat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Prompts {
-    /// Token ids
+enum PromptChoice {
+    /// Token ids, exact in length
     Ids,
-    /// Words
+    /// Words, as many as the server counts
     Text,
 }
 
-/// `blis observe`.
+/// Runs `blis observe` and prints its report.
 pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let settings = args.settings()?;
@@ -130,16 +130,16 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
 impl ObserveArgs {
     fn settings(&self) -> Result<ObserveSettings, RunError> {
         let api = match self.api {
-            Api::Completions => ServerApi::Completions,
-            Api::Chat => ServerApi::Chat,
+            ApiChoice::Completions => ServerApi::Completions,
+            ApiChoice::Chat => ServerApi::Chat,
         };
         let prompts = match (self.prompts, api) {
-            (Some(Prompts::Ids), ServerApi::Chat) => {
+            (Some(PromptChoice::Ids), ServerApi::Chat) => {
                 return Err(RunError::usage("a chat has text, no token ids")
                     .hint("use `--prompts text`, or `--api completions`"));
             }
-            (Some(Prompts::Text), _) | (None, ServerApi::Chat) => PromptForm::Text,
-            (Some(Prompts::Ids) | None, ServerApi::Completions) => PromptForm::Ids,
+            (Some(PromptChoice::Text), _) | (None, ServerApi::Chat) => PromptForm::Text,
+            (Some(PromptChoice::Ids) | None, ServerApi::Completions) => PromptForm::Ids,
         };
         let keys = API_KEYS.into_iter().filter_map(|name| std::env::var(name).ok());
         Ok(ObserveSettings {

@@ -17,7 +17,7 @@ const BLOCK_US: u64 = 1_000_000;
 /// Errors of a latency, simulated less measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyErrors {
-    /// Number of requests.
+    /// Number of requests that have this latency.
     pub count: u64,
     /// Of the mean, and of percentiles.
     pub mean: StatisticErrors,
@@ -55,7 +55,7 @@ pub struct ErrorInterval {
 
 /// Measured and simulated values of a latency, µs, and the block of each request.
 pub(super) struct PairedValues {
-    /// (measured, simulated)
+    /// For each request, (measured, simulated).
     values: Vec<(f64, f64)>,
     /// Ends of the blocks: the values of a block lie together.
     blocks: Vec<std::ops::Range<usize>>,
@@ -85,7 +85,7 @@ impl PairedValues {
             return None;
         }
         let (measured, simulated): (Vec<f64>, Vec<f64>) = self.values.iter().copied().unzip();
-        let (measured, simulated) = (Statistics::of(measured), Statistics::of(simulated));
+        let (measured, simulated) = (SampleStatistics::of(measured), SampleStatistics::of(simulated));
         let intervals = self.intervals(seed);
         let of = |which: usize| {
             let (measured, simulated) = (measured.all[which], simulated.all[which]);
@@ -133,7 +133,7 @@ impl PairedValues {
                     simulated.push(other);
                 }
             }
-            let (measured, simulated) = (Statistics::of(measured), Statistics::of(simulated));
+            let (measured, simulated) = (SampleStatistics::of(measured), SampleStatistics::of(simulated));
             for (which, errors) in errors.iter_mut().enumerate() {
                 errors.extend(percent(measured.all[which], simulated.all[which]));
             }
@@ -147,12 +147,12 @@ impl PairedValues {
 }
 
 /// Mean, p50, p90 and p99 of values, which it sorts.
-struct Statistics {
+struct SampleStatistics {
     sorted: Vec<f64>,
     all: [f64; 4],
 }
 
-impl Statistics {
+impl SampleStatistics {
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let all = [mean(&values), percentile(&values, 50.0), percentile(&values, 90.0), percentile(&values, 99.0)];

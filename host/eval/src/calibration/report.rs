@@ -14,7 +14,7 @@ const WORST: usize = 10;
 /// A measured trace beside its simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// Numbers of requests.
+    /// Numbers of requests, compared or not.
     pub requests: PairCounts,
     /// Constants of the client that were added to simulated latencies.
     pub client: ClientConstants,
@@ -97,8 +97,9 @@ pub struct WorstRequest {
     pub sent_s: f64,
     pub input_tokens: u32,
     pub output_tokens: u32,
-    /// End-to-end latency, ms.
+    /// Measured end-to-end latency, ms.
     pub measured_ms: f64,
+    /// Simulated end-to-end latency, ms.
     pub simulated_ms: f64,
     /// Simulated less measured: before the first token, and after it, ms.
     pub ttft_error_ms: f64,

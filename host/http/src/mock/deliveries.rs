@@ -26,12 +26,12 @@ pub(super) enum StreamEvent {
         capped: bool,
         cached_tokens: u32,
     },
-    Refused(Refusal),
+    Refused(RefusalReason),
 }
 
 /// Why a request gets no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RefusalReason {
     /// Admission policy, or a queue of the gateway that is full: too many requests.
     TooMany,
     /// The service has no room or no replica.
@@ -238,15 +238,15 @@ impl Observer for Deliveries {
     }
 }
 
-fn refusal(status: Status) -> Refusal {
+fn refusal(status: Status) -> RefusalReason {
     match status {
         Status::Rejected(rejection) => match rejection {
-            Rejection::Admission | Rejection::GatewayFull | Rejection::GatewayDisplaced => Refusal::TooMany,
-            Rejection::Server | Rejection::NoReplica | Rejection::GatewayExpired => Refusal::Unavailable,
-            Rejection::Routing => Refusal::NoModel,
+            Rejection::Admission | Rejection::GatewayFull | Rejection::GatewayDisplaced => RefusalReason::TooMany,
+            Rejection::Server | Rejection::NoReplica | Rejection::GatewayExpired => RefusalReason::Unavailable,
+            Rejection::Routing => RefusalReason::NoModel,
         },
-        Status::Dropped(reason) => Refusal::Impossible(reason),
-        Status::Evicted => Refusal::Evicted,
-        _ => Refusal::Unavailable,
+        Status::Dropped(reason) => RefusalReason::Impossible(reason),
+        Status::Evicted => RefusalReason::Evicted,
+        _ => RefusalReason::Unavailable,
     }
 }

@@ -31,19 +31,19 @@ pub(super) struct ServiceMetrics {
     prompt_tokens: u64,
     generated_tokens: u64,
     cached_tokens: u64,
-    ttft: Histogram,
-    itl: Histogram,
-    e2e: Histogram,
+    ttft: BucketCounts,
+    itl: BucketCounts,
+    e2e: BucketCounts,
 }
 
 /// Values by upper bound; the last bucket has none.
-struct Histogram {
+struct BucketCounts {
     bounds: &'static [f64],
     counts: Vec<u64>,
     sum: f64,
 }
 
-impl Histogram {
+impl BucketCounts {
     fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
@@ -79,9 +79,9 @@ impl ServiceMetrics {
             prompt_tokens: 0,
             generated_tokens: 0,
             cached_tokens: 0,
-            ttft: Histogram::new(TTFT_S),
-            itl: Histogram::new(ITL_S),
-            e2e: Histogram::new(E2E_S),
+            ttft: BucketCounts::new(TTFT_S),
+            itl: BucketCounts::new(ITL_S),
+            e2e: BucketCounts::new(E2E_S),
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_and_include_their_bound() {
-        let mut histogram = Histogram::new(&[0.5, 1.0]);
+        let mut histogram = BucketCounts::new(&[0.5, 1.0]);
         for micros in [500_000, 500_001, 9_000_000] {
             histogram.add(Micros(micros));
         }

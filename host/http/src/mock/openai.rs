@@ -7,7 +7,7 @@ use super::prompt::{Token, token_of_id, tokens_of_text};
 
 /// Which of the two interfaces a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Api {
+pub(super) enum Endpoint {
     Completions,
     Chat,
 }
@@ -20,7 +20,7 @@ pub(super) struct ParsedRequest {
     /// Limit of output tokens; `None` if the client set none.
     pub max_tokens: Option<u32>,
     pub stream: bool,
-    /// Usage in a last chunk of its own.
+    /// TokenUsage in a last chunk of its own.
     pub include_usage: bool,
     /// vLLM's: lower is served first.
     pub priority: Option<i32>,
@@ -65,12 +65,12 @@ struct Message {
 #[serde(untagged)]
 enum MessageContent {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 /// A part of another type than text has no tokens here.
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     text: Option<String>,
 }
 
@@ -78,18 +78,18 @@ struct Part {
 ///
 /// # Errors
 /// A message for the client.
-pub(super) fn parse(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
+pub(super) fn parse(api: Endpoint, body: &[u8]) -> Result<ParsedRequest, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))?;
     if body.n.is_some_and(|n| n != 1) {
         return Err("`n` must be 1: this server generates one output per request".to_owned());
     }
     let mut tokens = Vec::new();
     match api {
-        Api::Completions => {
+        Endpoint::Completions => {
             let missing = "`prompt` is missing: write text or a list of token ids";
             prompt_tokens(body.prompt.ok_or_else(|| missing.to_owned())?, &mut tokens)?;
         }
-        Api::Chat => chat_tokens(&body.messages.unwrap_or_default(), &mut tokens),
+        Endpoint::Chat => chat_tokens(&body.messages.unwrap_or_default(), &mut tokens),
     }
     if tokens.is_empty() {
         return Err("the prompt is empty: it needs at least one token".to_owned());
@@ -152,7 +152,7 @@ fn chat_tokens(messages: &[Message], tokens: &mut Vec<Token>) {
 
 /// Numbers of tokens, as in responses.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub prompt_tokens: u32,
     pub completion_tokens: u32,
     pub total_tokens: u32,
@@ -164,7 +164,7 @@ pub(super) struct CachedTokens {
     pub cached_tokens: u32,
 }
 
-impl Usage {
+impl TokenUsage {
     pub fn new(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u32) -> Self {
         Self {
             prompt_tokens,
@@ -178,9 +178,9 @@ impl Usage {
 /// What all chunks of a response repeat.
 #[derive(Clone, Debug)]
 pub(super) struct ResponseHead {
-    pub api: Api,
+    pub api: Endpoint,
     pub id: String,
-    /// Seconds since 1970.
+    /// Seconds since the start of 1970, UTC.
     pub created: u64,
     pub model: String,
 }
@@ -190,46 +190,46 @@ impl ResponseHead {
     pub fn role(&self) -> Option<Value> {
         let delta = json!({"role": "assistant", "content": ""});
         let choices = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": null}]);
-        (self.api == Api::Chat).then(|| self.object("chat.completion.chunk", choices))
+        (self.api == Endpoint::Chat).then(|| self.object("chat.completion.chunk", &choices))
     }
 
     /// A chunk of a stream with `text`, and the reason if it is the last.
     pub fn chunk(&self, text: &str, reason: Option<&str>) -> Value {
         match self.api {
-            Api::Completions => self.object(
+            Endpoint::Completions => self.object(
                 "text_completion",
-                json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+                &json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
             ),
-            Api::Chat => self.object(
+            Endpoint::Chat => self.object(
                 "chat.completion.chunk",
-                json!([{"index": 0, "delta": {"content": text}, "logprobs": null, "finish_reason": reason}]),
+                &json!([{"index": 0, "delta": {"content": text}, "logprobs": null, "finish_reason": reason}]),
             ),
         }
     }
 
     /// The chunk without choices behind the last one.
-    pub fn usage(&self, usage: Usage) -> Value {
+    pub fn usage(&self, usage: TokenUsage) -> Value {
         let object = match self.api {
-            Api::Completions => "text_completion",
-            Api::Chat => "chat.completion.chunk",
+            Endpoint::Completions => "text_completion",
+            Endpoint::Chat => "chat.completion.chunk",
         };
-        let mut chunk = self.object(object, json!([]));
+        let mut chunk = self.object(object, &json!([]));
         chunk["usage"] = json!(usage);
         chunk
     }
 
-    /// A whole response.
-    pub fn whole(&self, text: &str, reason: &str, usage: Usage) -> Value {
+    /// A response that is not streamed.
+    pub fn whole(&self, text: &str, reason: &str, usage: TokenUsage) -> Value {
         let mut response = match self.api {
-            Api::Completions => self.object(
+            Endpoint::Completions => self.object(
                 "text_completion",
-                json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+                &json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
             ),
-            Api::Chat => {
+            Endpoint::Chat => {
                 let message = json!({"role": "assistant", "content": text});
                 self.object(
                     "chat.completion",
-                    json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]),
+                    &json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]),
                 )
             }
         };
@@ -237,7 +237,7 @@ impl ResponseHead {
         response
     }
 
-    fn object(&self, object: &str, choices: Value) -> Value {
+    fn object(&self, object: &str, choices: &Value) -> Value {
         json!({"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices})
     }
 }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn prompts_are_text_or_token_ids() {
-        let parse = |text: &str| parse(Api::Completions, text.as_bytes());
+        let parse = |text: &str| parse(Endpoint::Completions, text.as_bytes());
         let ids = parse(r#"{"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "ignore_eos": true}"#).expect("valid");
         assert_eq!((ids.tokens.len(), ids.max_tokens, ids.stream), (3, Some(4), false));
         assert_eq!(parse(r#"{"prompt": [[1, 2, 3]]}"#).expect("valid").tokens, ids.tokens);
@@ -267,13 +267,13 @@ mod tests {
         let body = r#"{"messages": [{"role": "user", "content": "hi there"},
                        {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image_url"}]}],
                        "max_completion_tokens": 7, "max_tokens": 9}"#;
-        let chat = parse(Api::Chat, body.as_bytes()).expect("valid");
+        let chat = parse(Endpoint::Chat, body.as_bytes()).expect("valid");
         assert_eq!((chat.tokens.len(), chat.max_tokens), (1 + 2 + 1 + 1, Some(7)));
     }
 
     #[test]
     fn what_cannot_be_served_is_refused_with_a_reason() {
-        let bad = |text: &str| parse(Api::Completions, text.as_bytes()).expect_err("invalid");
+        let bad = |text: &str| parse(Endpoint::Completions, text.as_bytes()).expect_err("invalid");
         assert!(bad("{").contains("no request"));
         assert!(bad(r#"{"max_tokens": 1}"#).contains("`prompt` is missing"));
         assert!(bad(r#"{"prompt": ""}"#).contains("empty"));
@@ -281,6 +281,6 @@ mod tests {
         assert!(bad(r#"{"prompt": "a", "max_tokens": 0}"#).contains("from 1"));
         assert!(bad(r#"{"prompt": "a", "max_tokens": -1}"#).contains("-1"));
         assert!(bad(r#"{"prompt": "a", "n": 2}"#).contains("`n` must be 1"));
-        assert!(parse(Api::Chat, b"{}").expect_err("invalid").contains("empty"));
+        assert!(parse(Endpoint::Chat, b"{}").expect_err("invalid").contains("empty"));
     }
 }

@@ -26,18 +26,18 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
-use super::deliveries::{Deliveries, Refusal};
+use super::deliveries::{Deliveries, RefusalReason};
 use super::metrics::ServiceMetrics;
-use super::openai::{Api, ParsedRequest, ResponseHead, error_body, parse};
+use super::openai::{Endpoint, ParsedRequest, ResponseHead, error_body, parse};
 use super::prompt::{BlockIndex, Token, tokens_of_text, word};
-use super::simulation::{Command, simulate};
-use super::stream::{EventStream, Output};
+use super::simulation::{SimulationCommand, simulate};
+use super::stream::{EventStream, RequestOutput};
 use crate::Termination;
 use crate::clock::SimulatedClock;
 
 /// Maximum length of a request body: a prompt of a million token ids.
 const BODY_BYTES: usize = 16 << 20;
-/// Tenants and sessions that are told apart; further ones count as none.
+/// Tenants and sessions that are distinguished; further ones count as none.
 const MOST_NAMES: usize = 1 << 20;
 /// llm-d's header of the tenant.
 const TENANT: &str = "x-gateway-inference-fairness-id";
@@ -52,7 +52,7 @@ pub struct MockSettings {
     pub address: SocketAddr,
     /// Real time over simulated time, > 0: 0.1 is ten times as fast as the simulated service.
     pub time_scale: f64,
-    /// Output tokens of a request that sets no limit, ≥ 1.
+    /// RequestOutput tokens of a request that sets no limit, ≥ 1.
     pub output_tokens: u32,
     /// Time after which the server ends, from the moment at which it listens; `None`: when it is terminated.
     pub duration: Option<Duration>,
@@ -104,7 +104,7 @@ impl MockServer {
             let _ = failed.send(simulate(service, deliveries, &received, clock));
         });
         simulation.map_err(RunError::runtime)?;
-        let state = Arc::new(Server::new(offer, settings, clock, commands));
+        let state = Arc::new(ServerState::new(offer, settings, clock, commands));
         runtime.block_on(async {
             let mut termination = Termination::new();
             tokio::select! {
@@ -118,11 +118,11 @@ impl MockServer {
 }
 
 /// The state that all requests share.
-struct Server {
+struct ServerState {
     offer: ServiceOffer,
     settings: MockSettings,
     clock: SimulatedClock,
-    commands: Mutex<Sender<Command>>,
+    commands: Mutex<Sender<SimulationCommand>>,
     next: AtomicU32,
     known: Mutex<Known>,
 }
@@ -150,27 +150,27 @@ impl Known {
     }
 }
 
-fn routes(state: Arc<Server>) -> Router {
+fn routes(state: Arc<ServerState>) -> Router {
     Router::new()
         .route(
             "/v1/completions",
-            post(async |State(server), headers, body| serve(server, Api::Completions, headers, body).await),
+            post(async |State(server), headers, body| serve(server, Endpoint::Completions, headers, body).await),
         )
         .route(
             "/v1/chat/completions",
-            post(async |State(server), headers, body| serve(server, Api::Chat, headers, body).await),
+            post(async |State(server), headers, body| serve(server, Endpoint::Chat, headers, body).await),
         )
-        .route("/v1/models", get(async |State(server): State<Arc<Server>>| server.models()))
+        .route("/v1/models", get(async |State(server): State<Arc<ServerState>>| server.models()))
         .route("/health", get(async || StatusCode::OK))
         .route("/ping", get(async || StatusCode::OK))
         .route("/version", get(async || respond(StatusCode::OK, &json!({"version": env!("CARGO_PKG_VERSION")}))))
-        .route("/metrics", get(async |State(server): State<Arc<Server>>| server.metrics().await))
-        .route("/counts", get(async |State(server): State<Arc<Server>>| server.counts().await))
+        .route("/metrics", get(async |State(server): State<Arc<ServerState>>| server.metrics().await))
+        .route("/counts", get(async |State(server): State<Arc<ServerState>>| server.counts().await))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .with_state(state)
 }
 
-async fn serve(server: Arc<Server>, api: Api, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(server: Arc<ServerState>, api: Endpoint, headers: HeaderMap, body: Bytes) -> Response {
     let arrival = server.clock.now();
     let parsed = match parse(api, &body) {
         Ok(parsed) => parsed,
@@ -187,7 +187,7 @@ async fn serve(server: Arc<Server>, api: Api, headers: HeaderMap, body: Bytes) -
         model: parsed.model.clone().unwrap_or_else(|| server.offer.models[0].0.clone()),
     };
     let id = RequestId(server.next.fetch_add(1, Ordering::Relaxed));
-    let prefix = if api == Api::Chat { "chatcmpl" } else { "cmpl" };
+    let prefix = if api == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let head = ResponseHead { id: format!("{prefix}-{id}"), ..head };
     let request = match server.request(id, &parsed, &headers, (model, adapter)) {
         Ok(request) => Request { arrival, ..request },
@@ -223,8 +223,13 @@ async fn serve(server: Arc<Server>, api: Api, headers: HeaderMap, body: Bytes) -
     }
 }
 
-impl Server {
-    fn new(offer: ServiceOffer, settings: MockSettings, clock: SimulatedClock, commands: Sender<Command>) -> Self {
+impl ServerState {
+    fn new(
+        offer: ServiceOffer,
+        settings: MockSettings,
+        clock: SimulatedClock,
+        commands: Sender<SimulationCommand>,
+    ) -> Self {
         let known = Known {
             blocks: BlockIndex::new(offer.block_size),
             names: FxHashMap::default(),
@@ -286,12 +291,12 @@ impl Server {
     }
 
     /// Sends `request` to the simulation.
-    fn submit(&self, request: Request, ends_by: &'static str) -> Output {
+    fn submit(&self, request: Request, ends_by: &'static str) -> RequestOutput {
         let (events, received) = unbounded_channel();
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let output = Output::new(request.id, (request.input_tokens, ends_by), received, commands.clone());
+        let output = RequestOutput::new(request.id, (request.input_tokens, ends_by), received, commands.clone());
         // If the simulation is gone, no token comes.
-        let _ = commands.send(Command::Submit(Box::new(request), events));
+        let _ = commands.send(SimulationCommand::Submit(Box::new(request), events));
         output
     }
 
@@ -306,14 +311,14 @@ impl Server {
     }
 
     async fn metrics(&self) -> Response {
-        match self.ask(Command::Metrics).await {
+        match self.ask(SimulationCommand::Metrics).await {
             Some(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
             None => stopping(),
         }
     }
 
     async fn counts(&self) -> Response {
-        match self.ask(Command::Counts).await {
+        match self.ask(SimulationCommand::Counts).await {
             Some(([arrived, completed, refused, cancelled], in_service)) => respond(
                 StatusCode::OK,
                 &json!({"arrived": arrived, "completed": completed, "refused": refused, "cancelled": cancelled,
@@ -323,7 +328,7 @@ impl Server {
         }
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> SimulationCommand) -> Option<T> {
         let (reply, received) = oneshot::channel();
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).send(command(reply)).ok()?;
         received.await.ok()
@@ -372,21 +377,23 @@ fn stopping() -> Response {
     respond(StatusCode::SERVICE_UNAVAILABLE, &error_body(503, "ServiceUnavailableError", "the server is stopping"))
 }
 
-fn refused(refusal: Refusal, offer: &ServiceOffer, model: &str) -> Response {
+fn refused(refusal: RefusalReason, offer: &ServiceOffer, model: &str) -> Response {
     let (status, kind, message) = match refusal {
-        Refusal::TooMany => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsError", "the service rejected the request"),
-        Refusal::Unavailable => {
+        RefusalReason::TooMany => {
+            (StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsError", "the service rejected the request")
+        }
+        RefusalReason::Unavailable => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", "the service has no room for the request")
         }
-        Refusal::Evicted => {
+        RefusalReason::Evicted => {
             let message = "the request was evicted for one of higher priority";
             (StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsError", message)
         }
-        Refusal::NoModel => return no_model(offer, model),
-        Refusal::Impossible(DropReason::KvTooSmall) => {
+        RefusalReason::NoModel => return no_model(offer, model),
+        RefusalReason::Impossible(DropReason::KvTooSmall) => {
             return bad_request("the prompt needs more KV blocks than an instance has");
         }
-        Refusal::Impossible(_) => return bad_request("the prompt is longer than the model allows"),
+        RefusalReason::Impossible(_) => return bad_request("the prompt is longer than the model allows"),
     };
     let body = error_body(status.as_u16(), kind, message);
     let mut response = respond(status, &body);

@@ -14,7 +14,7 @@ use super::deliveries::{Deliveries, StreamEvent};
 use crate::clock::SimulatedClock;
 
 /// A message to the simulation.
-pub(super) enum Command {
+pub(super) enum SimulationCommand {
     /// A request that was read at its arrival time, and the receiver of its tokens.
     Submit(Box<Request>, UnboundedSender<StreamEvent>),
     /// The client of the request is gone.
@@ -32,13 +32,13 @@ pub(super) enum Command {
 pub(super) fn simulate(
     mut service: LiveService,
     mut deliveries: Deliveries,
-    commands: &Receiver<Command>,
+    commands: &Receiver<SimulationCommand>,
     clock: SimulatedClock,
 ) -> Result<(), RunError> {
     let mut simulated = Micros::ZERO;
     loop {
         let mut next = match wait(&mut service, &deliveries, commands, clock) {
-            Waited::Command(command) => Some(command),
+            Waited::SimulationCommand(command) => Some(command),
             Waited::Event => None,
             Waited::Closed => return Ok(()),
         };
@@ -53,7 +53,7 @@ pub(super) fn simulate(
 }
 
 enum Waited {
-    Command(Command),
+    SimulationCommand(SimulationCommand),
     Event,
     Closed,
 }
@@ -61,26 +61,26 @@ enum Waited {
 fn wait(
     service: &mut LiveService,
     deliveries: &Deliveries,
-    commands: &Receiver<Command>,
+    commands: &Receiver<SimulationCommand>,
     clock: SimulatedClock,
 ) -> Waited {
     let next = [service.next_event(), deliveries.next_due()].into_iter().flatten().min();
-    let Some(at) = next else { return commands.recv().map_or(Waited::Closed, Waited::Command) };
+    let Some(at) = next else { return commands.recv().map_or(Waited::Closed, Waited::SimulationCommand) };
     match commands.recv_timeout(clock.until(at)) {
-        Ok(command) => Waited::Command(command),
+        Ok(command) => Waited::SimulationCommand(command),
         Err(RecvTimeoutError::Timeout) => Waited::Event,
         Err(RecvTimeoutError::Disconnected) => Waited::Closed,
     }
 }
 
 fn execute(
-    command: Command,
+    command: SimulationCommand,
     service: &mut LiveService,
     deliveries: &mut Deliveries,
     (simulated, clock): (&mut Micros, SimulatedClock),
 ) -> Result<(), RunError> {
     match command {
-        Command::Submit(mut request, events) => {
+        SimulationCommand::Submit(mut request, events) => {
             // What was simulated is past. It is later than the moment of reading if this thread was late.
             request.arrival = request.arrival.max(simulated.saturating_add(Micros(1)));
             *simulated = request.arrival;
@@ -88,7 +88,7 @@ fn execute(
             service.arrive(*request);
             service.run_until(*simulated, deliveries)
         }
-        Command::Cancel(id) => {
+        SimulationCommand::Cancel(id) => {
             *simulated = (*simulated).max(clock.now());
             service.run_until(*simulated, deliveries)?;
             match deliveries.abandon(id) {
@@ -96,12 +96,12 @@ fn execute(
                 None => Ok(()),
             }
         }
-        Command::Metrics(reply) => {
+        SimulationCommand::Metrics(reply) => {
             // The receiver is gone if the connection was closed.
             let _ = reply.send(deliveries.metrics.page(&service.loads()));
             Ok(())
         }
-        Command::Counts(reply) => {
+        SimulationCommand::Counts(reply) => {
             let _ = reply.send((deliveries.metrics.counts(), deliveries.len()));
             Ok(())
         }

@@ -12,44 +12,45 @@ use http_body::{Body, Frame};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::deliveries::{Refusal, StreamEvent};
-use super::openai::{ResponseHead, Usage};
+use super::deliveries::{RefusalReason, StreamEvent};
+use super::openai::{ResponseHead, TokenUsage};
 use super::prompt::word;
-use super::simulation::Command;
+use super::simulation::SimulationCommand;
 
 /// The tokens of a request as they leave. If it is dropped before the last one, the request is cancelled.
-pub(super) struct Output {
+pub(super) struct RequestOutput {
     pub id: RequestId,
     pub prompt_tokens: u32,
     /// The reason of the end, if it is not the model's limit.
     pub ends_by: &'static str,
     events: UnboundedReceiver<StreamEvent>,
-    commands: Sender<Command>,
+    commands: Sender<SimulationCommand>,
     tokens: u32,
     has_ended: bool,
 }
 
 /// A token of an output.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct OutputToken {
     pub text: &'static str,
     pub is_first: bool,
     /// The reason and the usage, if it is the last.
-    pub end: Option<(&'static str, Usage)>,
+    pub end: Option<(&'static str, TokenUsage)>,
 }
 
-impl Output {
+impl RequestOutput {
     /// The output of request `id`, nothing of which has left.
     pub fn new(
         id: RequestId,
         (prompt_tokens, ends_by): (u32, &'static str),
         events: UnboundedReceiver<StreamEvent>,
-        commands: Sender<Command>,
+        commands: Sender<SimulationCommand>,
     ) -> Self {
         Self { id, prompt_tokens, ends_by, events, commands, tokens: 0, has_ended: false }
     }
 
     /// The next token; `None` if the simulation has ended.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OutputToken, Refusal>>> {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OutputToken, RefusalReason>>> {
         let event = match self.events.poll_recv(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(event) => event,
@@ -57,13 +58,13 @@ impl Output {
         Poll::Ready(event.map(|event| self.token(event)))
     }
 
-    /// As [`Self::poll`].
-    pub async fn next(&mut self) -> Option<Result<OutputToken, Refusal>> {
+    /// The next token, as of [`Self::poll`].
+    pub async fn next(&mut self) -> Option<Result<OutputToken, RefusalReason>> {
         let event = self.events.recv().await?;
         Some(self.token(event))
     }
 
-    fn token(&mut self, event: StreamEvent) -> Result<OutputToken, Refusal> {
+    fn token(&mut self, event: StreamEvent) -> Result<OutputToken, RefusalReason> {
         let end = match event {
             StreamEvent::Refused(refusal) => {
                 self.has_ended = true;
@@ -73,7 +74,7 @@ impl Output {
             StreamEvent::Last { capped, cached_tokens } => {
                 self.has_ended = true;
                 let reason = if capped { "length" } else { self.ends_by };
-                Some((reason, Usage::new(self.prompt_tokens, self.tokens + 1, cached_tokens)))
+                Some((reason, TokenUsage::new(self.prompt_tokens, self.tokens + 1, cached_tokens)))
             }
         };
         let text = word(u64::from(self.id.0), self.tokens);
@@ -82,11 +83,11 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for RequestOutput {
     fn drop(&mut self) {
         if !self.has_ended {
             // The simulation is gone if the server stops.
-            let _ = self.commands.send(Command::Cancel(self.id));
+            let _ = self.commands.send(SimulationCommand::Cancel(self.id));
         }
     }
 }
@@ -95,7 +96,7 @@ impl Drop for Output {
 pub(super) struct EventStream {
     head: ResponseHead,
     include_usage: bool,
-    output: Output,
+    output: RequestOutput,
     /// Events that are known and were not sent.
     ready: VecDeque<Bytes>,
     is_over: bool,
@@ -103,7 +104,7 @@ pub(super) struct EventStream {
 
 impl EventStream {
     /// The stream of `output`, of which `first` has been received.
-    pub fn new(head: ResponseHead, include_usage: bool, first: OutputToken, output: Output) -> Self {
+    pub fn new(head: ResponseHead, include_usage: bool, first: OutputToken, output: RequestOutput) -> Self {
         let mut stream = Self { head, include_usage, output, ready: VecDeque::new(), is_over: false };
         stream.add(first);
         stream

@@ -21,7 +21,7 @@ pub(super) struct Connections {
     idle: RefCell<Vec<Connection>>,
 }
 
-/// An open connection.
+/// An open connection, which carries one request at a time.
 pub(super) type Connection = SendRequest<Full<Bytes>>;
 
 /// Why a request got no response.
@@ -29,7 +29,7 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 pub(super) enum SendError {
     /// No connection could be opened.
     Connect(io::Error),
-    /// The connection broke.
+    /// The connection broke before the response.
     Broken(hyper::Error),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Answered {
 }
 
 impl Connections {
-    /// No connections yet.
+    /// No connections to `url` yet.
     pub fn new(url: ServerUrl) -> Self {
         Self { url, idle: RefCell::new(Vec::new()) }
     }

@@ -57,7 +57,7 @@ pub(super) enum ExchangeEnd {
     Truncated,
     /// The response is none of this interface.
     Malformed(String),
-    /// The end did not come in time.
+    /// The end was later than the limit.
     TimedOut,
     /// The user ended the run first.
     Interrupted,
@@ -248,7 +248,7 @@ async fn body(response: Response<Incoming>) -> Result<Vec<u8>, ExchangeEnd> {
 
 /// A part of a response, or a whole one.
 #[derive(Deserialize)]
-struct Part {
+struct ResponsePart {
     #[serde(default)]
     choices: Vec<Choice>,
     usage: Option<PartUsage>,
@@ -258,14 +258,14 @@ struct Part {
 #[derive(Deserialize)]
 struct Choice {
     text: Option<String>,
-    delta: Option<PartText>,
-    message: Option<PartText>,
+    delta: Option<DeltaText>,
+    message: Option<DeltaText>,
     finish_reason: Option<String>,
 }
 
 /// Reasoning counts as output.
 #[derive(Deserialize)]
-struct PartText {
+struct DeltaText {
     content: Option<String>,
     #[serde(alias = "reasoning")]
     reasoning_content: Option<String>,
@@ -304,7 +304,7 @@ impl Choice {
     fn has_text(&self) -> bool {
         let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let parts = [&self.delta, &self.message];
-        let in_part = |part: &PartText| filled(&part.content) || filled(&part.reasoning_content);
+        let in_part = |part: &DeltaText| filled(&part.content) || filled(&part.reasoning_content);
         filled(&self.text) || parts.into_iter().flatten().any(in_part)
     }
 }
@@ -312,7 +312,7 @@ impl Choice {
 impl Exchange {
     /// Adds a part that came at `at`. Returns the end that it means, if it is none of an output.
     fn add(&mut self, data: &str, at: u64, record: bool) -> Option<ExchangeEnd> {
-        let part: Part = match serde_json::from_str(data) {
+        let part: ResponsePart = match serde_json::from_str(data) {
             Ok(part) => part,
             Err(error) => return Some(ExchangeEnd::Malformed(shortened(&error.to_string()))),
         };

@@ -23,7 +23,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use record::Recording;
-pub use report::{Latencies, Lateness, ObserveReport};
+pub use report::{LatencyFigures, Lateness, ObserveReport};
 pub use target::ServerUrl;
 
 use blis_eval::error::RunError;
@@ -32,9 +32,9 @@ use blis_workload::Workload;
 /// Which interface of the server gets the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerApi {
-    /// `/v1/completions`
+    /// The route `/v1/completions`, with one prompt.
     Completions,
-    /// `/v1/chat/completions`
+    /// The route `/v1/chat/completions`, with one message.
     Chat,
 }
 

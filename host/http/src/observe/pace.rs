@@ -22,7 +22,7 @@ use super::connections::Connections;
 use super::exchange::{Exchange, ExchangeEnd, ReadOptions, exchange};
 use super::messages::Messages;
 use super::prompts::TokensPerWord;
-use super::record::{RecordedRequest, Recording};
+use super::record::{ObservedRequest, Recording};
 use super::{LiveFigures, ObserveSettings, PromptForm};
 use crate::Termination;
 
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let Workload { requests, follow_ups, names, .. } = workload;
     let (interrupt, interrupted) = watch::channel(false);
     let (report, reports) = unbounded_channel();
-    let pace = Pace {
+    let pace = LoadPace {
         settings,
         messages,
         names,
@@ -136,7 +136,7 @@ async fn before_start(
 }
 
 /// The state of a run.
-struct Pace<'a> {
+struct LoadPace<'a> {
     settings: &'a ObserveSettings,
     messages: Messages<'a>,
     names: Names,
@@ -148,10 +148,10 @@ struct Pace<'a> {
     options: ReadOptions,
     connections: Rc<Connections>,
     permits: Option<Rc<Semaphore>>,
-    report: UnboundedSender<RecordedRequest>,
+    report: UnboundedSender<ObservedRequest>,
     interrupted: watch::Receiver<bool>,
     in_flight: u64,
-    records: Vec<RecordedRequest>,
+    records: Vec<ObservedRequest>,
     live: LiveFigures,
     /// Requests that completed in the present second, and of these the sum of TTFTs (µs) and their number.
     last_second: (u64, u64, u64),
@@ -160,10 +160,10 @@ struct Pace<'a> {
 /// A request in an order of its own: all are equal.
 struct FollowingRequest(Request);
 
-impl Pace<'_> {
+impl LoadPace<'_> {
     async fn execute(
         mut self,
-        mut reports: UnboundedReceiver<RecordedRequest>,
+        mut reports: UnboundedReceiver<ObservedRequest>,
         interrupt: watch::Sender<bool>,
         show: &mut dyn FnMut(&LiveFigures),
     ) -> Recording {
@@ -233,7 +233,7 @@ impl Pace<'_> {
         let limit = request.deadline.map_or(self.settings.timeout, |deadline| {
             self.settings.timeout.min(Duration::from_micros(deadline.saturating_sub(planned).0))
         });
-        let record = RecordedRequest { planned, due: self.now(), request, exchange: Exchange::default() };
+        let record = ObservedRequest { planned, due: self.now(), request, exchange: Exchange::default() };
         let (connections, permits, options) = (Rc::clone(&self.connections), self.permits.clone(), self.options);
         let (report, interrupted) = (self.report.clone(), self.interrupted.clone());
         tokio::task::spawn_local(async move {
@@ -243,11 +243,11 @@ impl Pace<'_> {
                 Err(error) => Exchange { end: Some(ExchangeEnd::Malformed(error.to_string())), ..Exchange::default() },
             };
             // The receiver is there until all requests are.
-            let _ = report.send(RecordedRequest { exchange, ..record });
+            let _ = report.send(ObservedRequest { exchange, ..record });
         });
     }
 
-    fn ended(&mut self, record: RecordedRequest) {
+    fn ended(&mut self, record: ObservedRequest) {
         self.in_flight -= 1;
         if record.exchange.end == Some(ExchangeEnd::Completed) {
             self.live.completed += 1;
@@ -319,7 +319,7 @@ async fn moment(start: Instant, at: Option<Micros>) {
     }
 }
 
-impl RecordedRequest {
+impl ObservedRequest {
     /// The end of the request as closed-loop clients see it; `now` if no part of a response came.
     fn outcome(&self, now: Micros) -> Outcome {
         let status = match self.exchange.end {

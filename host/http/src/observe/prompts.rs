@@ -24,7 +24,7 @@ const WORDS: [&str; 32] = [
     " woman",
     " life",
     " child",
-    " world",
+    " letter",
     " school",
     " state",
     " family",
@@ -51,7 +51,7 @@ const WORDS: [&str; 32] = [
 /// The content of prompts of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptText {
-    /// Differs between runs.
+    /// Another number in every run.
     pub salt: u64,
     /// Tokens per KV block of the workload, ≥ 1.
     pub block_size: u32,

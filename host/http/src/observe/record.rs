@@ -16,7 +16,7 @@ use super::exchange::{Exchange, ExchangeEnd};
 
 /// A request that was sent, and what was measured.
 #[derive(Clone, Debug)]
-pub(super) struct RecordedRequest {
+pub(super) struct ObservedRequest {
     pub request: Request,
     /// When it was to be sent, and when the load generator came to it.
     pub planned: Micros,
@@ -24,7 +24,7 @@ pub(super) struct RecordedRequest {
     pub exchange: Exchange,
 }
 
-impl RecordedRequest {
+impl ObservedRequest {
     /// Whether the whole output came.
     pub fn completed(&self) -> bool {
         self.exchange.end == Some(ExchangeEnd::Completed)
@@ -41,7 +41,7 @@ pub struct Recording {
     pub(super) settings: ObserveSettings,
     names: Names,
     /// In the order in which they were to be sent.
-    pub(super) records: Vec<RecordedRequest>,
+    pub(super) records: Vec<ObservedRequest>,
     /// Requests of the workload that were not sent, because the user ended the run.
     pub(super) unsent: u64,
     pub(super) is_interrupted: bool,
@@ -52,7 +52,7 @@ impl Recording {
     pub(super) fn new(
         settings: &ObserveSettings,
         names: Names,
-        mut records: Vec<RecordedRequest>,
+        mut records: Vec<ObservedRequest>,
         (unsent, is_interrupted): (u64, bool),
         duration: Duration,
     ) -> Self {
@@ -100,7 +100,7 @@ impl Recording {
 
     fn data(&self, out: &mut dyn Write) -> io::Result<()> {
         let keys = format!("{BLOCK_KEYS}{}", self.settings.block_size);
-        let any = |has: fn(&RecordedRequest) -> bool| self.records.iter().any(has);
+        let any = |has: fn(&ObservedRequest) -> bool| self.records.iter().any(has);
         let mut columns: Vec<&str> = COLUMNS.to_vec();
         if any(|record| record.request.client_priority.is_some()) {
             columns.push(VLLM_PRIORITY);
@@ -120,8 +120,8 @@ impl Recording {
         csv.flush()
     }
 
-    fn field(&self, column: &str, record: &RecordedRequest) -> String {
-        let RecordedRequest { request, planned, exchange, .. } = record;
+    fn field(&self, column: &str, record: &ObservedRequest) -> String {
+        let ObservedRequest { request, planned, exchange, .. } = record;
         let tags = &request.tags;
         let text = |name| self.names.text(name).to_owned();
         let or_zero = |time: Option<u64>| time.unwrap_or(0).to_string();

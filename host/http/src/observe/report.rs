@@ -7,14 +7,14 @@ use blis_sim::metrics::Distribution;
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-use super::record::{RecordedRequest, Recording};
+use super::record::{ObservedRequest, Recording};
 
 /// Requests sent later than this after their planned time are late, µs.
 const LATE_US: u64 = 10_000;
 /// Share of late requests above which latencies are not to be trusted.
 const MOST_LATE: f64 = 0.01;
 
-/// The figures of a run of `blis observe`. Latencies are those of requests that completed.
+/// The figures of a run of `blis observe`. LatencyFigures are those of requests that completed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObserveReport {
     /// Requests that were to be sent in the time of the run.
@@ -42,16 +42,16 @@ pub struct ObserveReport {
     /// How late requests were sent.
     pub lateness: Lateness,
     /// From sending to the first part with text.
-    pub ttft: Latencies,
+    pub ttft: LatencyFigures,
     /// Time per output token after the first, of requests with two or more.
-    pub tpot: Latencies,
+    pub tpot: LatencyFigures,
     /// Time between parts with text; absent unless every part was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub itl: Option<Latencies>,
+    pub itl: Option<LatencyFigures>,
     /// From sending to the last part with text.
-    pub e2e: Latencies,
+    pub e2e: LatencyFigures,
     /// From the planned time to the last part with text: with a limit of concurrency it includes the wait for a slot.
-    pub e2e_from_plan: Latencies,
+    pub e2e_from_plan: LatencyFigures,
 }
 
 /// How late requests were sent: the load generator's own delay, before a limit of concurrency.
@@ -66,7 +66,7 @@ pub struct Lateness {
 
 /// A distribution of latencies, ms; `null` without any.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Latencies {
+pub struct LatencyFigures {
     pub count: u64,
     pub mean_ms: Option<f64>,
     pub p50_ms: Option<f64>,
@@ -74,7 +74,7 @@ pub struct Latencies {
     pub p99_ms: Option<f64>,
 }
 
-impl Latencies {
+impl LatencyFigures {
     fn of(samples: impl Iterator<Item = u64>) -> Self {
         let mut samples: Vec<Micros> = samples.map(Micros).collect();
         let Distribution { count, mean_ms, p50_ms, p90_ms, p99_ms, .. } = Distribution::of(&mut samples);
@@ -95,10 +95,10 @@ impl Recording {
             ends.insert("unsent", self.unsent);
         }
         let planned = self.records.len() as u64 + self.unsent;
-        let completed: Vec<&RecordedRequest> = self.records.iter().filter(|record| record.completed()).collect();
+        let completed: Vec<&ObservedRequest> = self.records.iter().filter(|record| record.completed()).collect();
         let seconds = self.duration.as_secs_f64();
         let output_tokens = completed.iter().filter_map(|record| record.output_tokens()).map(u64::from).sum::<u64>();
-        let input = |record: &&RecordedRequest| record.exchange.prompt_tokens.unwrap_or(record.request.input_tokens);
+        let input = |record: &&ObservedRequest| record.exchange.prompt_tokens.unwrap_or(record.request.input_tokens);
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let since = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
         ObserveReport {
@@ -114,18 +114,18 @@ impl Recording {
             other_lengths: completed.iter().filter(|record| record.has_other_length()).count() as u64,
             connections: self.records.iter().filter(|record| record.exchange.connected_in_us.is_some()).count() as u64,
             lateness: Lateness::of(&self.records),
-            ttft: Latencies::of(
+            ttft: LatencyFigures::of(
                 completed.iter().filter_map(|record| since(record.exchange.sent_us, record.exchange.first_us)),
             ),
-            tpot: Latencies::of(completed.iter().filter_map(|record| record.tpot_us())),
+            tpot: LatencyFigures::of(completed.iter().filter_map(|record| record.tpot_us())),
             itl: self.settings.record_itl.then(|| {
                 let parts = completed.iter().map(|record| &record.exchange.chunks_us);
-                Latencies::of(parts.flat_map(|times| times.windows(2).map(|pair| pair[1] - pair[0])))
+                LatencyFigures::of(parts.flat_map(|times| times.windows(2).map(|pair| pair[1] - pair[0])))
             }),
-            e2e: Latencies::of(
+            e2e: LatencyFigures::of(
                 completed.iter().filter_map(|record| since(record.exchange.sent_us, record.exchange.last_us)),
             ),
-            e2e_from_plan: Latencies::of(
+            e2e_from_plan: LatencyFigures::of(
                 completed.iter().filter_map(|record| since(Some(record.planned.0), record.exchange.last_us)),
             ),
         }
@@ -160,7 +160,7 @@ impl Recording {
     }
 }
 
-impl RecordedRequest {
+impl ObservedRequest {
     fn has_other_length(&self) -> bool {
         let Self { request, exchange, .. } = self;
         let other_output = self.output_tokens().is_some_and(|tokens| tokens != request.output_tokens.max(1));
@@ -176,7 +176,7 @@ impl RecordedRequest {
 }
 
 impl Lateness {
-    fn of(records: &[RecordedRequest]) -> Self {
+    fn of(records: &[ObservedRequest]) -> Self {
         let mut late: Vec<Micros> = records.iter().map(|record| record.due.saturating_sub(record.planned)).collect();
         let count = late.iter().filter(|late| late.0 > LATE_US).count();
         let late_share = count as f64 / late.len().max(1) as f64;
@@ -207,7 +207,7 @@ impl fmt::Display for ObserveReport {
         for (name, latencies) in rows {
             let Some(latencies) = latencies else { continue };
             let cell = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"));
-            let Latencies { mean_ms, p50_ms, p90_ms, p99_ms, .. } = *latencies;
+            let LatencyFigures { mean_ms, p50_ms, p90_ms, p99_ms, .. } = *latencies;
             let [mean, p50, p90, p99] = [mean_ms, p50_ms, p90_ms, p99_ms].map(cell);
             writeln!(f, "{name:<11} {mean:>10} {p50:>10} {p90:>10} {p99:>10}")?;
         }

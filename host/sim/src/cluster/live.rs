@@ -1,4 +1,4 @@
-//! A simulation whose requests are not known in advance: a caller adds each when it comes, and may cancel it.
+//! A simulation of requests that are not known in advance: a caller adds each when it comes, and may cancel it.
 //!
 //! The caller has a clock of its own. It executes all events up to the present with
 //! [`Timeline::run_until`], adds a request that arrives later than that, and sleeps until [`Timeline::next_event`].
