@@ -40,18 +40,18 @@ pub(super) struct ServiceMetrics {
 struct BucketCounts {
     bounds: &'static [f64],
     counts: Vec<u64>,
-    sum: f64,
+    sum: Micros,
 }
 
 impl BucketCounts {
     fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+        Self { bounds, counts: vec![0; bounds.len() + 1], sum: Micros::ZERO }
     }
 
     fn add(&mut self, value: Micros) {
         let seconds = value.as_secs_f64();
         self.counts[self.bounds.partition_point(|&bound| bound < seconds)] += 1;
-        self.sum += seconds;
+        self.sum = self.sum.saturating_add(value);
     }
 
     fn write(&self, name: &str, labels: &str, out: &mut String) {
@@ -62,7 +62,7 @@ impl BucketCounts {
             below += count;
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}");
         }
-        let _ = writeln!(out, "{name}_count{{{labels}}} {below}\n{name}_sum{{{labels}}} {}", self.sum);
+        let _ = writeln!(out, "{name}_count{{{labels}}} {below}\n{name}_sum{{{labels}}} {}", self.sum.as_secs_f64());
     }
 }
 

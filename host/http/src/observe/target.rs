@@ -34,7 +34,8 @@ impl ServerUrl {
             return Err(format!("`/{path}` is no path; {form}"));
         }
         let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-        if uri.port().is_some() && uri.port_u16().is_none() {
+        let has_port = authority.len() > uri.host().len();
+        if has_port && uri.port_u16().is_none() {
             return Err(format!("`{authority}` has no valid port; {form}"));
         }
         Ok(Self { host: uri.host().trim_matches(['[', ']']).to_owned(), port: uri.port_u16().unwrap_or(80), path })

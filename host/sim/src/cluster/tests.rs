@@ -2,6 +2,7 @@
 
 mod forks;
 mod gateway;
+mod live;
 mod nodes;
 mod replicas;
 mod scaling_forks;
