@@ -17,8 +17,6 @@ use super::metrics::ServiceMetrics;
 /// What happens to a request, in order: tokens, the last of which says why it is the last; or nothing but a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamEvent {
-    /// The first token, with the instance that serves the request.
-    First(InstanceIndex),
     Token,
     /// The last token. `cached_tokens` of the prompt were in the prefix cache.
     Last {
@@ -86,7 +84,7 @@ impl Deliveries {
 
     /// `request` is in the service, and its tokens go to `events`.
     pub fn add(&mut self, request: &Request, events: UnboundedSender<StreamEvent>) {
-        self.metrics.arrived(request);
+        self.metrics.arrived();
         let stream = TokenStream {
             events,
             arrival: request.arrival,
@@ -138,18 +136,14 @@ impl Deliveries {
         if stream.outcome.is_some_and(|outcome| stream.sent + 1 >= outcome.generated_tokens) {
             return;
         }
-        let event = match (stream.sent, stream.instance) {
-            (0, Some(instance)) => StreamEvent::First(instance),
-            _ => StreamEvent::Token,
-        };
-        stream.send(at, event, &mut self.metrics);
+        stream.send(at, StreamEvent::Token, &mut self.metrics);
     }
 
     fn end(&mut self, at: Micros, id: RequestId) {
         let Some(mut stream) = self.streams.remove(&id) else { return };
         let Some(outcome) = stream.outcome else { return };
         if !outcome.completed() {
-            self.metrics.refused(&outcome);
+            self.metrics.refused();
             // The receiver is gone if the client is.
             let _ = stream.events.send(StreamEvent::Refused(refusal(outcome.status)));
             return;

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 use blis_sim::instance::InstanceLoad;
 use blis_sim::outcome::{Outcome, Status};
-use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
 const TTFT_S: &[f64] = &[
@@ -85,7 +84,7 @@ impl ServiceMetrics {
         }
     }
 
-    pub fn arrived(&mut self, _request: &Request) {
+    pub fn arrived(&mut self) {
         self.requests += 1;
     }
 
@@ -113,7 +112,7 @@ impl ServiceMetrics {
         self.cancelled += 1;
     }
 
-    pub fn refused(&mut self, _outcome: &Outcome) {
+    pub fn refused(&mut self) {
         self.refused += 1;
     }
 

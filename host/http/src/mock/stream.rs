@@ -70,7 +70,7 @@ impl RequestOutput {
                 self.has_ended = true;
                 return Err(refusal);
             }
-            StreamEvent::First(_) | StreamEvent::Token => None,
+            StreamEvent::Token => None,
             StreamEvent::Last { capped, cached_tokens } => {
                 self.has_ended = true;
                 let reason = if capped { "length" } else { self.ends_by };
