@@ -460,6 +460,17 @@ fn the_api_key_is_sent_and_stands_nowhere_else() {
 }
 
 #[test]
+fn the_end_of_the_workload_and_the_deadlines_of_clients_hold() {
+    let (server, folder) = (RunningServer::start("--time-scale 0.01"), Scratch::new());
+    let trace = folder.write("trace-in.csv", "arrival,input,output\n0,20,3\n0.05,20,3\n0.1,20,30000\n9,20,3\n");
+    let line = format!("--workload-trace {} --horizon 1s --timeout 2", trace.display());
+    let (report, rows) = observe(&server.address, &folder, &line);
+    assert_eq!((&report["planned_requests"], rows.len()), (&json!(3), 3), "the last one is after the horizon");
+    assert_eq!(report["ends"], json!({"completed": 2, "timed-out": 1}));
+    assert_eq!(rows[2]["deadline_us"], "2100000");
+}
+
+#[test]
 #[cfg(unix)]
 fn an_interrupted_run_keeps_what_was_recorded() {
     let (server, folder) = (RunningServer::start("--time-scale 0.01"), Scratch::new());

@@ -10,11 +10,11 @@ use blis_sim::observer::Observer;
 use blis_sim::policy::{Classes, Reads};
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
-use blis_workload::Names;
+use blis_workload::{Names, Workload};
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
-use crate::measure::halt_error;
+use crate::measure::{halt_error, with_deadlines};
 use crate::open;
 use crate::service;
 use crate::spec::SimulationName;
@@ -114,6 +114,17 @@ impl LiveService {
     fn checked(&self, result: Result<(), Halt>) -> Result<(), RunError> {
         result.map_err(|halt| halt_error(halt, &self.incidents))
     }
+}
+
+/// The workload of `config` for a load generator: with the deadlines of its clients, and up to the horizon.
+///
+/// # Errors
+/// As [`open::open`].
+pub fn open_to_send(config: &Experiment) -> Result<Workload, RunError> {
+    let workload = open::open(config)?;
+    let horizon = config.horizon;
+    let requests = with_deadlines(workload.requests, &config.workload);
+    Ok(Workload { requests: Box::new(requests.take_while(move |request| request.arrival <= horizon)), ..workload })
 }
 
 fn timeline<I: Engine>(

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
-use blis_eval::open;
+use blis_eval::live::open_to_send;
 use blis_eval::spec::{defaults, parse};
 use blis_http::observe::{ApiKey, LiveFigures, ObserveSettings, PromptForm, Recording, ServerApi, ServerUrl, observe};
 use blis_report::check_target;
@@ -116,7 +116,7 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
         check_target(&path).map_err(|error| RunError::file(&error))?;
     }
     let config = Experiment::new(args.given.0.clone(), OutputFiles::default())?;
-    let workload = open::open(&config)?;
+    let workload = open_to_send(&config)?;
     workload.notes.iter().for_each(|note| tracing::info!("{note}"));
     let line = LiveLine::new(args.no_progress);
     let recording = observe(&settings, workload, &mut |figures| line.show(figures))?;
