@@ -12,40 +12,11 @@ use crate::hash::mix;
 const FIRST_ID: u64 = 1_000;
 const IDS: u64 = 29_000;
 
-/// Words of prompts as text: short ones that most vocabularies have.
+/// Words of prompts as text: short ones, each of which is a token in most vocabularies.
 const WORDS: [&str; 32] = [
-    " time",
-    " year",
-    " people",
-    " way",
-    " day",
-    " man",
-    " thing",
-    " woman",
-    " life",
-    " child",
-    " letter",
-    " school",
-    " state",
-    " family",
-    " student",
-    " group",
-    " country",
-    " problem",
-    " hand",
-    " part",
-    " case",
-    " week",
-    " company",
-    " system",
-    " program",
-    " question",
-    " work",
-    " night",
-    " point",
-    " home",
-    " water",
-    " room",
+    " time", " year", " way", " day", " man", " thing", " woman", " life", " child", " state", " group", " hand",
+    " part", " case", " week", " work", " night", " point", " home", " water", " room", " road", " book", " house",
+    " light", " music", " paper", " river", " table", " green", " white", " small",
 ];
 
 /// The content of prompts of one run.
