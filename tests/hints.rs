@@ -38,10 +38,10 @@ fn an_unknown_plugin_has_a_short_hint() {
 }
 
 #[test]
-fn observe_is_not_there_yet() {
+fn view_is_not_there_yet() {
     assert_eq!(
-        message("observe"),
-        "error: `blis observe` is not there yet: a load generator for a real server\nhint: `blis help` lists what is\n"
+        message("view"),
+        "error: `blis view` is not there yet: reports and timelines to look at\nhint: `blis help` lists what is\n"
     );
 }
 

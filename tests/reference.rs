@@ -11,7 +11,7 @@ use crate::macros::{Scratch, blis, root};
 use crate::markdown::{Document, documents};
 
 /// Schemas of documents, and the headings of their sections.
-const SCHEMAS: [(&str, &str); 11] = [
+const SCHEMAS: [(&str, &str); 12] = [
     ("run.schema.json", "`blis run`, `blis replay`"),
     ("evaluation.schema.json", "`blis evaluate`"),
     ("held-out.schema.json", "`blis evaluate held-out`"),
@@ -21,12 +21,13 @@ const SCHEMAS: [(&str, &str); 11] = [
     ("regret.schema.json", "`blis regret`"),
     ("decisions.schema.json", "`blis decisions`"),
     ("plugin.schema.json", "`blis plugin`"),
+    ("real-time.schema.json", "`blis observe`, `blis calibrate`"),
     ("workload.schema.json", "`blis workload`"),
     ("models.schema.json", "`blis models`, `blis hardware`, `blis validate`, `blis fit`"),
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 35] = [
+const SOURCES: [(&str, &str); 38] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -57,6 +58,9 @@ const SOURCES: [(&str, &str); 35] = [
     ("host/report/src/decisions/top.rs", "decisions.schema.json"),
     ("host/report/src/decisions/diff.rs", "decisions.schema.json"),
     ("host/report/src/decisions/seen.rs", "decisions.schema.json"),
+    ("host/http/src/observe/report.rs", "real-time.schema.json"),
+    ("host/eval/src/calibration/report.rs", "real-time.schema.json"),
+    ("host/eval/src/calibration/figures.rs", "real-time.schema.json"),
     ("host/workload/src/profile.rs", "workload.schema.json"),
     ("host/fit/src/errors.rs", "models.schema.json"),
     ("host/fit/src/breakdown.rs", "models.schema.json"),

@@ -47,6 +47,7 @@ mod planning;
 mod plugin_replay;
 mod plugin_test;
 mod plugins;
+mod real_time;
 mod real_traces;
 mod rebuilt;
 mod reference;

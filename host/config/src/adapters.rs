@@ -237,6 +237,12 @@ pub struct DeployedAdapters {
 }
 
 impl DeployedAdapters {
+    /// The adapters that a file declares.
+    #[must_use]
+    pub fn declared(&self) -> &[DeclaredAdapter] {
+        self.declared.as_deref().unwrap_or_default()
+    }
+
     /// The adapters of `model`, called `name`, with that tensor-parallel size; `None` if BLIS would leave them off: without
     /// adapters or without slots.
     ///

@@ -17,6 +17,7 @@
 //! differences.
 
 pub mod bound;
+pub mod calibration;
 pub mod cancel;
 pub mod cascade;
 pub mod catalog;
@@ -34,6 +35,7 @@ pub mod flow;
 pub mod group;
 pub mod identity;
 mod kv_cache;
+pub mod live;
 mod load_warnings;
 mod lora;
 mod measure;

@@ -269,10 +269,10 @@ pub(crate) fn metrics_options(
 }
 
 /// Adds the deadline of `--timeout` to requests of a trace that have none. Generated requests have theirs.
-pub(crate) fn with_deadlines(
-    requests: impl Iterator<Item = Request>,
+pub(crate) fn with_deadlines<I: Iterator<Item = Request>>(
+    requests: I,
     workload: &WorkloadConfig,
-) -> impl Iterator<Item = Request> {
+) -> impl Iterator<Item = Request> + use<I> {
     let timeout = match workload {
         WorkloadConfig::Trace(trace) => trace.timeout,
         WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) | WorkloadConfig::Recorded { .. } => None,

@@ -30,12 +30,21 @@ pub fn resolve(config: &Experiment) -> Result<Deployment, RunError> {
 
 /// Opens the workload: generated requests, or those of a trace.
 pub fn open(config: &Experiment) -> Result<Workload, RunError> {
-    let mut workload = open_source(config)?;
+    open_with(config, false)
+}
+
+/// As [`open`], with the latencies that a trace records.
+pub(crate) fn open_measured(config: &Experiment) -> Result<Workload, RunError> {
+    open_with(config, true)
+}
+
+fn open_with(config: &Experiment, recorded_times: bool) -> Result<Workload, RunError> {
+    let mut workload = open_source(config, recorded_times)?;
     workload.notes.extend(lora::unserved(config.deployment.adapters.is_some(), &workload.names));
     Ok(workload)
 }
 
-fn open_source(config: &Experiment) -> Result<Workload, RunError> {
+fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, RunError> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let as_in_blis = config.engine.semantics == Semantics::BLIS;
@@ -45,6 +54,7 @@ fn open_source(config: &Experiment) -> Result<Workload, RunError> {
         recorded_priority: !as_in_blis,
         lengths_as_limits: as_in_blis,
         adapters_share_prefixes: as_in_blis,
+        recorded_times,
         ..TraceOptions::default()
     };
     let timeout = Some(BLIS_TIMEOUT).filter(|_| as_in_blis);

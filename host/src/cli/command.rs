@@ -5,11 +5,14 @@ use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
 use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
+use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
+use super::mock_server::MockServerArgs;
+use super::observe::ObserveArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
 use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
@@ -107,6 +110,28 @@ pub(super) enum Command {
 
     /// Inspect, convert and compose workloads
     Workload(WorkloadArgs),
+
+    /// Load on a server with OpenAI's interface, recorded as a trace
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis observe [OPTIONS] --model <NAME> --trace-output <PREFIX>"
+    )]
+    Observe(Box<ObserveArgs>),
+    /// Compare a measured trace with its simulation, request by request
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis calibrate [OPTIONS] --model <NAME> --trace-header <FILE> --trace-data <FILE>"
+    )]
+    Calibrate(Box<CalibrateArgs>),
+    /// Serve OpenAI's interface with the response times of a simulated service
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis mock-server [OPTIONS] --model <NAME>"
+    )]
+    MockServer(Box<MockServerArgs>),
 
     /// Read the settings of other programs: llm-d's router
     Import(ImportArgs),

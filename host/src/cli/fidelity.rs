@@ -168,7 +168,7 @@ fn load_stages(text: &str) -> Result<LoadStages, String> {
     RunStage::parse(text).map(LoadStages).ok_or_else(|| "write requests per second x seconds: 8x600+20x600".to_owned())
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
         _ => Err("it must be a number above 0".to_owned()),
@@ -347,7 +347,7 @@ fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), RunError> {
 }
 
 /// Today's date in UTC, as `2026-11-22`.
-fn today() -> String {
+pub(super) fn today() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     date(days)
 }

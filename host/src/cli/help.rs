@@ -49,18 +49,14 @@ pub(super) fn command() -> Command {
 const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, `blis COMMAND -h` the usual flags.\n";
 
 /// Commands that are planned: name and purpose.
-pub(super) const PLANNED: &[(&str, &str)] = &[
-    ("search", "a search for policies, built in"),
-    ("calibrate", "a comparison of a recorded trace with its simulation"),
-    ("observe", "a load generator for a real server"),
-    ("mock-server", "a server with simulated response times"),
-];
+pub(super) const PLANNED: &[(&str, &str)] = &[("search", "a search for policies, built in")];
 
 /// The commands of the first page, by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
+    ("Real servers", &["observe", "calibrate", "mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
@@ -235,6 +231,18 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis serve", &[
         ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | \\\nblis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
+    ]),
+    ("blis observe", &[
+        ("A server on this machine, and a record of it; here a simulated one", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8431 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8431 --rate 20 \\\n--num-requests 20 --trace-output observed"),
+        ("Chats as words, with the time of every token", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8432 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8432 --api chat --rate 20 \\\n--num-requests 20 --record-itl --trace-output observed-chats"),
+    ]),
+    ("blis calibrate", &[
+        ("A run beside its own trace: no error", "blis run --model qwen/qwen3-14b --rate 2 --trace-output own > /dev/null && \\\nblis calibrate --model qwen/qwen3-14b --trace-header own.yaml --trace-data own.csv"),
+        ("Another GPU than the measured one", "blis run --model qwen/qwen3-14b --hardware H100 --rate 2 --trace-output h100 > /dev/null && \\\nblis calibrate --model qwen/qwen3-14b --hardware A100-SXM --trace-header h100.yaml \\\n--trace-data h100.csv --fit"),
+    ]),
+    ("blis mock-server", &[
+        ("Four simulated instances behind a routing policy, for real clients", "blis mock-server --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted \\\n--listen 127.0.0.1:0 --exit-after 2s"),
+        ("On a free port, ten times as fast", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:0 --time-scale 0.1 --exit-after 1s"),
     ]),
     ("blis suite", &[
         ("Which built-in policy is the best, without writing it down", "blis suite rebase examples/suites/long-context.yaml --dry-run"),

@@ -4,6 +4,7 @@
 //! `output` (standard output). Results go to standard output, everything else to standard error.
 
 mod args;
+mod calibrate;
 mod command;
 mod decisions;
 mod evaluate;
@@ -13,6 +14,8 @@ mod flags;
 mod help;
 mod listing;
 mod markdown;
+mod mock_server;
+mod observe;
 mod output;
 mod pages;
 mod planning;
@@ -121,6 +124,9 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
+        Some(Command::Observe(args)) => observe::run(&args),
+        Some(Command::MockServer(args)) => mock_server::run(&args),
         Some(Command::Suite(args)) => suite::dispatch(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Decisions(args)) => decisions::dispatch(args),

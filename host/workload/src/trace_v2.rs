@@ -30,7 +30,7 @@ mod header;
 mod sessions;
 mod think_time;
 
-pub use columns::{ADAPTER, BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
+pub use columns::{ADAPTER, BLOCK_KEYS, COLUMNS, CONNECT_TIME_US, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{Fields, TraceColumn, TraceColumns};
 pub use header::{
     GoodputTargets, Mode, ObservedKv, RecordedNetwork, RecordedServer, SessionGrowth, TraceHeader, read_header,

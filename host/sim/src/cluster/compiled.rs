@@ -104,6 +104,24 @@ pub trait AnyTimeline: Debug + Send {
     /// As [`Cluster::run`].
     fn catch_up(&mut self, now: Micros, observer: &mut dyn Observer) -> Result<(), Halt>;
 
+    /// See [`Timeline::arrive`].
+    fn arrive(&mut self, request: Request);
+
+    /// See [`Timeline::next_event`].
+    fn next_event(&mut self) -> Option<Micros>;
+
+    /// See [`Timeline::cancel`].
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    fn cancel(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        instance: Option<InstanceIndex>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Halt>;
+
     /// See [`Timeline::is_over`].
     fn is_over(&mut self) -> bool;
 
@@ -175,6 +193,24 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
 
     fn catch_up(&mut self, now: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
         self.catch_up(now, observer)
+    }
+
+    fn arrive(&mut self, request: Request) {
+        self.arrive(request);
+    }
+
+    fn next_event(&mut self) -> Option<Micros> {
+        self.next_event()
+    }
+
+    fn cancel(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        instance: Option<InstanceIndex>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Halt> {
+        self.cancel(now, id, instance, observer)
     }
 
     fn is_over(&mut self) -> bool {

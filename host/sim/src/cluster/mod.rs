@@ -35,6 +35,7 @@ mod gateway;
 mod in_flight;
 mod lifecycle;
 mod load_samples;
+mod live;
 mod measures;
 mod next_events;
 mod replicas;

@@ -3,6 +3,7 @@
 mod forks;
 mod gateway;
 mod load_samples;
+mod live;
 mod nodes;
 mod replicas;
 mod scaling_forks;

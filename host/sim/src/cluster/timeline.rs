@@ -9,6 +9,7 @@
 //! Arrivals are a list here. Closed-loop clients wait for the ends of requests, so their arrivals depend on the
 //! decisions; with the arrival times of a recorded run they become a list, too.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -26,32 +27,44 @@ use crate::units::Micros;
 /// A simulation that can be stopped and copied.
 #[derive(Clone, Debug)]
 pub struct Timeline<I> {
-    cluster: Cluster<I>,
-    arrivals: ArrivalList,
+    pub(super) cluster: Cluster<I>,
+    pub(super) arrivals: ArrivalList,
 }
 
-/// Requests in the order of their arrival, shared by all copies.
+/// Requests in the order of their arrival, shared by all copies, and those that were added later.
 #[derive(Clone, Debug)]
 pub struct ArrivalList {
     all: Arc<[Request]>,
     next: usize,
+    added: VecDeque<Request>,
 }
 
 impl ArrivalList {
     /// The list of all requests.
     #[must_use]
     pub fn new(all: Arc<[Request]>) -> Self {
-        Self { all, next: 0 }
+        Self { all, next: 0, added: VecDeque::new() }
+    }
+
+    /// Adds a request that arrives after all others.
+    pub(super) fn add(&mut self, request: Request) {
+        self.added.push_back(request);
+    }
+
+    /// Removes request `id`, if it was added and has not arrived.
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Request> {
+        let index = self.added.iter().position(|request| request.id == id)?;
+        self.added.remove(index)
     }
 }
 
 impl ArrivalSource for ArrivalList {
     fn next_at(&mut self) -> Option<Micros> {
-        self.all.get(self.next).map(|request| request.arrival)
+        self.all.get(self.next).or_else(|| self.added.front()).map(|request| request.arrival)
     }
 
     fn take(&mut self) -> Option<Request> {
-        let request = self.all.get(self.next)?;
+        let Some(request) = self.all.get(self.next) else { return self.added.pop_front() };
         self.next += 1;
         Some(request.clone())
     }

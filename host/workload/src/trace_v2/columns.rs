@@ -1,4 +1,4 @@
-//! The columns of a TraceV2 CSV: 27 mandatory ones, and seven optional ones.
+//! The columns of a TraceV2 CSV: 27 mandatory ones, and eight optional ones.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -83,7 +83,11 @@ pub const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
 /// The LoRA adapter that the request names, empty for the base model.
 pub const ADAPTER: &str = "adapter";
-const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", ADAPTER, THINK_TIME_US, MAX_TOKENS];
+/// Time to open the connection of the request, µs; empty if an open one was used. Only in traces of this program, and no
+/// simulation uses it.
+pub const CONNECT_TIME_US: &str = "connect_time_us";
+const OPTIONAL: [&str; 7] =
+    [VLLM_PRIORITY, "slo_target_us", "x_request_id", ADAPTER, THINK_TIME_US, MAX_TOKENS, CONNECT_TIME_US];
 
 impl TraceColumn {
     pub fn name(self) -> &'static str {

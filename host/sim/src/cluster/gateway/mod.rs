@@ -338,6 +338,14 @@ impl Gateway {
         Some((request, if timed_out { Leaves::TimedOut } else { Leaves::Expired }))
     }
 
+    /// Removes request `id` at `now`, if it waits: its client has disconnected.
+    pub fn cancel(&mut self, now: Micros, id: RequestId) -> Option<Box<Request>> {
+        let (key, _) = self.requests.iter().find(|(_, queued)| queued.request.id == id)?;
+        self.pass_ticks(now);
+        self.ticks.changed();
+        self.remove(key).map(|queued| queued.request)
+    }
+
     /// When the next tick is due; `None` while no request waits.
     pub fn next_tick(&self) -> Option<Micros> {
         self.ticks.due()

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError};
 use blis_eval::result::EvaluationResult;
+use blis_http::Termination;
 
 /// Maximum length of a request body.
 const BODY_BYTES: usize = 8 << 20;
@@ -51,7 +52,10 @@ pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result
             .layer(DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
-        axum::serve(listener, routes).with_graceful_shutdown(termination()).await.map_err(cannot)
+        axum::serve(listener, routes)
+            .with_graceful_shutdown(async { Termination::new().next().await })
+            .await
+            .map_err(cannot)
     })
 }
 
@@ -79,21 +83,6 @@ fn is_here(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<Authority>() else { return false };
     let host = authority.host().trim_matches(['[', ']']);
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Ends when the process receives SIGTERM or an interrupt.
-async fn termination() {
-    let mut term = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(term) => term,
-        Err(error) => {
-            tracing::warn!("the server cannot be ended by a signal: {error}");
-            return std::future::pending().await;
-        }
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }
 
 async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {

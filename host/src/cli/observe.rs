@@ -1,0 +1,197 @@
+//! `blis observe`: load on a real server, recorded as a trace.
+
+use std::io::{self, IsTerminal as _};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use blis_eval::error::RunError;
+use blis_eval::experiment::{Experiment, OutputFiles};
+use blis_eval::live::open_to_send;
+use blis_eval::spec::{defaults, parse};
+use blis_http::observe::{ApiKey, LiveFigures, ObserveSettings, PromptForm, Recording, ServerApi, ServerUrl, observe};
+use blis_report::check_target;
+use blis_sim::units::Micros;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::args::{Settings, WorkloadArgs};
+use super::fidelity::today;
+use super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
+
+const SERVER: &str = "Server";
+const RECORD: &str = "Record";
+
+/// The environment variables that may hold the API key, in this order.
+const API_KEYS: [&str; 2] = ["BLIS_API_KEY", "OPENAI_API_KEY"];
+
+#[derive(Debug, Args)]
+pub(super) struct ObserveArgs {
+    #[command(flatten)]
+    given: Settings,
+    /// The server, as http://HOST:PORT. A key for it is read from BLIS_API_KEY or OPENAI_API_KEY
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", value_parser = ServerUrl::parse,
+          help_heading = SERVER)]
+    server_url: ServerUrl,
+    /// Model that requests name
+    #[arg(long, value_name = "NAME", required = true, value_parser = NonEmptyStringValueParser::new(),
+          help_heading = SERVER)]
+    model: String,
+    /// Interface of the server
+    #[arg(long, value_enum, value_name = "API", default_value_t = ApiChoice::Completions, help_heading = SERVER)]
+    api: ApiChoice,
+    /// PromptChoice as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
+    /// tokens for [default: ids; text with --api chat]
+    #[arg(long, value_enum, value_name = "FORM", help_heading = SERVER)]
+    prompts: Option<PromptChoice>,
+    /// Whole responses instead of streams: there is no TTFT then
+    #[arg(long, help_heading = SERVER)]
+    no_streaming: bool,
+    /// Leave out ignore_eos and min_tokens, for servers that refuse them: outputs may be shorter than planned
+    #[arg(long, help_heading = SERVER)]
+    no_exact_lengths: bool,
+    /// Most requests in flight, ≥ 1: a request waits for a slot after its planned time [default: no limit]
+    #[arg(long, value_name = "N", help_heading = SERVER)]
+    max_in_flight: Option<NonZeroUsize>,
+    /// Requests before the start, one after the other, that are in no record
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = SERVER)]
+    warmup_requests: u32,
+    /// Longest duration of a request, s or with a unit; one with a deadline (--timeout) ends at that, if it is earlier
+    #[arg(long, value_name = "S", default_value = "300", value_parser = parse::seconds_above_0, help_heading = SERVER)]
+    request_timeout: Micros,
+    /// Number from which the contents of prompts follow: with another one no cache of the server knows them [default:
+    /// from the clock]
+    #[arg(long, value_name = "N", help_heading = SERVER)]
+    salt: Option<u64>,
+    /// Trace to write: PREFIX.yaml and PREFIX.csv, for blis replay and blis calibrate
+    #[arg(long, value_name = "PREFIX", help_heading = RECORD)]
+    trace_output: PathBuf,
+    /// Record the time of every part of every output, too: PREFIX.itl.csv
+    #[arg(long, help_heading = RECORD)]
+    record_itl: bool,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// KV block of the server, tokens ≥ 1: which blocks of prompts are equal is recorded in blocks of this size
+    #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", help_heading = RECORD)]
+    block_size_in_tokens: NonZeroU32,
+    /// Seed of the workload
+    #[arg(long, value_name = "N", default_value_t = defaults::SEED, value_parser = parse::seed, help_heading = RECORD)]
+    seed: u64,
+    /// End of the workload, µs ≥ 1 or with a unit, as 60s: later requests are not sent [default: none]
+    #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = RECORD)]
+    horizon: Option<Micros>,
+    /// Log level of messages on standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn, help_heading = RECORD)]
+    log: LogLevel,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto, help_heading = RECORD)]
+    output: OutputForm,
+    /// No line about the present state
+    #[arg(long, help_heading = RECORD)]
+    no_progress: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ApiChoice {
+    /// The route /v1/completions
+    Completions,
+    /// The route /v1/chat/completions
+    Chat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PromptChoice {
+    /// Token ids, exact in length
+    Ids,
+    /// Words, as many as the server counts
+    Text,
+}
+
+/// Runs `blis observe` and prints its report.
+pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
+    start_log(args.log.into());
+    let settings = args.settings()?;
+    for path in Recording::files(&args.trace_output) {
+        check_target(&path).map_err(|error| RunError::file(&error))?;
+    }
+    let config = Experiment::new(args.given.0.clone(), OutputFiles::default())?;
+    let workload = open_to_send(&config)?;
+    workload.notes.iter().for_each(|note| tracing::info!("{note}"));
+    let line = LiveLine::new(args.no_progress);
+    let recording = observe(&settings, workload, &mut |figures| line.show(figures))?;
+    drop(line);
+    recording.write(&args.trace_output, &today())?;
+    recording.warnings().iter().for_each(|(what, hint)| tracing::warn!("{what} (hint: {hint})"));
+    let report = recording.report();
+    if wants_text_form(args.output) { print_text(report) } else { print_document(&report) }
+}
+
+impl ObserveArgs {
+    fn settings(&self) -> Result<ObserveSettings, RunError> {
+        let api = match self.api {
+            ApiChoice::Completions => ServerApi::Completions,
+            ApiChoice::Chat => ServerApi::Chat,
+        };
+        let prompts = match (self.prompts, api) {
+            (Some(PromptChoice::Ids), ServerApi::Chat) => {
+                return Err(RunError::usage("a chat has text, no token ids")
+                    .hint("use `--prompts text`, or `--api completions`"));
+            }
+            (Some(PromptChoice::Text), _) | (None, ServerApi::Chat) => PromptForm::Text,
+            (Some(PromptChoice::Ids) | None, ServerApi::Completions) => PromptForm::Ids,
+        };
+        let keys = API_KEYS.into_iter().filter_map(|name| std::env::var(name).ok());
+        Ok(ObserveSettings {
+            server: self.server_url.clone(),
+            model: self.model.clone(),
+            api_key: keys.into_iter().find(|key| !key.is_empty()).map(ApiKey),
+            api,
+            prompts,
+            streaming: !self.no_streaming,
+            exact_lengths: !self.no_exact_lengths,
+            max_concurrency: self.max_in_flight,
+            warmup_requests: self.warmup_requests,
+            record_itl: self.record_itl,
+            timeout: Duration::from_micros(self.request_timeout.0),
+            salt: self.salt.unwrap_or_else(clock_salt),
+            block_size: self.block_size_in_tokens.get(),
+            seed: self.seed,
+        })
+    }
+}
+
+/// Another number for every run.
+fn clock_salt() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// A line on standard error while requests are sent, if that is a terminal.
+struct LiveLine(Option<ProgressBar>);
+
+impl LiveLine {
+    fn new(hidden: bool) -> Self {
+        Self((!hidden && io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            bar.set_style(ProgressStyle::with_template("{msg}").expect("a valid template"));
+            bar
+        }))
+    }
+
+    fn show(&self, figures: &LiveFigures) {
+        let Some(bar) = &self.0 else { return };
+        let LiveFigures { seconds, sent, in_flight, completed, failed, rate, ttft_ms } = *figures;
+        let ttft = ttft_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
+        bar.set_message(format!(
+            "{seconds:.0} s: {sent} sent, {in_flight} in flight, {completed} completed, {failed} failed; {rate:.1} \
+             requests/s, TTFT {ttft}"
+        ));
+        bar.tick();
+    }
+}
+
+impl Drop for LiveLine {
+    fn drop(&mut self) {
+        self.0.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
