@@ -253,6 +253,7 @@ pub(crate) fn metrics_options(
         // Evaluations of candidates, which have a budget, read none of them.
         instance_latencies: config.budget.is_none(),
         offload: config.deployment.offload.is_some(),
+        disaggregation: config.cluster.disaggregation.is_some(),
         adapters: false,
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,

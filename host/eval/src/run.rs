@@ -390,6 +390,7 @@ fn warnings(
         (DropReason::PromptTooLong, counts.dropped_prompt_too_long),
         (DropReason::BudgetTooLong, counts.dropped_budget_too_long),
         (DropReason::KvTooSmall, counts.dropped_kv_too_small),
+        (DropReason::NoDecodeBlocks, counts.dropped_no_decode_blocks),
     ] {
         if count > 0 {
             let (why, hint) = refusal(reason, config, deployment);
@@ -456,6 +457,10 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
         DropReason::PromptTooLong => too_long("the prompt alone fills"),
         DropReason::BudgetTooLong => too_long("prompt and output exceed"),
         DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
+        DropReason::NoDecodeBlocks => {
+            let hint = "add `--decode-instances`, or raise `--total-kv-blocks`; with vLLM requests wait instead";
+            ("no KV blocks were free on the decode instance when the prefill had ended".to_owned(), hint)
+        }
     };
     (why, hint.to_owned())
 }

@@ -185,6 +185,8 @@ impl FirstToken {
 pub struct StageTimes {
     /// [`crate::request::Request::id`].
     pub id: RequestId,
+    /// Time of arrival at the service.
+    pub arrival: Micros,
     /// The instance that prefilled it.
     pub prefill: InstanceIndex,
     /// The instance that decoded it, or was to.

@@ -304,7 +304,7 @@ impl Survey {
                     _ => {}
                 };
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
     }

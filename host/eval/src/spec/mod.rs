@@ -9,9 +9,10 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
-    NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName, EngineName,
+    FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
+    SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName, TransferLinkName,
+    WorkloadName,
 };
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub(crate) use settings::value_hint;

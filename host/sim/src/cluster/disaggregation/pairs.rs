@@ -54,6 +54,7 @@ impl Pair {
         let between = |from: Option<Micros>, to: Option<Micros>| Some(to?.saturating_sub(from?));
         StageTimes {
             id: self.request.id,
+            arrival: self.request.arrival,
             prefill: self.prefill,
             decode: self.decode,
             prefill_queue: between(Some(self.routed), queued_until),
@@ -147,10 +148,6 @@ impl Pairs {
         of_pools.fold(self.settings.decider.reads(), |reads, pool| reads.and(pool.policy.reads()))
     }
 
-    pub fn pools(&self) -> [&[InstanceIndex]; 2] {
-        [&self.prefill, &self.decode]
-    }
-
     /// Time of the next event; [`Micros::MAX`] if there is none.
     #[inline]
     pub fn next_event(&self) -> Micros {
@@ -196,12 +193,6 @@ impl Pairs {
 
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Pair> {
         self.live.get_mut(&id)
-    }
-
-    /// Whether `id` has two parts.
-    #[inline]
-    pub fn has(&self, id: RequestId) -> bool {
-        self.live.contains_key(&id)
     }
 
     /// The instance that executes `id` now, if it has two parts.

@@ -685,8 +685,8 @@ impl Fast {
             }
             batch.sampled.add(self.config.sampling(&live.request));
         }
-        batch.decode_requests = u64::from(self.decoders.count) - plan.left_out.len() as u64;
-        batch.decode_context = self.decoders.context;
+        batch.decode_requests += u64::from(self.decoders.count) - plan.left_out.len() as u64;
+        batch.decode_context += self.decoders.context;
         for &key in &plan.left_out {
             let live = &self.live[key];
             batch.sampled.remove(self.config.sampling(&live.request));
