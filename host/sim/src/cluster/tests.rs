@@ -1,5 +1,6 @@
 //! Invariants over random clusters, for every built-in policy and both engines.
 
+mod disaggregation;
 mod forks;
 mod gateway;
 mod nodes;
@@ -36,6 +37,10 @@ struct CheckedInstance<I> {
     max_num_seqs: u32,
     /// Whether requests hold KV blocks outside the batch, too: while they load from a CPU tier.
     loads: bool,
+    /// Whether KV blocks stay, and requests wait, for events outside of the instance.
+    waits_outside: bool,
+    /// Whether nothing is left at the end of a simulation without a horizon.
+    ends_empty: bool,
 }
 
 impl<I: Instance> CheckedInstance<I> {
@@ -44,6 +49,10 @@ impl<I: Instance> CheckedInstance<I> {
         assert_eq!(load.total_kv_blocks, self.total_kv_blocks);
         assert!(load.used_kv_blocks <= load.total_kv_blocks, "more KV blocks than there are: {load:?}");
         assert!(load.batch_size <= self.max_num_seqs, "{load:?}");
+        if self.waits_outside {
+            assert!(self.inner.next_event().is_none_or(|at| at >= self.now), "an event in the past");
+            return;
+        }
         if load.batch_size == 0 && !(self.loads && self.inner.next_event().is_some()) {
             assert_eq!(load.used_kv_blocks, 0, "KV blocks were lost: {load:?}");
         }
@@ -138,7 +147,44 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.cache_changes(each);
     }
 
+    fn reserve(&mut self, request: &Request) -> bool {
+        let reserved = self.inner.reserve(request);
+        self.check();
+        reserved
+    }
+
+    fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>) {
+        self.inner.arrive_prefilled(now, request);
+        self.check();
+    }
+
+    fn next_read(&self) -> Option<Micros> {
+        self.inner.next_read()
+    }
+
+    fn take_reads(&mut self) -> Vec<crate::instance::KvRead> {
+        self.inner.take_reads()
+    }
+
+    fn read_ended(&mut self, now: Micros, id: RequestId) {
+        self.inner.read_ended(now, id);
+        self.check();
+    }
+
+    fn release_prefilled(&mut self, now: Micros, id: RequestId) {
+        self.inner.release_prefilled(now, id);
+        self.check();
+    }
+
+    fn pins(&self) -> usize {
+        self.inner.pins()
+    }
+
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters {
+        if self.ends_empty && horizon == Micros::MAX {
+            assert_eq!(self.inner.pins(), 0, "KV blocks stay for a request that has ended");
+            assert_eq!(self.inner.load().used_kv_blocks, 0, "KV blocks were lost: {:?}", self.inner.load());
+        }
         self.inner.finish(horizon, observer)
     }
 }
@@ -215,7 +261,7 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
         };
         assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
@@ -503,6 +549,8 @@ fn simulate_sessions<I: Instance>(
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
         loads: config.offload.is_some(),
+        waits_outside: false,
+        ends_empty: false,
         inner: engine(config),
     };
     let cluster = setup.cluster(checked);

@@ -70,7 +70,7 @@ impl Observer for DecisionLog {
                 }
                 _ => return,
             },
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push((id, decision));
         self.gateway.push((now, options));
