@@ -6,7 +6,7 @@ use blis_sim::cluster::{
 };
 use blis_sim::policy::{
     AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate, PrefixThreshold,
-    ScorerStep, Ties, Weighted,
+    RoutingPolicy, ScorerStep, Ties, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -220,6 +220,7 @@ impl DisaggregationSettings {
         &self,
         deployments: &[&Deployment],
         (seed, tie_break): (u64, TieBreakName),
+        policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
     ) -> Result<Disaggregation, RunError> {
         let pools = || self.pools.iter().zip(deployments);
         let each = |value: fn(&PoolSettings, &Deployment) -> Option<f64>| -> Result<Vec<f64>, RunError> {
@@ -272,7 +273,12 @@ impl DisaggregationSettings {
                 TieBreakName::Random => Ties::Random(Stream::new(seed, stream)),
                 TieBreakName::LowestIndex => Ties::LowestIndex,
             };
-            scorers.as_ref().map(|scorers| pool_routing(scorers, ties, flag)).transpose()
+            match (scorers, self.parity) {
+                (Some(scorers), _) => pool_routing(scorers, ties, flag).map(Some),
+                // BLIS's pools share the policy of the service, and with it its state.
+                (None, ParityName::Blis) => Ok(None),
+                (None, ParityName::Vllm) => Ok(Some(PoolRouting { policy: policy()?, ties })),
+            }
         };
         Ok(Disaggregation {
             roles,

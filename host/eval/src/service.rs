@@ -154,7 +154,7 @@ pub(crate) fn cluster<I: Instance>(
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
-        let built = roles.build(&deployments, (config.seed, settings.tie_break))?;
+        let built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
         return Ok((cluster.with_disaggregation(built), incidents));
     }
     if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {

@@ -506,7 +506,8 @@ impl<I: Instance> Cluster<I> {
     fn tick(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         self.dispatch_cycle(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
-        let is_idle = || self.instances.iter().all(|instance| instance.next_event().is_none());
+        let moves = self.pairs.as_ref().is_some_and(|pairs| pairs.next_event() < Micros::MAX);
+        let is_idle = || !moves && self.instances.iter().all(|instance| instance.next_event().is_none());
         let is_fixed = || self.replicas.as_ref().is_none_or(|replicas| !replicas.may_change());
         if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() && is_fixed() {
             return Err(Halt::NothingDispatched { waiting: gateway.len() });

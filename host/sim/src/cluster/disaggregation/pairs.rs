@@ -313,12 +313,6 @@ impl Pairs {
         left.sort_unstable_by_key(|pair| pair.request.id);
         left.iter().map(|pair| (pair.times(), Outcome::new(&pair.request, Status::Arriving))).collect()
     }
-
-    /// Number of requests with two parts.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.live.len()
-    }
 }
 
 /// An observer for the end of a simulation, which makes one outcome of the two of a request.

@@ -1,7 +1,9 @@
 //! Prefill apart from decode: the two parts are one request, nothing is lost, and both engines agree.
 
 use super::*;
-use crate::cluster::{ArrivalList, BlisTransfer, Disaggregation, KvNetwork, NixlFlow, Role, Timeline, TransferFlow};
+use crate::cluster::{
+    ArrivalList, BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, Role, Timeline, TransferFlow,
+};
 use crate::outcome::StageTimes;
 use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
 
@@ -240,6 +242,7 @@ proptest! {
     #[test]
     fn infinite_bandwidth_never_loses(mut setup in pair_setup(), draft in draft()) {
         setup.inner.policies.admission = Box::new(AlwaysAdmit);
+        setup.inner.flow = None;
         setup.disaggregation.decider = Box::new(AlwaysDisaggregate);
         let mut requests = requests(&[draft], setup.inner.config.block_size);
         requests[0].deadline = None;
@@ -316,7 +319,7 @@ fn by_hand(hop: u64) -> PairSetup {
             }),
             decider: Box::new(AlwaysDisaggregate),
             decode_routing: None,
-            prefill_routing: None,
+            prefill_routing: Some(PoolRouting { policy: Box::new(RoundRobin::default()), ties: Ties::LowestIndex }),
             encode: EncodeRule::Never,
         },
     }
@@ -338,22 +341,26 @@ fn the_stages_of_a_request_by_hand() {
     ];
     // Hop to the prefill instance and its queueing time (1000 + 10 · 320 by α); a prefill step by β; the response; queueing time there;
     // latency, handshake and 320 000 bytes at 100 bytes/µs; the step of the last token.
-    insta::assert_debug_snapshot!(stages.map(|stage| stage.map(|stage| stage.0)), @"");
+    assert_eq!(stages.map(|stage| stage.map(|stage| stage.0)), [4400, 101, 200, 4200, 6700, 101].map(Some));
     assert_eq!(times.transferred_tokens, 320);
     assert_eq!(log.simulation.outcomes[&RequestId(0)].generated_tokens, 3);
 }
 
-/// The decode instance has room for one prompt at a time: the second waits there, and its blocks on the prefill instance stay.
+/// The decode instance has room for one prompt at a time: the second waits there, and its blocks on the prefill instance stay, so
+/// that a third waits there.
 #[test]
-fn a_full_decode_instance_holds_back_blocks_of_prefill() {
+fn a_full_decode_instance_holds_back_prefill() {
     let setup = by_hand(0);
     let request = |id: u32| Request::new(RequestId(id), Micros(u64::from(id)), 480, 100);
-    let requests: Vec<Request> = (0..3).map(request).collect();
+    let requests: Vec<Request> = (0..4).map(request).collect();
     for log in [run_pairs(&setup, Plain::new, &requests), run_pairs(&setup, Fast::new, &requests)] {
         let log = log.expect("it ends");
-        let waits: Vec<Micros> = log.stages.values().filter_map(|times| times.decode_wait).collect();
-        assert!(waits[0] < Micros(10_000), "{waits:?}");
-        assert!(waits[1] > waits[0] && waits[2] > waits[1], "one after the other: {waits:?}");
         assert!(log.simulation.outcomes.values().all(Outcome::completed));
+        let stage = |id: u32| log.stages[&RequestId(id)];
+        assert_eq!(stage(0).decode_wait, Some(Micros(5_800)), "its queueing time");
+        // Until the first has generated its output: its transfer, and 100 steps.
+        assert!(stage(1).decode_wait > Some(Micros(5_800 + 8_300)), "{:?}", stage(1));
+        assert!(stage(2).prefill_queue > Some(Micros(5_800 + 5_800)), "until the blocks of the first were read");
+        assert!(stage(3).prefill_queue > stage(2).prefill_queue, "until those of the second were");
     }
 }
