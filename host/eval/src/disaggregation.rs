@@ -2,8 +2,10 @@
 
 use blis_config::{Deployment, DeploymentArgs};
 use blis_sim::cluster::{
-    BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, Role, TransferFlow,
+    BlisTransfer, Disaggregation, FlowControl, KvNetwork, NixlFlow, PoolRouting, Role, TransferFlow,
 };
+use blis_sim::ids::InstanceIndex;
+use blis_sim::policy::flow::SaturationByRole;
 use blis_sim::policy::{
     AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate, PrefixThreshold,
     RoutingPolicy, ScorerStep, Ties, Weighted,
@@ -192,6 +194,11 @@ impl DisaggregationSettings {
         }))
     }
 
+    /// Whether all instances have the deployment of the flags.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.pools.iter().all(|pool| pool.tp.is_none() && pool.hardware.is_none() && pool.group.is_none())
+    }
+
     /// Number of all instances.
     pub(crate) fn instances(&self) -> u32 {
         self.pools.iter().fold(0, |sum, pool| sum.saturating_add(pool.instances))
@@ -292,6 +299,19 @@ impl DisaggregationSettings {
                 EncodeDeciderName::Multimodal => EncodeRule::Multimodal,
             },
         })
+    }
+
+    /// Makes the saturation that of the fuller role. In BLIS it is that of all instances.
+    pub(crate) fn by_role(&self, control: &mut FlowControl) {
+        if self.parity == ParityName::Blis {
+            return;
+        }
+        let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).enumerate();
+        let of = |is_in: fn(Role) -> bool| -> Vec<InstanceIndex> {
+            roles.clone().filter(|&(_, role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
+        };
+        let by_role = SaturationByRole::new(&*control.saturation, &of(Role::prefills), &of(Role::decodes));
+        control.saturation = Box::new(by_role);
     }
 
     fn decider(&self) -> Box<dyn DisaggregationPolicy> {

@@ -150,7 +150,11 @@ pub(crate) fn cluster<I: Instance>(
     };
     let mut cluster = Cluster::new(front, policies, instances, engine.clone());
     if let Some(flow) = &settings.flow_control {
-        cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies)?)?);
+        let mut control = plugins.flow_control(flow.build(names, &settings.policies)?)?;
+        if let Some(roles) = &settings.disaggregation {
+            roles.by_role(&mut control);
+        }
+        cluster = cluster.with_flow_control(control);
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();

@@ -191,6 +191,13 @@ impl<I: Instance> Cluster<I> {
         });
     }
 
+    /// Selects all instances for views: for decisions that are not about a pool.
+    #[cold]
+    pub(in super::super) fn select_all(&mut self, now: Micros) {
+        let instances = self.instances.len();
+        self.board.select(now, (0, None), |rows| rows.extend(0..instances));
+    }
+
     /// Chooses an instance of `pool` for a request; `None` if there is none. The scores of the decision stay.
     fn choose(
         &mut self,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! As vLLM with NIXL under llm-d do it ([`TransferFlow::Nixl`]); or as BLIS, which transfers first and then queues
-//! ([`TransferFlow::Blis`]). The two parts are one request for everybody outside: [`Pairs`] makes one outcome of two.
+//! ([`TransferFlow::Blis`]). The two parts are one request in all events: [`Pairs`] makes one outcome of two.
 
 mod flow;
 mod network;
