@@ -29,7 +29,9 @@ pub(super) fn prefill_instances(t: &Trial) {
     let placed = instances(t, "{} 2 --decode-instances 1 --pd-decider always");
     assert_eq!(placed, (vec![2], vec![0, 1]));
     assert!(t.error(&rows(1, 1, ROW), "{} 2").contains("no instance decodes"));
-    assert!(t.error(&rows(1, 1, ROW), "{} 2 --decode-instances 1 --num-instances 2").contains("3 instances have roles"));
+    assert!(
+        t.error(&rows(1, 1, ROW), "{} 2 --decode-instances 1 --num-instances 2").contains("3 instances have roles")
+    );
 }
 
 pub(super) fn decode_instances(t: &Trial) {
@@ -145,9 +147,8 @@ pub(super) fn pd_decider(t: &Trial) {
 pub(super) fn pd_prefix_threshold(t: &Trial) {
     let of = |tokens: u32| disaggregated(t, 300, &format!("--pd-decider prefix-threshold {{}} {tokens}"));
     assert_eq!([of(300), of(301), of(0)], [20.0, 0.0, 0.0]);
-    let in_blis = |tokens: u32| {
-        disaggregated(t, 300, &format!("--parity blis --pd-decider prefix-threshold {{}} {tokens}"))
-    };
+    let in_blis =
+        |tokens: u32| disaggregated(t, 300, &format!("--parity blis --pd-decider prefix-threshold {{}} {tokens}"));
     assert_eq!([in_blis(299), in_blis(300), in_blis(0)], [20.0, 0.0, 20.0], "more tokens than that");
 }
 

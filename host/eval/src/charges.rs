@@ -134,10 +134,7 @@ impl ChargedEnd {
         use Status::{Dropped, Rejected};
         match self.status {
             Rejected(rejection) => rejection != Rejection::Routing,
-            status => matches!(
-                status,
-                Dropped(DropReason::KvTooSmall | DropReason::NoDecodeBlocks) | Status::Evicted
-            ),
+            status => matches!(status, Dropped(DropReason::KvTooSmall | DropReason::NoDecodeBlocks) | Status::Evicted),
         }
     }
 

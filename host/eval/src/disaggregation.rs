@@ -388,12 +388,9 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
         .collect();
     for pool in &mut pools {
         let (tp, hardware, latency_model, max_model_len) = match pool.role {
-            Role::Prefill => (
-                spec.prefill_tp,
-                &spec.prefill_hardware,
-                &spec.prefill_latency_model,
-                spec.prefill_max_model_len,
-            ),
+            Role::Prefill => {
+                (spec.prefill_tp, &spec.prefill_hardware, &spec.prefill_latency_model, spec.prefill_max_model_len)
+            }
             Role::Decode => {
                 (spec.decode_tp, &spec.decode_hardware, &spec.decode_latency_model, spec.decode_max_model_len)
             }
@@ -457,7 +454,11 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         let groups = spec.group.iter().flatten();
         if groups.count() > 0 {
             let hint = "BLIS has `--prefill-tp` and the like instead";
-            return Err(spec.misplaced("group", "cannot be used with instances that prefill and `--parity blis`", hint));
+            return Err(spec.misplaced(
+                "group",
+                "cannot be used with instances that prefill and `--parity blis`",
+                hint,
+            ));
         }
     } else if spec.pd_transfer_contention == Some(true) {
         let hint = "transfers always share network cards; leave it out, or add `--parity blis`";
@@ -494,7 +495,8 @@ fn check_block_sizes(spec: &ExperimentSpec) -> Result<(), RunError> {
         None => Ok(()),
         Some((index, size)) => {
             let what = format!("has KV blocks of {size} tokens, and the first group has blocks of {block_size}");
-            let hint = "KV is transferred between, and prefixes are compared over, equal blocks: leave out `block-size`";
+            let hint =
+                "KV is transferred between, and prefixes are compared over, equal blocks: leave out `block-size`";
             Err(spec.misplaced_item("group", index, &what, hint))
         }
     }

@@ -717,12 +717,7 @@ impl ClusterSettings {
     /// The same settings with instances that have roles, if there are any.
     fn with_roles(self, disaggregation: Option<DisaggregationSettings>) -> Self {
         let Some(settings) = disaggregation else { return self };
-        Self {
-            num_instances: settings.instances(),
-            groups: Vec::new(),
-            disaggregation: Some(settings),
-            ..self
-        }
+        Self { num_instances: settings.instances(), groups: Vec::new(), disaggregation: Some(settings), ..self }
     }
 }
 

@@ -261,7 +261,9 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => {
+                unreachable!("not of interest")
+            }
         };
         assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;

@@ -123,7 +123,8 @@ impl<I: Instance> Timeline<I> {
         loop {
             let horizon = self.cluster.config.horizon;
             if self.cluster.pairs.is_some() {
-                let next = self.cluster.next(&mut self.arrivals).map_or(horizon.saturating_add(Micros(1)), |(at, _)| at);
+                let next =
+                    self.cluster.next(&mut self.arrivals).map_or(horizon.saturating_add(Micros(1)), |(at, _)| at);
                 if self.cluster.next_end_before(next, &mut DynObserver::new(observer))? {
                     continue; // it may cause an earlier event
                 }
@@ -153,11 +154,9 @@ impl<I: Instance> Timeline<I> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let event = match event {
             FrontEvent::Scaling if self.cluster.is_sync(at) => DecisionEvent::Scaling,
-            FrontEvent::Arrival
-            | FrontEvent::Pair
-            | FrontEvent::Leave
-            | FrontEvent::Replicas
-            | FrontEvent::Scaling => return None,
+            FrontEvent::Arrival | FrontEvent::Pair | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => {
+                return None;
+            }
             FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),
             FrontEvent::Routing => DecisionEvent::Routing(&self.cluster.admitted.front()?.1),
             FrontEvent::Tick => DecisionEvent::Tick,

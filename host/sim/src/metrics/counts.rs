@@ -52,7 +52,10 @@ impl Counts {
     /// Requests that were dropped because they can never be served.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped_prompt_too_long + self.dropped_budget_too_long + self.dropped_kv_too_small + self.dropped_no_decode_blocks
+        self.dropped_prompt_too_long
+            + self.dropped_budget_too_long
+            + self.dropped_kv_too_small
+            + self.dropped_no_decode_blocks
     }
 
     /// Requests that joined no queue because the service rejected them.

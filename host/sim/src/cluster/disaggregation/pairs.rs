@@ -263,12 +263,20 @@ impl Pairs {
             let hop = self.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
             pair.prefilled = Some((part, at - hop));
             self.schedule(at, event);
-            return Some(StageEnd { part: Outcome { output_tokens: 0, generated_tokens: 0, tags, ..part }, leaves: None, whole: None });
+            return Some(StageEnd {
+                part: Outcome { output_tokens: 0, generated_tokens: 0, tags, ..part },
+                leaves: None,
+                whole: None,
+            });
         }
         let leaves = Outcome { instance: Some(decode), e2e: None, ..part };
         let pair = self.live.remove(&id)?;
         let whole = Outcome { output_tokens: pair.request.output_tokens, ..part };
-        Some(StageEnd { part: Outcome { tags, ..part }, leaves: (!is_blis).then_some(leaves), whole: Some((pair.times(), whole)) })
+        Some(StageEnd {
+            part: Outcome { tags, ..part },
+            leaves: (!is_blis).then_some(leaves),
+            whole: Some((pair.times(), whole)),
+        })
     }
 
     /// The decode part has ended, and with it the request.
@@ -330,8 +338,7 @@ impl<O: Observer> Observer for PairObserver<'_, O> {
     #[inline(always)]
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = event
-            && let Some(StageEnd { part, whole, .. }) =
-                self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(outcome))
+            && let Some(StageEnd { part, whole, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(outcome))
         {
             self.observer.record(&SimEvent::StageEnded(&part));
             if let Some((times, outcome)) = whole {

@@ -89,11 +89,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
             let is_blis = inner.config.semantics.reserves_before_decode;
             let decider: Box<dyn DisaggregationPolicy> = match decider {
                 0 => Box::new(PrefixThreshold { tokens: 12, exceeds: is_blis }),
-                1 => Box::new(DriftPlusPenalty {
-                    tokens_per_second: 500.0,
-                    target: Micros(60_000),
-                    deficit_s: 0.0,
-                }),
+                1 => Box::new(DriftPlusPenalty { tokens_per_second: 500.0, target: Micros(60_000), deficit_s: 0.0 }),
                 _ => Box::new(AlwaysDisaggregate),
             };
             let flow = match is_blis {
@@ -331,14 +327,8 @@ fn the_stages_of_a_request_by_hand() {
     let requests = [Request::new(RequestId(0), Micros(50), 320, 3)];
     let log = run_pairs(&setup, Plain::new, &requests).expect("it ends");
     let times = log.stages[&RequestId(0)];
-    let stages = [
-        times.prefill_queue,
-        times.prefill_time,
-        times.hold,
-        times.decode_wait,
-        times.transfer,
-        times.decode_first,
-    ];
+    let stages =
+        [times.prefill_queue, times.prefill_time, times.hold, times.decode_wait, times.transfer, times.decode_first];
     // Hop to the prefill instance and its queueing time (1000 + 10 · 320 by α); a prefill step by β; the response; queueing time there;
     // latency, handshake and 320 000 bytes at 100 bytes/µs; the step of the last token.
     assert_eq!(stages.map(|stage| stage.map(|stage| stage.0)), [4400, 101, 200, 4200, 6700, 101].map(Some));

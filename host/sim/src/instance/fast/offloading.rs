@@ -152,7 +152,8 @@ impl Fast {
     }
 
     fn is_loaded(&self, key: RequestKey) -> bool {
-        self.is_read(key) || self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(self.live[key].request.id))
+        self.is_read(key)
+            || self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(self.live[key].request.id))
     }
 
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.

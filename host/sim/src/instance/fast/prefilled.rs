@@ -137,9 +137,7 @@ impl Fast {
     /// Whether `key` reads its blocks from a prefill instance: as long as it was not in the batch.
     pub(super) fn reads_kv(&self, key: RequestKey) -> bool {
         let live = &self.live[key];
-        self.transferred.is_some()
-            && live.scheduling_delay().is_none()
-            && live.request.reads_kv(self.config.semantics)
+        self.transferred.is_some() && live.scheduling_delay().is_none() && live.request.reads_kv(self.config.semantics)
     }
 
     /// Begins the read of the waiting request `key`, if there are blocks for its whole prompt.
