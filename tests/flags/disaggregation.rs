@@ -154,8 +154,9 @@ pub(super) fn pd_prefix_threshold(t: &Trial) {
 
 /// Requests that come at once, so that the decode instance has a backlog.
 fn under_load(t: &Trial, flags: &str) -> f64 {
-    let flags = format!("--prefill-instances 1 --decode-instances 1 --pd-decider edpp {flags}");
-    let figures = t.figures(&rows(40, 5_000, Row { input: 3000, ..ROW }), &flags);
+    let flags =
+        format!("--prefill-instances 1 --decode-instances 1 --pd-decider edpp --pd-handshake-latency 0 {flags}");
+    let figures = t.figures(&rows(80, 30_000, Row { input: 3000, ..ROW }), &flags);
     number(&figures["pd_metrics"], "disaggregated_requests")
 }
 
@@ -165,7 +166,7 @@ pub(super) fn pd_ttft_target(t: &Trial) {
 }
 
 pub(super) fn pd_prefill_rate(t: &Trial) {
-    let target = "--pd-ttft-target 300ms";
+    let target = "--pd-ttft-target 50ms";
     let (slow, fast) =
         (under_load(t, &format!("{target} {{}} 1000")), under_load(t, &format!("{target} {{}} 10000000")));
     assert!(slow > fast, "{slow} with a long backlog, {fast} with a short one");
@@ -204,7 +205,7 @@ pub(super) fn pd_transfer_base_latency(t: &Trial) {
 pub(super) fn pd_transfer_contention(t: &Trial) {
     let figures = |flags: &str| {
         let flags = format!("{APART} --parity blis --pd-transfer-bandwidth 0.5 {flags}");
-        mean(&t.figures(&rows(20, 5_000, ROW), &flags)["pd_metrics"], "transfer")
+        mean(&t.figures(&rows(20, 20_000, ROW), &flags)["pd_metrics"], "transfer")
     };
     assert!(figures("{}") > 1.5 * figures(""));
     assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}}")).contains("needs `--parity blis`"));
@@ -212,12 +213,12 @@ pub(super) fn pd_transfer_contention(t: &Trial) {
 
 pub(super) fn pd_handshake_latency(t: &Trial) {
     // The first of twenty transfers.
-    let of = |ms: u32| mean(&apart(t, 300, &format!("{APART} {{}} {ms}ms")), "transfer");
+    let of = |ms: u32| mean(&apart(t, 300, &format!("{APART} {{}} {ms}000")), "transfer");
     assert!((of(200) - of(0) - 10.0).abs() < 1e-6);
 }
 
 pub(super) fn pd_hop_latency(t: &Trial) {
-    let of = |ms: u32| apart(t, 300, &format!("{APART} {{}} {ms}ms"));
+    let of = |ms: u32| apart(t, 300, &format!("{APART} {{}} {ms}000"));
     let (near, far) = (of(0), of(4));
     assert_eq!((mean(&near, "hold"), mean(&far, "hold")), (0.0, 4.0));
     assert!((mean(&far, "ttft") - mean(&near, "ttft") - 8.0).abs() < 0.1, "there and back");

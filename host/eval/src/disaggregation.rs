@@ -2,7 +2,7 @@
 
 use blis_config::{Deployment, DeploymentArgs};
 use blis_sim::cluster::{
-    BlisTransfer, Disaggregation, FlowControl, KvNetwork, NixlFlow, PoolRouting, Role, TransferFlow,
+    BlisTransfer, Disaggregation, FlowControl, KvNetwork, NixlFlow, PoolRouting, InstanceRole, TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
@@ -77,7 +77,7 @@ const NOT_IN_BLIS: [&str; 7] = [
 /// Instances with the same role and deployment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
-    pub role: Role,
+    pub role: InstanceRole,
     pub instances: u32,
     tp: Option<u32>,
     hardware: Option<String>,
@@ -88,18 +88,18 @@ pub struct PoolSettings {
 }
 
 impl PoolSettings {
-    fn new(role: Role, instances: u32) -> Self {
+    fn new(role: InstanceRole, instances: u32) -> Self {
         Self { role, instances, tp: None, hardware: None, latency_model: None, max_model_len: None, group: None }
     }
 
     /// What messages call it.
     fn name(&self) -> &'static str {
         match self.role {
-            Role::Prefill => "prefill",
-            Role::Decode => "decode",
-            Role::PrefillDecode => "prefill and decode",
-            Role::Encode => "encode",
-            Role::Unassigned => "no role",
+            InstanceRole::Prefill => "prefill",
+            InstanceRole::Decode => "decode",
+            InstanceRole::PrefillDecode => "prefill and decode",
+            InstanceRole::Encode => "encode",
+            InstanceRole::Unassigned => "no role",
         }
     }
 
@@ -140,9 +140,9 @@ pub struct DisaggregationSettings {
     pub ttft_target: Micros,
     pub prefill_rate: f64,
     pub stage_order: StageOrderName,
-    /// GB/s.
+    /// Of the network card of a GPU, or in BLIS of a transfer, GB/s.
     pub bandwidth: f64,
-    /// ms.
+    /// Time before the first byte of a transfer, ms.
     pub base_latency: f64,
     pub contention: bool,
     pub handshake: Micros,
@@ -307,10 +307,10 @@ impl DisaggregationSettings {
             return;
         }
         let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).enumerate();
-        let of = |is_in: fn(Role) -> bool| -> Vec<InstanceIndex> {
+        let of = |is_in: fn(InstanceRole) -> bool| -> Vec<InstanceIndex> {
             roles.clone().filter(|&(_, role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
         };
-        let by_role = SaturationByRole::new(&*control.saturation, &of(Role::prefills), &of(Role::decodes));
+        let by_role = SaturationByRole::new(&*control.saturation, &of(InstanceRole::prefills), &of(InstanceRole::decodes));
         control.saturation = Box::new(by_role);
     }
 
@@ -358,10 +358,10 @@ fn link(spec: &ExperimentSpec) -> f64 {
 /// The pools of `spec`; `None` if no instance has a role.
 fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
     let counts = [
-        (Role::Prefill, spec.prefill_instances),
-        (Role::Decode, spec.decode_instances),
-        (Role::PrefillDecode, spec.prefill_decode_instances),
-        (Role::Encode, spec.encode_instances),
+        (InstanceRole::Prefill, spec.prefill_instances),
+        (InstanceRole::Decode, spec.decode_instances),
+        (InstanceRole::PrefillDecode, spec.prefill_decode_instances),
+        (InstanceRole::Encode, spec.encode_instances),
     ];
     let by_count = counts.iter().any(|&(_, count)| count.unwrap_or(0) > 0);
     let groups = || spec.group.iter().flatten();
@@ -388,10 +388,10 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
         .collect();
     for pool in &mut pools {
         let (tp, hardware, latency_model, max_model_len) = match pool.role {
-            Role::Prefill => {
+            InstanceRole::Prefill => {
                 (spec.prefill_tp, &spec.prefill_hardware, &spec.prefill_latency_model, spec.prefill_max_model_len)
             }
-            Role::Decode => {
+            InstanceRole::Decode => {
                 (spec.decode_tp, &spec.decode_hardware, &spec.decode_latency_model, spec.decode_max_model_len)
             }
             _ => continue,
@@ -412,33 +412,33 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
             let what = format!("is {all}, and {sum} instances have roles");
             return Err(spec.misplaced("num-instances", &what, "leave it out: the others would do nothing"));
         }
-        pools.push(PoolSettings::new(Role::Unassigned, all - sum));
+        pools.push(PoolSettings::new(InstanceRole::Unassigned, all - sum));
     }
     Ok(Some(pools))
 }
 
 /// The role of that name; an instance without one does both.
-fn role(name: Option<RoleName>) -> Role {
+fn role(name: Option<RoleName>) -> InstanceRole {
     match name {
-        None | Some(RoleName::Both) => Role::PrefillDecode,
-        Some(RoleName::Prefill) => Role::Prefill,
-        Some(RoleName::Decode) => Role::Decode,
-        Some(RoleName::Encode) => Role::Encode,
+        None | Some(RoleName::Both) => InstanceRole::PrefillDecode,
+        Some(RoleName::Prefill) => InstanceRole::Prefill,
+        Some(RoleName::Decode) => InstanceRole::Decode,
+        Some(RoleName::Encode) => InstanceRole::Encode,
     }
 }
 
 /// Refuses pools that serve nothing, and settings that exclude pools.
 fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> Result<(), RunError> {
-    let has = |is_in: fn(Role) -> bool| pools.iter().any(|pool| is_in(pool.role));
-    if !has(Role::decodes) {
+    let has = |is_in: fn(InstanceRole) -> bool| pools.iter().any(|pool| is_in(pool.role));
+    if !has(InstanceRole::decodes) {
         return Err(RunError::usage("no instance decodes")
             .hint("add `--decode-instances N`, or a group with `role=decode`: requests end there"));
     }
-    if has(|role| role == Role::Decode) && !has(Role::prefills) && !has(|role| role == Role::Encode) {
+    if has(|role| role == InstanceRole::Decode) && !has(InstanceRole::prefills) && !has(|role| role == InstanceRole::Encode) {
         return Err(RunError::usage("no instance prefills for those that decode")
             .hint("add `--prefill-instances N`, or a group with `role=prefill`; without any, leave out the roles"));
     }
-    if spec.encode_decider.is_some_and(|rule| rule != EncodeDeciderName::Never) && !has(|role| role == Role::Encode) {
+    if spec.encode_decider.is_some_and(|rule| rule != EncodeDeciderName::Never) && !has(|role| role == InstanceRole::Encode) {
         let hint = "add `--encode-instances N`, or a group with `role=encode`";
         return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
     }

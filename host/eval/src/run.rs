@@ -334,9 +334,13 @@ fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -
         format!("group: {count} of {model} on {hardware} each")
     });
     let groups: Vec<String> = groups.collect();
+    // Resolved before the run.
+    let pools = config.cluster.disaggregation.as_ref().map(|roles| roles.deployments(&config.deployment));
+    let mut kinds: Vec<String> = pools.and_then(Result::ok).iter().flatten().map(hardware).collect();
+    kinds.dedup();
     Setting {
         model: deployment.model.clone(),
-        hardware: hardware(deployment),
+        hardware: if kinds.is_empty() { hardware(deployment) } else { kinds.join(" or ") },
         latency_model: identity::latency_model(config, deployment),
         kv_blocks: deployment.total_kv_blocks,
         block_size: config.engine.block_size,

@@ -77,7 +77,7 @@ choices! {
     Prefill = "prefill",
     /// They generate outputs, and compute the prompts that are not prefilled elsewhere
     Decode = "decode",
-    /// Both
+    /// They prefill and decode
     Both = "both",
     /// They encode images, audio and video
     Encode = "encode",
@@ -86,9 +86,9 @@ choices! {
 choices! {
     /// Which requests are prefilled on another instance (`--pd-decider`).
     DeciderName:
-    /// None
+    /// No request at all
     Never = "never",
-    /// All
+    /// Every request, without exception
     Always = "always",
     /// Those of which the decode instance lacks at least --pd-prefix-threshold tokens; with --parity blis, more
     PrefixThreshold = "prefix-threshold",
@@ -119,9 +119,9 @@ choices! {
 choices! {
     /// Which requests are encoded on an instance of their own (`--encode-decider`).
     EncodeDeciderName:
-    /// None
+    /// No request at all
     Never = "never",
-    /// All
+    /// Every request, without exception
     Always = "always",
     /// Those with images, audio or video
     Multimodal = "multimodal",

@@ -5,7 +5,7 @@
 //! 2. On the decode instance the request takes all its blocks at once when it is at the head of the queue, and begins to read
 //!    what the instance lacks: [`TransferredKv::begin`]. It has neither a slot nor tokens of the budget, like a request that
 //!    waits for a load from the CPU tier (`offloading.rs`).
-//! 3. The end of the read is noticed when the next step is planned: [`TransferredKv::notice`].
+//! 3. The end of the read is seen when the next step is planned: [`TransferredKv::notice`].
 //! 4. The prefill instance releases the blocks.
 //!
 //! In BLIS the blocks are reserved before the decode part arrives.
@@ -20,9 +20,9 @@ use crate::units::Micros;
 /// A read of KV blocks that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvRead {
-    /// The request.
+    /// The request of which the blocks are.
     pub id: RequestId,
-    /// When it began.
+    /// The start of the step that began it.
     pub at: Micros,
     /// Tokens of the prompt that the instance lacks, ≥ 1.
     pub tokens: u32,
@@ -44,7 +44,7 @@ pub(super) struct TransferredKv<H> {
     /// Reads that the service has not seen yet.
     begun: Vec<KvRead>,
     reads: FxHashMap<RequestId, ReadProgress>,
-    /// Reads that have ended and were not noticed yet, in the order of their ends.
+    /// Reads that have ended and were not seen yet, in the order of their ends.
     ended: Vec<(Micros, RequestId)>,
     /// Blocks without a request in queue or batch: of prefills to be read, reserved, or being read for requests that ended.
     pinned: FxHashMap<RequestId, H>,
@@ -113,8 +113,8 @@ impl<H> TransferredKv<H> {
     /// Notices the reads that have ended by `now`. Returns the blocks of those whose requests have ended.
     pub fn notice(&mut self, now: Micros) -> Vec<(RequestId, H)> {
         let mut released = Vec::new();
-        let noticed = self.ended.partition_point(|&(at, _)| at <= now);
-        for (_, id) in self.ended.drain(..noticed) {
+        let seen = self.ended.partition_point(|&(at, _)| at <= now);
+        for (_, id) in self.ended.drain(..seen) {
             match self.reads.get_mut(&id) {
                 Some(progress @ ReadProgress::InProgress) => *progress = ReadProgress::Done,
                 Some(ReadProgress::Abandoned) => {
@@ -127,7 +127,7 @@ impl<H> TransferredKv<H> {
         released
     }
 
-    /// Whether the read of request `id` has ended, and was noticed.
+    /// Whether the read of request `id` has ended, and was seen.
     pub fn is_read(&self, id: RequestId) -> bool {
         self.reads.get(&id) == Some(&ReadProgress::Done)
     }
@@ -159,7 +159,7 @@ impl<H> TransferredKv<H> {
         !self.reads.is_empty() || !self.pinned.is_empty()
     }
 
-    /// The end of the first read that was not noticed; `None` if no end is known.
+    /// The end of the first read that was not seen; `None` if no end is known.
     pub fn next_end(&self) -> Option<Micros> {
         self.ended.first().map(|&(at, _)| at)
     }

@@ -54,7 +54,7 @@ pub trait DisaggregationPolicy: Debug + Send {
     /// The signals that it reads. Called once.
     fn reads(&self) -> Reads;
 
-    /// Decides about `request`.
+    /// Decides where `request` is prefilled.
     fn decide(&mut self, request: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision;
 
     /// Whether [`Self::first_token`] has an effect. Called at every first token.

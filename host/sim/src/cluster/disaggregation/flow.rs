@@ -1,8 +1,8 @@
 //! The events of requests that are prefilled apart from their decode, in the event loop of the service. They are compiled apart
 //! from it, as those of replicas (`scaling.rs`).
 
-use super::pairs::{DueEvent, Pair, PairEvent, PairStage};
-use super::{BlisTransfer, Disaggregation, Pairs, Role, TransferFlow};
+use super::pairs::{DueEvent, SplitRequest, PairEvent, PairStage};
+use super::{BlisTransfer, Disaggregation, Pairs, InstanceRole, TransferFlow};
 use crate::cluster::{Cluster, record_of};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
@@ -14,7 +14,7 @@ use crate::units::Micros;
 
 /// The instances among which a routing policy chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pool {
+enum ServingPool {
     Prefill,
     Decode,
     Encode,
@@ -81,8 +81,8 @@ impl<I: Instance> Cluster<I> {
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         self.board.probe(&view, self.routing_reads);
         let prefill_first = self.prefill_first();
-        let first = if prefill_first { self.choose(now, Pool::Prefill, &view) } else { None };
-        let Some((decode, choice)) = self.choose(now, Pool::Decode, &view) else {
+        let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
+        let Some((decode, choice)) = self.choose(now, ServingPool::Decode, &view) else {
             self.reject(now, &request, observer);
             return Ok(());
         };
@@ -91,7 +91,7 @@ impl<I: Instance> Cluster<I> {
             false => self.decide(now, &view, decode),
         };
         let decode = decision.decode.unwrap_or(decode);
-        let encode = match self.encodes(&request).then(|| self.choose(now, Pool::Encode, &view)) {
+        let encode = match self.encodes(&request).then(|| self.choose(now, ServingPool::Encode, &view)) {
             None => None,
             Some(None) => {
                 self.reject(now, &request, observer);
@@ -102,7 +102,7 @@ impl<I: Instance> Cluster<I> {
         let prefill = match (decision.disaggregate, is_blis) {
             (false, _) => None,
             (true, true) => decision.prefill,
-            (true, false) => decision.prefill.or_else(|| Some(self.choose(now, Pool::Prefill, &view)?.0)),
+            (true, false) => decision.prefill.or_else(|| Some(self.choose(now, ServingPool::Prefill, &view)?.0)),
         };
         // On one instance there is nothing to transfer.
         let disaggregate = decision.disaggregate && (is_blis || prefill.is_some_and(|prefill| prefill != decode));
@@ -113,7 +113,7 @@ impl<I: Instance> Cluster<I> {
         }
         if !disaggregate {
             if encode.is_some() || prefill.is_some() {
-                self.select_pool(now, Pool::Decode);
+                self.select_pool(now, ServingPool::Decode);
             }
             self.record_whole(now, &view, &choice, decode, observer);
             self.board.routed(&view, decode);
@@ -179,12 +179,12 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Selects the instances of `pool` for views.
-    fn select_pool(&mut self, now: Micros, pool: Pool) {
+    fn select_pool(&mut self, now: Micros, pool: ServingPool) {
         let Some(pairs) = &self.pairs else { return };
         let (instances, version) = match pool {
-            Pool::Prefill => (&pairs.prefill, 1),
-            Pool::Decode => (&pairs.decode, 2),
-            Pool::Encode => (&pairs.encode, 3),
+            ServingPool::Prefill => (&pairs.prefill, 1),
+            ServingPool::Decode => (&pairs.decode, 2),
+            ServingPool::Encode => (&pairs.encode, 3),
         };
         self.board.select(now, (version, None), |rows| {
             rows.extend(instances.iter().map(|instance| instance.index()));
@@ -202,7 +202,7 @@ impl<I: Instance> Cluster<I> {
     fn choose(
         &mut self,
         now: Micros,
-        pool: Pool,
+        pool: ServingPool,
         request: &RequestView<'_>,
     ) -> Option<(InstanceIndex, RoutingDecision)> {
         self.select_pool(now, pool);
@@ -212,12 +212,12 @@ impl<I: Instance> Cluster<I> {
         }
         let Self { pairs: Some(pairs), policies, config, scores, .. } = self else { return None };
         let mut other = Vec::new();
-        let scores = if pool == Pool::Decode { scores } else { &mut other };
+        let scores = if pool == ServingPool::Decode { scores } else { &mut other };
         scores.clear();
         let own = match pool {
-            Pool::Prefill => pairs.settings.prefill_routing.as_mut(),
-            Pool::Decode => pairs.settings.decode_routing.as_mut(),
-            Pool::Encode => None,
+            ServingPool::Prefill => pairs.settings.prefill_routing.as_mut(),
+            ServingPool::Decode => pairs.settings.decode_routing.as_mut(),
+            ServingPool::Encode => None,
         };
         let (policy, ties) = match own {
             Some(own) => (&mut own.policy, &own.ties),
@@ -238,12 +238,12 @@ impl<I: Instance> Cluster<I> {
         let cluster = board.view_of_all(now);
         let view = PoolsView { cluster: &cluster, decode: &pairs.decode, chosen: decode, prefill: &pairs.prefill };
         let decision = pairs.settings.decider.decide(request, &view);
-        let has = |id: InstanceIndex, is_in: fn(Role) -> bool| {
+        let has = |id: InstanceIndex, is_in: fn(InstanceRole) -> bool| {
             pairs.settings.roles.get(id.index()).is_some_and(|&role| is_in(role))
         };
         DisaggregationDecision {
-            decode: decision.decode.filter(|&id| has(id, Role::decodes)),
-            prefill: decision.prefill.filter(|&id| has(id, Role::prefills)),
+            decode: decision.decode.filter(|&id| has(id, InstanceRole::decodes)),
+            prefill: decision.prefill.filter(|&id| has(id, InstanceRole::prefills)),
             ..decision
         }
     }
@@ -255,7 +255,7 @@ impl<I: Instance> Cluster<I> {
         let request = pair.request.clone();
         let view = self.config.view(&request);
         self.board.probe(&view, self.routing_reads);
-        let Some((prefill, _)) = self.choose(now, Pool::Prefill, &view) else {
+        let Some((prefill, _)) = self.choose(now, ServingPool::Prefill, &view) else {
             let rejected = Status::Rejected(Rejection::Routing);
             return self.end_between(now, id, rejected, observer);
         };
@@ -275,7 +275,7 @@ impl<I: Instance> Cluster<I> {
         stage: Stage,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
-        let Some(Pair { request, prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
+        let Some(SplitRequest { request, prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
         else {
             return Ok(());
         };
@@ -294,7 +294,7 @@ impl<I: Instance> Cluster<I> {
 
     /// The prefill of request `id` has ended, and its transfer begins if the decode instance has KV blocks for it (BLIS).
     fn start_transfer(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        let Some(&mut Pair { prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id)) else {
+        let Some(&mut SplitRequest { prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id)) else {
             return Ok(());
         };
         // Of simultaneous events of instances, those of lower indices come first.

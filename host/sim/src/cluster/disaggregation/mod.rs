@@ -19,12 +19,12 @@ use crate::policy::{DisaggregationPolicy, EncodeRule, RoutingPolicy, Ties};
 
 /// What an instance does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// It prefills.
+pub enum InstanceRole {
+    /// It computes prompts for other instances.
     Prefill,
     /// It decodes, and prefills requests that are not prefilled elsewhere.
     Decode,
-    /// Both.
+    /// It prefills for others, and decodes.
     #[default]
     PrefillDecode,
     /// It encodes images, audio and video.
@@ -33,14 +33,14 @@ pub enum Role {
     Unassigned,
 }
 
-impl Role {
+impl InstanceRole {
     /// Whether it prefills for other instances.
     #[must_use]
     pub fn prefills(self) -> bool {
         matches!(self, Self::Prefill | Self::PrefillDecode)
     }
 
-    /// Whether it decodes.
+    /// Whether it generates outputs.
     #[must_use]
     pub fn decodes(self) -> bool {
         matches!(self, Self::Decode | Self::PrefillDecode)
@@ -97,7 +97,7 @@ impl Clone for PoolRouting {
 #[derive(Debug)]
 pub struct Disaggregation {
     /// The role of each instance.
-    pub roles: Vec<Role>,
+    pub roles: Vec<InstanceRole>,
     /// How KV gets from one instance to the other.
     pub flow: TransferFlow,
     /// Whether a request is prefilled elsewhere.
@@ -125,7 +125,7 @@ impl Clone for Disaggregation {
 
 impl Disaggregation {
     /// The instances of which `is_in` says that they are in a pool.
-    fn pool(&self, is_in: impl Fn(Role) -> bool) -> Vec<InstanceIndex> {
+    fn pool(&self, is_in: impl Fn(InstanceRole) -> bool) -> Vec<InstanceIndex> {
         let all = self.roles.iter().enumerate();
         all.filter(|&(_, &role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
     }

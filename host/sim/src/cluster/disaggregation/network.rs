@@ -42,7 +42,7 @@ pub(super) struct EndedRead {
 #[derive(Clone, Debug)]
 struct Read {
     between: EndedRead,
-    /// Bytes left.
+    /// Bytes that have not moved yet.
     left: f64,
     /// Bytes/µs; 0 until it has a share.
     rate: f64,

@@ -20,7 +20,7 @@ use crate::units::Micros;
 pub(super) enum PairStage {
     /// On its way to the prefill instance, or there.
     Prefill,
-    /// Between the instances.
+    /// Behind its prefill, before its decode instance.
     Between,
     /// On the decode instance.
     Decode,
@@ -28,7 +28,7 @@ pub(super) enum PairStage {
 
 /// A request that is prefilled on another instance than the one that decodes it.
 #[derive(Clone, Debug)]
-pub(super) struct Pair {
+pub(super) struct SplitRequest {
     pub request: Box<Request>,
     pub decode: InstanceIndex,
     /// The prefill instance; in BLIS it is chosen after the decision.
@@ -45,7 +45,7 @@ pub(super) struct Pair {
     transfers: u32,
 }
 
-impl Pair {
+impl SplitRequest {
     fn times(&self) -> StageTimes {
         let queued_until =
             self.prefilled.as_ref().and_then(|(outcome, _)| Some(outcome.arrival + outcome.scheduling_delay?));
@@ -87,11 +87,11 @@ pub(super) enum PairEvent {
     FirstToken(Micros),
 }
 
-/// The next event.
+/// What happens next between the instances.
 #[derive(Clone, Debug)]
 pub(super) enum DueEvent {
     Pair(PairEvent),
-    /// Reads have ended.
+    /// Reads of KV blocks have ended.
     Read(Vec<EndedRead>),
 }
 
@@ -112,7 +112,7 @@ pub(in super::super) struct Pairs {
     pub(super) prefill: Vec<InstanceIndex>,
     pub(super) decode: Vec<InstanceIndex>,
     pub(super) encode: Vec<InstanceIndex>,
-    live: FxHashMap<RequestId, Pair>,
+    live: FxHashMap<RequestId, SplitRequest>,
     events: BinaryHeap<Reverse<(Micros, PairEvent, u64)>>,
     scheduled: u64,
     pub(super) network: Option<NetworkReads>,
@@ -129,9 +129,9 @@ impl Pairs {
             TransferFlow::Blis(_) => None,
         };
         Self {
-            prefill: settings.pool(super::Role::prefills),
-            decode: settings.pool(super::Role::decodes),
-            encode: settings.pool(|role| role == super::Role::Encode),
+            prefill: settings.pool(super::InstanceRole::prefills),
+            decode: settings.pool(super::InstanceRole::decodes),
+            encode: settings.pool(|role| role == super::InstanceRole::Encode),
             settings,
             live: FxHashMap::default(),
             events: BinaryHeap::new(),
@@ -174,7 +174,7 @@ impl Pairs {
 
     /// Adds `request`, which was routed at `now`.
     pub(super) fn add(&mut self, now: Micros, request: Box<Request>, prefill: InstanceIndex, decode: InstanceIndex) {
-        let pair = Pair {
+        let pair = SplitRequest {
             decode,
             prefill,
             stage: PairStage::Prefill,
@@ -191,7 +191,7 @@ impl Pairs {
         self.live.insert(pair.request.id, pair);
     }
 
-    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Pair> {
+    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut SplitRequest> {
         self.live.get_mut(&id)
     }
 
@@ -317,7 +317,7 @@ impl Pairs {
 
     /// Removes and returns the requests that are between their instances at the end of the simulation.
     pub fn drain(&mut self) -> Vec<(StageTimes, Outcome)> {
-        let mut left: Vec<Pair> = std::mem::take(&mut self.live).into_values().collect();
+        let mut left: Vec<SplitRequest> = std::mem::take(&mut self.live).into_values().collect();
         left.sort_unstable_by_key(|pair| pair.request.id);
         left.iter().map(|pair| (pair.times(), Outcome::new(&pair.request, Status::Arriving))).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::{
-    ArrivalList, BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, Role, Timeline, TransferFlow,
+    ArrivalList, BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, InstanceRole, Timeline, TransferFlow,
 };
 use crate::outcome::StageTimes;
 use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
@@ -21,7 +21,7 @@ impl PairSetup {
 
     /// Whether every instance either prefills or decodes: others can wait for each other for ever.
     fn is_apart(&self) -> bool {
-        !self.disaggregation.roles.contains(&Role::PrefillDecode)
+        !self.disaggregation.roles.contains(&InstanceRole::PrefillDecode)
     }
 
     fn network(&mut self) -> Option<&mut KvNetwork> {
@@ -80,11 +80,11 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
             }
             let n = inner.instances.len();
             let role = |i: usize| match (i, roles[i]) {
-                (0, _) => Role::Prefill,
-                (1, _) => Role::Decode,
-                (_, 0 | 1) => Role::Prefill,
-                (_, 2 | 3) => Role::Decode,
-                _ => Role::PrefillDecode,
+                (0, _) => InstanceRole::Prefill,
+                (1, _) => InstanceRole::Decode,
+                (_, 0 | 1) => InstanceRole::Prefill,
+                (_, 2 | 3) => InstanceRole::Decode,
+                _ => InstanceRole::PrefillDecode,
             };
             let is_blis = inner.config.semantics.reserves_before_decode;
             let decider: Box<dyn DisaggregationPolicy> = match decider {
@@ -301,7 +301,7 @@ fn by_hand(hop: u64) -> PairSetup {
             fcfs: true,
         },
         disaggregation: Disaggregation {
-            roles: vec![Role::Prefill, Role::Prefill, Role::Decode],
+            roles: vec![InstanceRole::Prefill, InstanceRole::Prefill, InstanceRole::Decode],
             flow: TransferFlow::Nixl(NixlFlow {
                 network: KvNetwork {
                     card: 100.0,

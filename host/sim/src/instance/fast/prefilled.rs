@@ -166,7 +166,7 @@ impl Fast {
         TierAdmission::Begun
     }
 
-    /// Whether the read of `key` has ended, and was noticed.
+    /// Whether the read of `key` has ended, and was seen.
     pub(super) fn is_read(&self, key: RequestKey) -> bool {
         self.transferred.as_ref().is_some_and(|transferred| transferred.is_read(self.live[key].request.id))
     }

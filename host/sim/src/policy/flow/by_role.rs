@@ -9,19 +9,19 @@ use crate::units::Micros;
 /// instance that does both counts in both, one that encodes in none.
 #[derive(Debug)]
 pub struct SaturationByRole {
-    pools: [Pool; 2],
+    pools: [RolePool; 2],
 }
 
 /// The instances of a role, and the policy that looks at them alone.
 #[derive(Debug)]
-struct Pool {
+struct RolePool {
     policy: Box<dyn SaturationPolicy>,
     rows: Vec<usize>,
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Pool {
+impl RolePool {
     fn new(policy: &dyn SaturationPolicy, instances: &[InstanceIndex]) -> Self {
         Self {
             policy: policy.fork(),
@@ -45,7 +45,7 @@ impl SaturationByRole {
     /// The saturation by copies of `policy` for the instances that prefill and for those that decode.
     #[must_use]
     pub fn new(policy: &dyn SaturationPolicy, prefill: &[InstanceIndex], decode: &[InstanceIndex]) -> Self {
-        Self { pools: [Pool::new(policy, prefill), Pool::new(policy, decode)] }
+        Self { pools: [RolePool::new(policy, prefill), RolePool::new(policy, decode)] }
     }
 }
 
@@ -56,7 +56,7 @@ impl SaturationPolicy for SaturationByRole {
 
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64 {
         let reads = self.reads();
-        let of = |pool: &mut Pool| {
+        let of = |pool: &mut RolePool| {
             let (policy, view) = pool.view(cluster, reads);
             policy.saturation(&view)
         };
@@ -79,7 +79,7 @@ impl SaturationPolicy for SaturationByRole {
     }
 
     fn fork(&self) -> Box<dyn SaturationPolicy> {
-        let pools = self.pools.each_ref().map(|pool| Pool {
+        let pools = self.pools.each_ref().map(|pool| RolePool {
             policy: pool.policy.fork(),
             rows: pool.rows.clone(),
             instances: Vec::new(),
