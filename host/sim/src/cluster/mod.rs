@@ -520,7 +520,8 @@ impl<I: Instance> Cluster<I> {
         // Ends and events at a moment are seen by ticks after it, and the events of instances that no decision makes catch
         // up are seen at the next refresh.
         let next_event = self.next_events.first_time();
-        let steady = next_event.min(self.board.steady_until()).min(self.lifecycle.next_event());
+        let moves = self.pairs.as_ref().map_or(Micros::MAX, |pairs| pairs.next_event());
+        let steady = next_event.min(self.board.steady_until()).min(self.lifecycle.next_event()).min(moves);
         gateway.skip_ticks(steady);
     }
 
