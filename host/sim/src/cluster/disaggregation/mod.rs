@@ -89,7 +89,7 @@ pub struct PoolRouting {
 
 impl Clone for PoolRouting {
     fn clone(&self) -> Self {
-        Self { policy: self.policy.fork(), ties: self.ties.clone() }
+        Self { policy: self.policy.fork(), ties: self.ties }
     }
 }
 
