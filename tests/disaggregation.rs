@@ -38,12 +38,18 @@ fn impossible_pools_are_one_error_before_the_run() {
         ("--encode-instances 1 --prefill-instances 1", "no instance decodes"),
         ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 0", "must be a number above 0"),
         ("--prefill-instances 1 --decode-instances 1 --autoscaler queue", "cannot be used with instances that prefill"),
-        ("--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10", "cannot be used with instances that prefill"),
+        (
+            "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
+            "cannot be used with instances that prefill",
+        ),
         ("--prefill-instances 1 --decode-instances 1 --num-instances 3", "2 instances have roles"),
         ("--role prefill --group role=decode,block-size=32", "has KV blocks of 32 tokens"),
         ("--role prefill --group role=decode,model=qwen/qwen3-14b", "has another model"),
         ("--parity blis --prefill-instances 1 --decode-instances 1 --pd-decider edpp", "cannot be edpp"),
-        ("--parity blis --prefill-instances 1 --decode-instances 1 --pd-hop-latency 5", "cannot be used with `--parity blis`"),
+        (
+            "--parity blis --prefill-instances 1 --decode-instances 1 --pd-hop-latency 5",
+            "cannot be used with `--parity blis`",
+        ),
     ] {
         let ended = blis!("run", TINY, flags);
         assert_eq!(ended.code, Some(2), "{flags}: {}", ended.stdout);

@@ -2,7 +2,7 @@
 
 use blis_config::{Deployment, DeploymentArgs};
 use blis_sim::cluster::{
-    BlisTransfer, Disaggregation, FlowControl, KvNetwork, NixlFlow, PoolRouting, InstanceRole, TransferFlow,
+    BlisTransfer, Disaggregation, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
@@ -310,7 +310,8 @@ impl DisaggregationSettings {
         let of = |is_in: fn(InstanceRole) -> bool| -> Vec<InstanceIndex> {
             roles.clone().filter(|&(_, role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
         };
-        let by_role = SaturationByRole::new(&*control.saturation, &of(InstanceRole::prefills), &of(InstanceRole::decodes));
+        let by_role =
+            SaturationByRole::new(&*control.saturation, &of(InstanceRole::prefills), &of(InstanceRole::decodes));
         control.saturation = Box::new(by_role);
     }
 
@@ -434,11 +435,16 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         return Err(RunError::usage("no instance decodes")
             .hint("add `--decode-instances N`, or a group with `role=decode`: requests end there"));
     }
-    if has(|role| role == InstanceRole::Decode) && !has(InstanceRole::prefills) && !has(|role| role == InstanceRole::Encode) {
+    if has(|role| role == InstanceRole::Decode)
+        && !has(InstanceRole::prefills)
+        && !has(|role| role == InstanceRole::Encode)
+    {
         return Err(RunError::usage("no instance prefills for those that decode")
             .hint("add `--prefill-instances N`, or a group with `role=prefill`; without any, leave out the roles"));
     }
-    if spec.encode_decider.is_some_and(|rule| rule != EncodeDeciderName::Never) && !has(|role| role == InstanceRole::Encode) {
+    if spec.encode_decider.is_some_and(|rule| rule != EncodeDeciderName::Never)
+        && !has(|role| role == InstanceRole::Encode)
+    {
         let hint = "add `--encode-instances N`, or a group with `role=encode`";
         return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
     }

@@ -52,7 +52,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
-pub use self::disaggregation::{BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, InstanceRole, TransferFlow};
+pub use self::disaggregation::{
+    BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+};
 use self::disaggregation::{PairObserver, Pairs};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};

@@ -46,7 +46,7 @@ struct CheckedInstance<I> {
 impl<I: Instance> CheckedInstance<I> {
     /// An event from outside at `now`. One that follows immediately from an event of another instance comes after the other
     /// events of that microsecond.
-    fn from_outside(&mut self, now: Micros) {
+    fn check_order(&mut self, now: Micros) {
         assert!(now.saturating_add(Micros(1)) >= self.now, "events are out of order");
         self.now = self.now.min(now);
     }
@@ -161,7 +161,7 @@ impl<I: Instance> Instance for CheckedInstance<I> {
     }
 
     fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>) {
-        self.from_outside(now);
+        self.check_order(now);
         self.inner.arrive_prefilled(now, request);
         self.check();
     }
@@ -175,13 +175,13 @@ impl<I: Instance> Instance for CheckedInstance<I> {
     }
 
     fn read_ended(&mut self, now: Micros, id: RequestId) {
-        self.from_outside(now);
+        self.check_order(now);
         self.inner.read_ended(now, id);
         self.check();
     }
 
     fn release_prefilled(&mut self, now: Micros, id: RequestId) {
-        self.from_outside(now);
+        self.check_order(now);
         self.inner.release_prefilled(now, id);
         self.check();
     }

@@ -1,8 +1,8 @@
 //! The events of requests that are prefilled apart from their decode, in the event loop of the service. They are compiled apart
 //! from it, as those of replicas (`scaling.rs`).
 
-use super::pairs::{DueEvent, SplitRequest, PairEvent, PairStage};
-use super::{BlisTransfer, Disaggregation, Pairs, InstanceRole, TransferFlow};
+use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
+use super::{BlisTransfer, Disaggregation, InstanceRole, Pairs, TransferFlow};
 use crate::cluster::{Cluster, record_of};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
@@ -275,7 +275,8 @@ impl<I: Instance> Cluster<I> {
         stage: Stage,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
-        let Some(SplitRequest { request, prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
+        let Some(SplitRequest { request, prefill, decode, .. }) =
+            self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
         else {
             return Ok(());
         };
@@ -294,7 +295,8 @@ impl<I: Instance> Cluster<I> {
 
     /// The prefill of request `id` has ended, and its transfer begins if the decode instance has KV blocks for it (BLIS).
     fn start_transfer(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        let Some(&mut SplitRequest { prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id)) else {
+        let Some(&mut SplitRequest { prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
+        else {
             return Ok(());
         };
         // Of simultaneous events of instances, those of lower indices come first.

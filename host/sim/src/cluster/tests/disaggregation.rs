@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::{
-    ArrivalList, BlisTransfer, Disaggregation, KvNetwork, NixlFlow, PoolRouting, InstanceRole, Timeline, TransferFlow,
+    ArrivalList, BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, Timeline, TransferFlow,
 };
 use crate::outcome::StageTimes;
 use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
