@@ -86,7 +86,7 @@ pub(crate) fn cluster<I: Instance>(
         None => Vec::new(),
     };
     let of_pools = settings.disaggregation.iter().flat_map(|roles| &roles.pools).zip(&pools);
-    let groups: Vec<(&Deployment, &String, u32)> = if let Some(_) = &settings.disaggregation {
+    let groups: Vec<(&Deployment, &String, u32)> = if settings.disaggregation.is_some() {
         of_pools.map(|(pool, deployment)| (deployment, &config.deployment.model, pool.instances)).collect()
     } else {
         std::iter::once((deployment, &config.deployment.model, settings.num_instances))
