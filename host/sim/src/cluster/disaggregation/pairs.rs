@@ -332,7 +332,8 @@ pub(in super::super) struct PairObserver<'a, O> {
 impl<O: Observer> Observer for PairObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        self.observer.interests() | if self.pairs.is_some() { Interests::OUTCOMES } else { Interests::NONE }
+        let of_pairs = Interests::OUTCOMES | Interests::FIRST_TOKENS;
+        self.observer.interests() | if self.pairs.is_some() { of_pairs } else { Interests::NONE }
     }
 
     #[inline(always)]
@@ -345,6 +346,11 @@ impl<O: Observer> Observer for PairObserver<'_, O> {
                 self.observer.record(&SimEvent::Disaggregated(&times));
                 self.observer.record(&SimEvent::Outcome(&outcome));
             }
+            return;
+        }
+        if let SimEvent::FirstToken(first) = event
+            && self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first))
+        {
             return;
         }
         self.observer.record(event);
