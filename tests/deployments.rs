@@ -6,7 +6,6 @@ use blis_config::{Deployment, DeploymentArgs, KvBlocksSource, resolve};
 use blis_sim::latency::Batch;
 use serde_json::Value;
 
-use crate::blis::NOT_SIMULATED;
 use crate::shared::{read, shared};
 
 /// The cases with one instance: their folders and their entries in the manifest.
@@ -64,9 +63,8 @@ fn every_step_takes_what_it_takes_in_blis() {
     let Some(cases) = cases() else { return };
     let mut compared = 0;
     for (path, case) in cases {
-        let transfers = ["--lora-config", "--kv-cpu-blocks", "--kv-offload-config"];
-        let mut left_out = NOT_SIMULATED.iter().chain(&transfers);
-        if left_out.any(|flag| case["flags"].get(flag.trim_start_matches('-')).is_some()) {
+        let mut left_out = ["lora-config", "kv-cpu-blocks", "kv-offload-config"].into_iter();
+        if left_out.any(|flag| case["flags"].get(flag).is_some()) {
             continue; // durations include KV transfers or adapters
         }
         let latency = deploy(&case["flags"]).latency;

@@ -5,6 +5,7 @@
 
 mod cpu_tier;
 mod deployment;
+mod disaggregation;
 mod engine;
 mod flow;
 mod lora;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use crate::macros::{Ended, Scratch, blis};
 use cpu_tier::*;
 use deployment::*;
+use disaggregation::*;
 use engine::*;
 use flow::*;
 use lora::*;
@@ -133,6 +135,33 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--in-flight-eviction"], in_flight_eviction),
     (&["--eviction-policy"], eviction_policy),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),
+    (&["--prefill-instances"], prefill_instances),
+    (&["--decode-instances"], decode_instances),
+    (&["--prefill-decode-instances"], prefill_decode_instances),
+    (&["--encode-instances"], encode_instances),
+    (&["--role"], role),
+    (&["--prefill-tp"], prefill_tp),
+    (&["--decode-tp"], decode_tp),
+    (&["--prefill-hardware"], prefill_hardware),
+    (&["--decode-hardware"], decode_hardware),
+    (&["--prefill-latency-model"], prefill_latency_model),
+    (&["--decode-latency-model"], decode_latency_model),
+    (&["--prefill-max-model-len"], prefill_max_model_len),
+    (&["--decode-max-model-len"], decode_max_model_len),
+    (&["--prefill-routing-scorers"], prefill_routing_scorers),
+    (&["--decode-routing-scorers"], decode_routing_scorers),
+    (&["--pd-decider"], pd_decider),
+    (&["--pd-prefix-threshold"], pd_prefix_threshold),
+    (&["--pd-ttft-target"], pd_ttft_target),
+    (&["--pd-prefill-rate"], pd_prefill_rate),
+    (&["--pd-stage-order"], pd_stage_order),
+    (&["--pd-transfer-link"], pd_transfer_link),
+    (&["--pd-transfer-bandwidth"], pd_transfer_bandwidth),
+    (&["--pd-transfer-base-latency"], pd_transfer_base_latency),
+    (&["--pd-transfer-contention"], pd_transfer_contention),
+    (&["--pd-handshake-latency"], pd_handshake_latency),
+    (&["--pd-hop-latency"], pd_hop_latency),
+    (&["--encode-decider"], encode_decider),
     (&["--group"], group),
     (&["--node-pool"], node_pool),
     (&["--node-idle"], node_idle),

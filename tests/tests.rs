@@ -18,6 +18,7 @@ mod coverage;
 mod decisions;
 mod deployment_section;
 mod deployments;
+mod disaggregation;
 mod documents;
 mod energy;
 mod evaluate;

@@ -156,6 +156,9 @@ pub struct Deployment {
     pub adapters: Option<DeployedAdapters>,
     /// Bytes of the weights of one GPU; `None` without a config of the model.
     pub weight_bytes: Option<f64>,
+    /// Bytes that one GPU caches per token, of its pipeline stage; `None` without a config of the model. With
+    /// [`BatchSettings::engine`] `None` as in BLIS, which divides KV heads that it cannot.
+    pub kv_token_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
     /// and in the GPU's file.
     pub model_facts: Vec<(String, f64)>,

@@ -121,6 +121,11 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let parallelism = Parallelism { tensor: tensor_parallel_size, data: args.data_parallel_size };
     let pipeline_parallel_size = choice.pipeline;
     let weight_bytes = config.map(|model| memory::weight_bytes(&model.config, parallelism, pipeline_parallel_size));
+    let stages = f64::from(pipeline_parallel_size);
+    let kv_token_bytes = config.map(|model| match args.batch.engine {
+        Some(_) => memory::kv_bytes_per_token(&model.config, tensor_parallel_size) / stages,
+        None => capacity::kv_bytes_per_token(&model.config, f64::from(tensor_parallel_size)) / stages,
+    });
     let energy = choice.energy(tensor_parallel_size);
     let offload = choice.offload(tensor_parallel_size, &mut notes)?;
     let tiers = args.blis_tiers.as_ref();
@@ -147,6 +152,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         blis_tiers,
         adapters,
         weight_bytes,
+        kv_token_bytes,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         warnings,

@@ -134,7 +134,7 @@ impl ChargedEnd {
         use Status::{Dropped, Rejected};
         match self.status {
             Rejected(rejection) => rejection != Rejection::Routing,
-            status => matches!(status, Dropped(DropReason::KvTooSmall) | Status::Evicted),
+            status => matches!(status, Dropped(DropReason::KvTooSmall | DropReason::NoDecodeBlocks) | Status::Evicted),
         }
     }
 
@@ -173,7 +173,7 @@ impl EndLog {
         match outcome.status {
             Status::Completed | Status::LengthCapped => outcome.ended_at >= self.warmup,
             Status::Rejected(Rejection::Routing) => false,
-            Status::Dropped(reason) => reason == DropReason::KvTooSmall,
+            Status::Dropped(reason) => matches!(reason, DropReason::KvTooSmall | DropReason::NoDecodeBlocks),
             _ => true,
         }
     }

@@ -60,6 +60,7 @@ pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport,
         return Err(RunError::usage("the bound is of a fixed number of equal instances")
             .hint("leave out `--bound`, or `--autoscaler` and `--group`"));
     }
+    check_roles(config)?;
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
@@ -103,6 +104,15 @@ pub(crate) fn surveyor(
 /// their ends, the branches of eight decisions took twice as long as the evaluation.
 const LONGEST_BRIEF_BRANCH: Micros = Micros(10_000_000);
 
+/// Refuses instances with roles: of a request with two parts, only one decision would be forced.
+fn check_roles(config: &Experiment) -> Result<(), RunError> {
+    match config.cluster.disaggregation {
+        None => Ok(()),
+        Some(_) => Err(RunError::usage("the regret of decisions needs instances that serve whole requests")
+            .hint("leave out the roles of instances, or the regret")),
+    }
+}
+
 /// The regret of the run that `survey` has recorded.
 pub(crate) fn regret(
     config: &Experiment,
@@ -110,6 +120,7 @@ pub(crate) fn regret(
     named: (&Names, &BTreeMap<String, GoodputTargets>),
     mut survey: Survey,
 ) -> Result<Regret, RunError> {
+    check_roles(config)?;
     let settings = &config.evaluation.regret;
     survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
     let kinds = DecisionKind::ALL.into_iter().filter(|&kind| settings.samples_kind(kind.of_policy())).collect();

@@ -33,6 +33,7 @@ use blis_workload::trace_v2::recorded_seed;
 
 use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
+use crate::disaggregation::DisaggregationSettings;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
@@ -99,8 +100,10 @@ pub struct ClusterSettings {
     pub flow_control: Option<FlowControlSettings>,
     /// Replicas that come and go; `None` for a fixed number.
     pub scaling: Option<ScalingSettings>,
-    /// Groups of other instances beside the first.
+    /// Groups of other instances beside the first, which have no roles.
     pub groups: Vec<GroupSettings>,
+    /// Instances with roles; `None` if every instance serves whole requests.
+    pub disaggregation: Option<DisaggregationSettings>,
     pub policies: PolicySettings,
     /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
     /// same target of a trace.
@@ -268,6 +271,7 @@ impl Experiment {
         })?;
         let workload = WorkloadConfig::new(&spec)?;
         let refuse = |name: &str, what: &str, hint: &str| spec.misplaced(name, what, hint);
+        let disaggregation = DisaggregationSettings::new(&spec)?;
         let scaling = ScalingSettings::new(&spec, refuse)?;
         scaling::check_groups(&spec, scaling.as_ref(), refuse)?;
         nodes::check(&spec)?;
@@ -308,7 +312,7 @@ impl Experiment {
                 ..deployment(model, &spec)
             },
             engine: EngineConfig::new(&spec, &policies),
-            cluster: ClusterSettings::new(&spec, policies, scaling),
+            cluster: ClusterSettings::new(&spec, policies, scaling).with_roles(disaggregation),
             evaluation,
             warnings,
             choices,
@@ -758,9 +762,18 @@ impl ClusterSettings {
             flow_control: FlowControlSettings::new(spec),
             scaling,
             groups: spec.group.clone().unwrap_or_default(),
+            disaggregation: None,
             policies,
             slo_targets: slo_targets(spec),
         }
+    }
+}
+
+impl ClusterSettings {
+    /// The same settings with instances that have roles, if there are any.
+    fn with_roles(self, disaggregation: Option<DisaggregationSettings>) -> Self {
+        let Some(settings) = disaggregation else { return self };
+        Self { num_instances: settings.instances(), groups: Vec::new(), disaggregation: Some(settings), ..self }
     }
 }
 

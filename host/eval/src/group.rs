@@ -3,6 +3,7 @@
 use blis_config::DeploymentArgs;
 use blis_sim::cluster::StartMode;
 
+use crate::spec::RoleName;
 use crate::startup::StartupSettings;
 
 /// Instances that differ from the first group in what is set here.
@@ -18,6 +19,10 @@ pub struct GroupSettings {
     pub max_num_seqs: Option<u32>,
     /// Maximum tokens of a step.
     pub max_num_batched_tokens: Option<u32>,
+    /// What its instances do, if prefill is apart from decode.
+    pub role: Option<RoleName>,
+    /// Size of a KV block, tokens: that of `--block-size-in-tokens`.
+    pub block_size: Option<u32>,
     /// Instances at the start, ≥ 1: by default the fewest replicas.
     pub instances: u32,
     /// Fewest replicas, with an autoscaler.

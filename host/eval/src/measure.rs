@@ -85,7 +85,10 @@ pub fn measure<S: Observer>(
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
     report.energy = energy;
-    report.cost = InstanceCost { gpus: deployment.gpus(), gpu_price: config.usd_per_gpu_hour(deployment)? };
+    // Of instances that differ, GPU-hours are in no figure.
+    let is_uniform = config.cluster.disaggregation.as_ref().is_none_or(|roles| roles.is_uniform());
+    let gpus = if is_uniform { deployment.gpus() } else { 0 };
+    report.cost = InstanceCost { gpus, gpu_price: config.usd_per_gpu_hour(deployment)? };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
     }
@@ -262,6 +265,7 @@ pub(crate) fn metrics_options(
         // Evaluations of candidates, which have a budget, read none of them.
         instance_latencies: config.budget.is_none(),
         offload: config.deployment.offload.is_some(),
+        disaggregation: config.cluster.disaggregation.is_some(),
         adapters: false,
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,

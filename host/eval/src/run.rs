@@ -347,9 +347,13 @@ fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -
         format!("group: {count} of {model} on {hardware} each")
     });
     let groups: Vec<String> = groups.collect();
+    // Resolved before the run.
+    let pools = config.cluster.disaggregation.as_ref().map(|roles| roles.deployments(&config.deployment));
+    let mut kinds: Vec<String> = pools.and_then(Result::ok).iter().flatten().map(hardware).collect();
+    kinds.dedup();
     Setting {
         model: deployment.model.clone(),
-        hardware: hardware(deployment),
+        hardware: if kinds.is_empty() { hardware(deployment) } else { kinds.join(" or ") },
         latency_model: identity::latency_model(config, deployment),
         kv_blocks: deployment.total_kv_blocks,
         block_size: config.engine.block_size,
@@ -403,6 +407,7 @@ fn warnings(
         (DropReason::PromptTooLong, counts.dropped_prompt_too_long),
         (DropReason::BudgetTooLong, counts.dropped_budget_too_long),
         (DropReason::KvTooSmall, counts.dropped_kv_too_small),
+        (DropReason::NoDecodeBlocks, counts.dropped_no_decode_blocks),
     ] {
         if count > 0 {
             let (why, hint) = refusal(reason, config, deployment);
@@ -469,6 +474,10 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
         DropReason::PromptTooLong => too_long("the prompt alone fills"),
         DropReason::BudgetTooLong => too_long("prompt and output exceed"),
         DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
+        DropReason::NoDecodeBlocks => {
+            let hint = "add `--decode-instances`, or raise `--total-kv-blocks`; with vLLM requests wait instead";
+            ("no KV blocks were free on the decode instance when the prefill had ended".to_owned(), hint)
+        }
     };
     (why, hint.to_owned())
 }

@@ -83,7 +83,14 @@ pub(crate) fn cluster<I: Instance>(
     let models = settings.groups.iter().map(|group| group.model.as_ref().unwrap_or(&config.deployment.model));
     let initial = settings.groups.iter().map(|group| group.instances);
     // The deployment of each group, the model as it is written, and the instances at the start.
-    let groups: Vec<(&Deployment, &String, u32)> =
+    let pools = match &settings.disaggregation {
+        Some(roles) => roles.deployments(&config.deployment)?,
+        None => Vec::new(),
+    };
+    let of_pools = settings.disaggregation.iter().flat_map(|roles| &roles.pools).zip(&pools);
+    let groups: Vec<(&Deployment, &String, u32)> = if settings.disaggregation.is_some() {
+        of_pools.map(|(pool, deployment)| (deployment, &config.deployment.model, pool.instances)).collect()
+    } else {
         std::iter::once((deployment, &config.deployment.model, settings.num_instances))
             .chain(
                 further
@@ -92,7 +99,8 @@ pub(crate) fn cluster<I: Instance>(
                     .zip(initial)
                     .map(|((deployment, model), initial)| (deployment, model, initial)),
             )
-            .collect();
+            .collect()
+    };
     let adapters = groups.iter().map(|(deployment, model, _)| lora::settings(deployment, model, names));
     let adapters: Vec<_> = adapters.collect::<Result<_, _>>()?;
     let of_all = groups
@@ -144,7 +152,16 @@ pub(crate) fn cluster<I: Instance>(
     };
     let mut cluster = Cluster::new(front, policies, instances, engine.clone());
     if let Some(flow) = &settings.flow_control {
-        cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies)?)?);
+        let mut control = plugins.flow_control(flow.build(names, &settings.policies)?)?;
+        if let Some(roles) = &settings.disaggregation {
+            roles.by_role(&mut control);
+        }
+        cluster = cluster.with_flow_control(control);
+    }
+    if let Some(roles) = &settings.disaggregation {
+        let deployments: Vec<&Deployment> = pools.iter().collect();
+        let built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        return Ok((cluster.with_disaggregation(built), incidents));
     }
     if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
         cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;

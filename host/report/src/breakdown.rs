@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::metrics::{
-    Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, OffloadReport, Report,
-    SessionReport,
+    Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, DisaggregationReport, Distribution, Goodput,
+    OffloadReport, Report, SessionReport,
 };
 use blis_sim::offload::SecondaryCounters;
 use blis_sim::request::Name;
@@ -97,6 +97,8 @@ pub(super) struct Breakdown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_tier: Option<CpuTierJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pd_metrics: Option<DisaggregationJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     anomalies: Option<AnomaliesJson>,
 }
 
@@ -118,7 +120,52 @@ impl<'a> Breakdown<'a> {
             jain_fairness_index: report.jain_index,
             sessions: report.sessions.as_ref().map(|sessions| SessionsJson::new(sessions, empty)),
             cpu_tier: report.offload.as_ref().map(|offload| CpuTierJson::new(offload, empty)),
+            pd_metrics: report.disaggregation.as_ref().map(|figures| DisaggregationJson::new(figures, empty)),
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
+        }
+    }
+}
+
+/// What prefill apart from decode did.
+#[derive(Serialize)]
+struct DisaggregationJson {
+    disaggregated_requests: u64,
+    dropped_at_decode_kv: u64,
+    prefill_throughput_per_sec: f64,
+    decode_throughput_per_sec: f64,
+    /// `None` if one of the two did nothing.
+    load_imbalance_ratio: Option<f64>,
+    transferred_tokens: u64,
+    peak_concurrent_transfers: u32,
+    mean_transfer_queue_depth: f64,
+    ttft: DistributionJson,
+    p_queue: DistributionJson,
+    p_prefill: DistributionJson,
+    hold: DistributionJson,
+    d_wait: DistributionJson,
+    transfer: DistributionJson,
+    d_first: DistributionJson,
+}
+
+impl DisaggregationJson {
+    fn new(figures: &DisaggregationReport, empty: EmptyFigures) -> Self {
+        let distribution = |distribution| DistributionJson::new(distribution, empty);
+        Self {
+            disaggregated_requests: figures.disaggregated,
+            dropped_at_decode_kv: figures.dropped_at_decode,
+            prefill_throughput_per_sec: figures.prefill_throughput,
+            decode_throughput_per_sec: figures.decode_throughput,
+            load_imbalance_ratio: Some(figures.load_imbalance).filter(|ratio| ratio.is_finite()),
+            transferred_tokens: figures.transferred_tokens,
+            peak_concurrent_transfers: figures.peak_transfers,
+            mean_transfer_queue_depth: figures.mean_transfers,
+            ttft: distribution(figures.ttft),
+            p_queue: distribution(figures.prefill_queue),
+            p_prefill: distribution(figures.prefill_time),
+            hold: distribution(figures.hold),
+            d_wait: distribution(figures.decode_wait),
+            transfer: distribution(figures.transfer),
+            d_first: distribution(figures.decode_first),
         }
     }
 }

@@ -63,7 +63,11 @@ impl DecisionSummary {
                 let routed: u64 = self.target_distribution.values().sum();
                 self.mean_regret = self.regret_sum / routed as f64;
             }
-            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => {}
+            Decision::Gateway(_)
+            | Decision::Disaggregation(_)
+            | Decision::Scheduling(_)
+            | Decision::Preemption(_)
+            | Decision::Load(_) => {}
         }
     }
 }

@@ -56,6 +56,11 @@ fn log_decision(decision: &Decision<'_>) {
         Decision::Gateway(GatewayDecision { now, request, saturation, choice, .. }) => {
             debug!(request = request.0, time_us = now.0, saturation, ?choice, "gateway");
         }
+        Decision::Disaggregation(choice) => {
+            let (request, time_us, decode) = (choice.request.id.0, choice.now.0, choice.decode.0);
+            let prefill = choice.prefill.map(|instance| instance.0);
+            debug!(request, time_us, decode, ?prefill, disaggregate = choice.disaggregate, "prefill and decode");
+        }
         Decision::Scheduling(decision) => log_scheduling(decision),
         Decision::Preemption(decision) => log_preemption(decision),
         Decision::Load(decision) => log_load(decision),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Outcome, Status};
+use blis_sim::outcome::{Outcome, StageTimes, Status};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
@@ -22,6 +22,8 @@ pub struct RequestLog {
     records: Vec<RequestRecord>,
     /// Times in the gateway's queue, of requests that waited there.
     waited: FxHashMap<RequestId, Micros>,
+    /// The stages of requests that were prefilled and decoded on different instances.
+    stages: FxHashMap<RequestId, StageTimes>,
 }
 
 /// An [`Outcome`] without the fields that no report needs.
@@ -140,6 +142,9 @@ impl Observer for RequestLog {
     fn record(&mut self, event: &SimEvent<'_>) {
         match event {
             SimEvent::Outcome(outcome) => self.records.push((*outcome).into()),
+            SimEvent::Disaggregated(times) => {
+                self.stages.insert(times.id, **times);
+            }
             SimEvent::Dispatched { request, waited } if *waited > Micros::ZERO => {
                 self.waited.insert(request.id, *waited);
             }
@@ -161,7 +166,11 @@ impl Serialize for RequestsDocument<'_> {
         let served =
             records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_) | Status::Rejected(_)));
         let waited = |id| self.log.waited.get(&id).copied();
-        serializer.collect_seq(served.map(|record| RequestJson::new(record, waited(record.id), self.names)))
+        let stages = |id| self.log.stages.get(&id).map(StagesJson::new);
+        serializer.collect_seq(served.map(|record| RequestJson {
+            stages: stages(record.id),
+            ..RequestJson::new(record, waited(record.id), self.names)
+        }))
     }
 }
 
@@ -197,6 +206,37 @@ struct RequestJson<'a> {
     status: &'static str,
     preemption_count: u32,
     num_cached_tokens: u32,
+    #[serde(flatten)]
+    stages: Option<StagesJson>,
+}
+
+/// The stages of a request that was prefilled and decoded on different instances. A stage that it did not reach is `null`.
+#[derive(Serialize)]
+struct StagesJson {
+    prefilled_by: String,
+    p_queue_ms: Option<f64>,
+    p_prefill_ms: Option<f64>,
+    hold_ms: Option<f64>,
+    d_wait_ms: Option<f64>,
+    transfer_ms: Option<f64>,
+    d_first_ms: Option<f64>,
+    transferred_tokens: u32,
+}
+
+impl StagesJson {
+    fn new(times: &StageTimes) -> Self {
+        let ms = |stage: Option<Micros>| stage.map(Micros::as_millis_f64);
+        Self {
+            prefilled_by: format!("instance_{}", times.prefill),
+            p_queue_ms: ms(times.prefill_queue),
+            p_prefill_ms: ms(times.prefill_time),
+            hold_ms: ms(times.hold),
+            d_wait_ms: ms(times.decode_wait),
+            transfer_ms: ms(times.transfer),
+            d_first_ms: ms(times.decode_first),
+            transferred_tokens: times.transferred_tokens,
+        }
+    }
 }
 
 impl<'a> RequestJson<'a> {
@@ -223,6 +263,7 @@ impl<'a> RequestJson<'a> {
             status: status_name(record.status),
             preemption_count: record.preemptions,
             num_cached_tokens: record.cached_tokens,
+            stages: None,
         }
     }
 }

@@ -251,7 +251,8 @@ pub(crate) fn head_dim(model: &ModelConfig) -> f64 {
 
 /// Bytes that one GPU of the group caches per token. Latent attention caches one vector per layer, which is replicated
 /// on every GPU; fewer KV heads than GPUs are divided nevertheless (optimistic, as in BLIS).
-fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
+#[must_use]
+pub fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     let layers = f64::from(model.num_hidden_layers);
     match model.mla {
         Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.kv_dtype_bytes,

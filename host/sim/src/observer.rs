@@ -13,7 +13,7 @@ use std::ops::BitOr;
 
 use crate::ids::InstanceIndex;
 use crate::instance::{InstanceLoad, StepRecord};
-use crate::outcome::{AdapterEvent, Decision, FirstToken, Outcome};
+use crate::outcome::{AdapterEvent, Decision, FirstToken, Outcome, StageTimes};
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport};
 use crate::request::Request;
@@ -83,6 +83,11 @@ pub enum SimEvent<'a> {
         /// Its load then.
         load: &'a InstanceLoad,
     },
+    /// An instance has ended its part of a request that is prefilled and decoded on different instances.
+    StageEnded(&'a Outcome),
+    /// The times of the stages of a request that was prefilled on another instance. Reported just before its
+    /// [`SimEvent::Outcome`].
+    Disaggregated(&'a StageTimes),
     /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
@@ -105,8 +110,8 @@ impl Interests {
     pub const NONE: Self = Self(0);
     /// Every [`SimEvent::Arrival`], in the order of time.
     pub const ARRIVALS: Self = Self(1 << 0);
-    /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`], [`Decision::Gateway`] and
-    /// [`Decision::Routing`].
+    /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`], [`Decision::Gateway`],
+    /// [`Decision::Routing`] and [`Decision::Disaggregation`].
     pub const DECISIONS: Self = Self(1 << 1);
     /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`], [`Decision::Preemption`] and [`Decision::Load`].
     pub const SCHEDULING: Self = Self(1 << 2);
@@ -117,7 +122,7 @@ impl Interests {
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
     /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Scaling`], [`SimEvent::Replica`],
-    /// [`SimEvent::Replicas`] and [`SimEvent::Adapter`].
+    /// [`SimEvent::Replicas`], [`SimEvent::Adapter`], [`SimEvent::StageEnded`] and [`SimEvent::Disaggregated`].
     pub const OUTCOMES: Self = Self(1 << 6);
     /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
@@ -157,9 +162,12 @@ impl Interests {
     fn in_event(event: &SimEvent<'_>) -> Self {
         match event {
             SimEvent::Arrival(_) => Self::ARRIVALS,
-            SimEvent::Decision(Decision::Admission { .. } | Decision::Gateway(_) | Decision::Routing { .. }) => {
-                Self::DECISIONS
-            }
+            SimEvent::Decision(
+                Decision::Admission { .. }
+                | Decision::Gateway(_)
+                | Decision::Routing { .. }
+                | Decision::Disaggregation(_),
+            ) => Self::DECISIONS,
             SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_)) => {
                 Self::SCHEDULING
             }
@@ -174,6 +182,8 @@ impl Interests {
             | SimEvent::Scaling(_)
             | SimEvent::Replica(_)
             | SimEvent::Replicas(_)
+            | SimEvent::StageEnded(_)
+            | SimEvent::Disaggregated(_)
             | SimEvent::Adapter(_) => Self::OUTCOMES,
         }
     }

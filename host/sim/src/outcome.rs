@@ -42,7 +42,7 @@ pub enum Status {
 pub enum Rejection {
     /// The admission policy rejected it.
     Admission,
-    /// No instance serves the model that it names, so it could not be routed.
+    /// No instance serves the model that it names, or has the role that it needs, so it could not be routed.
     Routing,
     /// No replica of its model was active (llm-d's endpoint picker returns 503).
     NoReplica,
@@ -66,6 +66,8 @@ pub enum DropReason {
     BudgetTooLong,
     /// The prompt needs more KV blocks than the instance has.
     KvTooSmall,
+    /// When its prefill had ended, the decode instance had too few free KV blocks (BLIS only; with vLLM it waits).
+    NoDecodeBlocks,
 }
 
 /// The timeline of one request. Times are durations from its arrival.
@@ -179,6 +181,55 @@ impl FirstToken {
     }
 }
 
+/// The stages of a request that was prefilled on another instance than the one that decoded it. They follow each other: with
+/// the time in front of the instances their sum is the TTFT. A stage that it did not reach or end is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTimes {
+    /// [`crate::request::Request::id`].
+    pub id: RequestId,
+    /// Time of arrival at the service.
+    pub arrival: Micros,
+    /// The instance that prefilled it.
+    pub prefill: InstanceIndex,
+    /// The instance that decoded it, or was to.
+    pub decode: InstanceIndex,
+    /// From the routing decision to the first step on the prefill instance.
+    pub prefill_queue: Option<Micros>,
+    /// From there to the response of the prefill instance.
+    pub prefill_time: Option<Micros>,
+    /// From there to the arrival on the decode instance: HTTP.
+    pub hold: Option<Micros>,
+    /// From there until the decode instance had KV blocks, and the transfer began.
+    pub decode_wait: Option<Micros>,
+    /// The transfer of KV blocks.
+    pub transfer: Option<Micros>,
+    /// From its end to the first token.
+    pub decode_first: Option<Micros>,
+    /// From the arrival to the first token.
+    pub ttft: Option<Micros>,
+    /// Prompt tokens whose KV was transferred; 0 without a transfer.
+    pub transferred_tokens: u32,
+    /// Transfers in progress when its own began, with it; 0 without a transfer.
+    pub transfers: u32,
+}
+
+/// Whether a request is prefilled on another instance than the one that decodes it.
+#[derive(Clone, Copy, Debug)]
+pub struct DisaggregationChoice<'a> {
+    /// The request, as policies see it.
+    pub request: &'a RequestView<'a>,
+    /// Time of the decision.
+    pub now: Micros,
+    /// The instance that decodes it.
+    pub decode: InstanceIndex,
+    /// The instance that encodes it first; `None`: none does.
+    pub encode: Option<InstanceIndex>,
+    /// Whether another instance prefills it.
+    pub disaggregate: bool,
+    /// That instance; `None` if there is none, or if it is chosen later (BLIS).
+    pub prefill: Option<InstanceIndex>,
+}
+
 /// A decision, and what the policy saw.
 ///
 /// Decisions in front of the instances are reported in the order of time, and so are the decisions inside any one
@@ -197,6 +248,8 @@ pub enum Decision<'a> {
         /// The result: admit, or reject with a reason.
         decision: &'a AdmissionDecision,
     },
+    /// Whether a request is prefilled on another instance. Followed by [`Self::Routing`] if it is not.
+    Disaggregation(DisaggregationChoice<'a>),
     /// The instance to which a request is dispatched.
     Routing {
         /// The request that was admitted, as policies see it.

@@ -36,8 +36,24 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     /// Priority set by the client: lower is served first (vLLM's `priority`); `None` if it left that to the service.
     pub client_priority: Option<i32>,
+    /// The part of it that the instance executes to which it is dispatched.
+    pub stage: Stage,
+    /// Whether its prompt has images, audio or video.
+    pub has_media: bool,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
+}
+
+/// The part of a request that one instance executes, if prefill is apart from decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The prompt and one token, which is discarded. Its KV blocks stay until the decode instance has read them.
+    Prefill,
+    /// Everything behind the prompt, of which the KV blocks come from a prefill instance.
+    Decode,
 }
 
 impl Request {
@@ -55,6 +71,8 @@ impl Request {
             priority: 0,
             sampling: SamplingParams::default(),
             tags: Tags::default(),
+            stage: Stage::Whole,
+            has_media: false,
             content: Content::UNIQUE,
         }
     }

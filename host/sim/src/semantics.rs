@@ -65,6 +65,12 @@ pub struct Semantics {
     /// behind it; a request keeps its adapter from its first admission to its end. vLLM loads within the step that
     /// introduces the adapter, passes over requests without a slot, and keeps the adapters of running requests only.
     pub adapters_load_ahead: bool,
+    /// With prefill apart from decode, the decode instance reserves KV blocks for the whole prompt when the prefill ends,
+    /// whatever it has in its prefix cache, and a request for which there are none is dropped. The blocks of the prefill
+    /// instance are free from then on, and the decode part enters the batch with a token of its own. In vLLM the request waits
+    /// on the decode instance until there are blocks, those on the prefill instance stay until they are read, and the last
+    /// token of the prompt is computed again.
+    pub reserves_before_decode: bool,
 }
 
 impl Semantics {
@@ -98,6 +104,7 @@ impl Semantics {
         idle_at_step_start: false,
         signals_start_at_zero: false,
         adapters_load_ahead: false,
+        reserves_before_decode: false,
     };
 
     /// The published simulator: inference-sim, commit f90a1e3a.
@@ -121,6 +128,7 @@ impl Semantics {
         idle_at_step_start: true,
         signals_start_at_zero: true,
         adapters_load_ahead: true,
+        reserves_before_decode: true,
     };
 }
 

@@ -18,10 +18,11 @@ use blis_eval::group::GroupSettings;
 use blis_eval::node_pool::NodePoolSettings;
 use blis_eval::planning::Variation;
 use blis_eval::spec::{
-    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec,
-    FilterList, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam,
-    QuantizationName, RegretName, ScorerList, SecondaryTierName, SessionMode, SimulationName, TargetList, TieBreakName,
-    TraceFormatName, TraceLevelName, WeightList, WorkloadName, defaults, parse,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
+    EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName,
+    ParityName, PolicyParam, QuantizationName, RegretName, RoleName, ScorerList, SecondaryTierName, SessionMode,
+    SimulationName, StageOrderName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, TransferLinkName,
+    WeightList, WorkloadName, defaults, parse,
 };
 use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
@@ -362,6 +363,7 @@ const ENGINE: &str = "Engine (one vLLM-like instance)";
 const CPU_TIER: &str = "CPU tier of the KV cache (vLLM's OffloadingConnector)";
 const CLUSTER: &str = "Cluster";
 const FLOW_CONTROL: &str = "Flow control";
+const DISAGGREGATION: &str = "Prefill apart from decode";
 const SCALING: &str = "Autoscaling";
 const POLICIES: &str = "Policies";
 const WORKLOAD: &str = "Workload";
@@ -650,7 +652,7 @@ pub(super) struct ClusterFlags {
     #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK, help_heading = CLUSTER)]
     pub tie_break: TieBreakName,
     /// Further instances that differ from those of the flags, as in hardware=A100-SXM,tp=1,instances=2: model, hardware, tp,
-    /// max-num-seqs, max-num-batched-tokens, instances, and with --autoscaler min, max, startup-time, start-mode; may be given several times.
+    /// max-num-seqs, max-num-batched-tokens, instances, role, block-size, and with --autoscaler min, max, startup-time, start-mode; may be given several times.
     /// A request that names a model goes to instances of that model
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse::group, help_heading = CLUSTER)]
     pub group: Vec<GroupSettings>,
@@ -665,6 +667,8 @@ pub(super) struct ClusterFlags {
     pub node_idle: Option<Micros>,
     #[command(flatten)]
     pub flow: FlowFlags,
+    #[command(flatten)]
+    pub disaggregation: DisaggregationFlags,
     #[command(flatten)]
     pub scaling: ScalingFlags,
 }
@@ -744,6 +748,96 @@ pub(super) struct FlowFlags {
     /// Interval between attempts to dispatch a request, > 0, µs or with a unit [default: 1ms]
     #[arg(long, value_name = "US", value_parser = parse::interval_above_0, help_heading = FLOW_CONTROL)]
     pub dispatch_tick_interval: Option<Micros>,
+}
+
+/// Prefill apart from decode.
+#[derive(Debug, Args)]
+pub(super) struct DisaggregationFlags {
+    /// Instances that prefill for others; the first ones
+    #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
+    pub prefill_instances: Option<u32>,
+    /// Instances that decode, behind those
+    #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
+    pub decode_instances: Option<u32>,
+    /// Instances that do both, behind those
+    #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
+    pub prefill_decode_instances: Option<u32>,
+    /// Instances that encode images, audio and video, behind those; encoding takes no time
+    #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
+    pub encode_instances: Option<u32>,
+    /// What the instances of --num-instances do; those of a --group have role=NAME
+    #[arg(long, value_parser = OneOf::<RoleName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
+    pub role: Option<RoleName>,
+    /// Tensor-parallel size of --prefill-instances [default: that of --tp]
+    #[arg(long, value_name = "N", value_parser = parse::parallelism, help_heading = DISAGGREGATION)]
+    pub prefill_tp: Option<u32>,
+    /// Tensor-parallel size of --decode-instances [default: that of --tp]
+    #[arg(long, value_name = "N", value_parser = parse::parallelism, help_heading = DISAGGREGATION)]
+    pub decode_tp: Option<u32>,
+    /// GPU of --prefill-instances [default: that of --hardware]
+    #[arg(long, value_name = "GPU", value_parser = parse::name, help_heading = DISAGGREGATION)]
+    pub prefill_hardware: Option<String>,
+    /// GPU of --decode-instances [default: that of --hardware]
+    #[arg(long, value_name = "GPU", value_parser = parse::name, help_heading = DISAGGREGATION)]
+    pub decode_hardware: Option<String>,
+    /// Latency model of --prefill-instances [default: that of --latency-model]
+    #[arg(long, value_name = "NAME", value_parser = parse::name, help_heading = DISAGGREGATION)]
+    pub prefill_latency_model: Option<String>,
+    /// Latency model of --decode-instances [default: that of --latency-model]
+    #[arg(long, value_name = "NAME", value_parser = parse::name, help_heading = DISAGGREGATION)]
+    pub decode_latency_model: Option<String>,
+    /// Maximum input plus output tokens of a request on --prefill-instances [default: that of --max-model-len]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = DISAGGREGATION)]
+    pub prefill_max_model_len: Option<u32>,
+    /// Maximum input plus output tokens of a request on --decode-instances [default: that of --max-model-len]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = DISAGGREGATION)]
+    pub decode_max_model_len: Option<u32>,
+    /// Scorers by which an instance that prefills is chosen, with weights [default: the routing policy]
+    #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
+    pub prefill_routing_scorers: Option<ScorerList>,
+    /// Scorers by which an instance that decodes is chosen, with weights [default: the routing policy]
+    #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
+    pub decode_routing_scorers: Option<ScorerList>,
+    /// Requests that are prefilled on another instance than the one that decodes them [default: never]
+    #[arg(long, value_parser = OneOf::<DeciderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
+    pub pd_decider: Option<DeciderName>,
+    /// Tokens of the prompt that are not cached on the decode instance, for prefix-threshold; 0 for never, with --parity blis
+    /// as any other number [default: 16]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = DISAGGREGATION)]
+    pub pd_prefix_threshold: Option<u32>,
+    /// TTFT that requests prefilled elsewhere should have, µs or with a unit, for edpp [default: 1s]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
+    pub pd_ttft_target: Option<Micros>,
+    /// Prompt tokens that an instance computes per second, > 0, for edpp [default: 33821, of gpt-oss-120b on an H200]
+    #[arg(long, value_name = "RATE", value_parser = parse::above_0, help_heading = DISAGGREGATION)]
+    pub pd_prefill_rate: Option<f64>,
+    /// Instance that is chosen first [default: decode-first]
+    #[arg(long, value_parser = OneOf::<StageOrderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
+    pub pd_stage_order: Option<StageOrderName>,
+    /// Network between the instances: bandwidth of each GPU [default: rdma]
+    #[arg(long, value_parser = OneOf::<TransferLinkName>::new(), value_name = "NAME", help_heading = DISAGGREGATION,
+          conflicts_with = "pd_transfer_bandwidth")]
+    pub pd_transfer_link: Option<TransferLinkName>,
+    /// Bandwidth of the network card of each GPU, GB/s, above 0; with --parity blis of a transfer [default: that of
+    /// --pd-transfer-link; with --parity blis: 25]
+    #[arg(long, value_name = "RATE", value_parser = parse::above_0, help_heading = DISAGGREGATION)]
+    pub pd_transfer_bandwidth: Option<f64>,
+    /// Time before the first byte of a transfer, ms [default: 2; with --parity blis: 0.05]
+    #[arg(long, value_name = "MS", value_parser = parse::from_0, help_heading = DISAGGREGATION)]
+    pub pd_transfer_base_latency: Option<f64>,
+    /// Transfers share the bandwidth, by their number when they begin (--parity blis only: otherwise they always share network
+    /// cards)
+    #[arg(long, help_heading = DISAGGREGATION)]
+    pub pd_transfer_contention: bool,
+    /// Time of the first transfer between two instances beside that, µs or with a unit [default: 200ms]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
+    pub pd_handshake_latency: Option<Micros>,
+    /// Time of a request or response between the sidecar and the instance that prefills, µs or with a unit [default: 1ms]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
+    pub pd_hop_latency: Option<Micros>,
+    /// Requests that are encoded on --encode-instances first [default: never]
+    #[arg(long, value_parser = OneOf::<EncodeDeciderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
+    pub encode_decider: Option<EncodeDeciderName>,
 }
 
 /// Replicas that come and go.

@@ -17,9 +17,7 @@ pub(super) enum Foreign {
 
 use Foreign::{Alias, Instead, NotYet};
 
-const POOLS: Foreign = NotYet("prefill apart from decode");
 const OFFLOAD: Foreign = NotYet("KV offloading");
-const ENCODE: Foreign = NotYet("encoder instances");
 const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
 const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
@@ -37,7 +35,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("speculative-model", SPECULATION),
     ("swap-space", Instead("vLLM V1 preempts by recomputation: leave it out")),
     ("cpu-offload-gb", OFFLOAD),
-    ("kv-transfer-config", POOLS),
+    ("kv-transfer-config", Instead("`--prefill-instances N --decode-instances M`, or `--kv-offloading-size GIB`")),
     ("kv-offloading-backend", Instead("only vLLM's own CPU tier (`native`) is simulated: leave it out")),
     ("lora-modules", Instead("`--lora-config FILE` declares adapters with their ranks")),
     ("max-num-partial-prefills", NotYet("concurrent partial prefills")),
@@ -111,26 +109,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     // BLIS.
     ("defaults-filepath", Instead("models, GPUs and coefficients are built in; `--model-config-folder`, `--hardware-config` and `--coefficients` replace them")),
     ("model-autoscaler-interval-us", Instead("`--scaling-interval` beside `--parity blis --autoscaler blis-v2`")),
-    ("prefill-instances", POOLS),
-    ("decode-instances", POOLS),
-    ("prefill-decode-instances", POOLS),
-    ("pd-decider", POOLS),
-    ("pd-prefix-threshold", POOLS),
-    ("pd-transfer-bandwidth", POOLS),
-    ("pd-transfer-base-latency", POOLS),
-    ("pd-transfer-contention", POOLS),
-    ("prefill-routing-scorers", POOLS),
-    ("decode-routing-scorers", POOLS),
-    ("prefill-tp", POOLS),
-    ("decode-tp", POOLS),
-    ("prefill-hardware", POOLS),
-    ("decode-hardware", POOLS),
-    ("prefill-latency-model", POOLS),
-    ("decode-latency-model", POOLS),
-    ("prefill-max-model-len", POOLS),
-    ("decode-max-model-len", POOLS),
-    ("encode-instances", ENCODE),
-    ("encode-decider", ENCODE),
     ("detectors", DETECTORS),
     ("saturation-config", DETECTORS),
     ("saturation-report", DETECTORS),

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Content, Request, Span, Tags};
+use blis_sim::request::{Content, Request, Span, Stage, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
@@ -364,6 +364,8 @@ impl Iterator for DistributionRequests {
             priority: 0,
             sampling: SamplingParams::default(),
             tags: Tags::default(),
+            stage: Stage::Whole,
+            has_media: false,
             content: self.content.clone(),
         })
     }

@@ -34,6 +34,10 @@ pub(super) trait RequestMetadata: Copy + Send + 'static {
     fn tags(self) -> Tags {
         Tags::default()
     }
+    /// Whether its prompt has images, audio or video.
+    fn has_media(self) -> bool {
+        false
+    }
 }
 
 /// The format records no such property.

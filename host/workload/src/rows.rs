@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Request, Tags};
+use blis_sim::request::{Request, Stage, Tags};
 use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 
@@ -151,6 +151,8 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 priority: 0,
                 sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
+                stage: Stage::Whole,
+                has_media: row.terms.has_media(),
                 content,
             }
         });

@@ -140,6 +140,7 @@ struct TraceV2Metadata {
     time_to_deadline: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
+    has_media: bool,
 }
 
 impl RequestMetadata for TraceV2Metadata {
@@ -154,6 +155,9 @@ impl RequestMetadata for TraceV2Metadata {
     }
     fn tags(self) -> Tags {
         self.tags
+    }
+    fn has_media(self) -> bool {
+        self.has_media
     }
 }
 
@@ -188,6 +192,9 @@ impl RecordReader {
         let input = field::prompt_tokens(input, TraceColumn::InputTokens.name())?;
         let output = fields.count(TraceColumn::OutputTokens)?;
         let max_output_tokens = fields.max_tokens(Some(output).filter(|_| self.lengths_as_limits))?;
+        let media = [TraceColumn::ImageTokens, TraceColumn::AudioTokens, TraceColumn::VideoTokens];
+        let has_media =
+            media.into_iter().try_fold(false, |any, column| Ok::<_, RowError>(any | (fields.count(column)? > 0)))?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
             return Err(
@@ -207,7 +214,7 @@ impl RecordReader {
             input,
             output,
             prefix,
-            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags },
+            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags, has_media },
         })
     }
 

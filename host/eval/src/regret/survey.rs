@@ -322,7 +322,7 @@ impl Survey {
                 self.loads.entry(hit.request).or_insert(loads);
                 return;
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
     }

@@ -60,6 +60,7 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         blis_tiers: None,
         adapters: None,
         weight_bytes: None,
+        kv_token_bytes: None,
         model_facts: Vec::new(),
         notes: vec!["a note on the deployment".into()],
         warnings: Vec::new(),

@@ -71,6 +71,63 @@ choices! {
 }
 
 choices! {
+    /// What instances do, if prefill is apart from decode (`--role`).
+    RoleName:
+    /// They compute prompts for other instances
+    Prefill = "prefill",
+    /// They generate outputs, and compute the prompts that are not prefilled elsewhere
+    Decode = "decode",
+    /// They prefill and decode
+    Both = "both",
+    /// They encode images, audio and video
+    Encode = "encode",
+}
+
+choices! {
+    /// Which requests are prefilled on another instance (`--pd-decider`).
+    DeciderName:
+    /// No request at all
+    Never = "never",
+    /// Every request, without exception
+    Always = "always",
+    /// Those of which the decode instance lacks at least --pd-prefix-threshold tokens; with --parity blis, more
+    PrefixThreshold = "prefix-threshold",
+    /// Those that save more waiting time than the missed targets of TTFT so far (drift plus penalty)
+    Edpp = "edpp",
+}
+
+choices! {
+    /// Which instance is chosen first (`--pd-stage-order`).
+    StageOrderName:
+    /// The one that decodes; then it is decided whether another one prefills
+    DecodeFirst = "decode-first",
+    /// The one that prefills; every request is prefilled elsewhere
+    PrefillFirst = "prefill-first",
+}
+
+choices! {
+    /// The network between prefill and decode instances (`--pd-transfer-link`): the bandwidth of a GPU.
+    TransferLinkName:
+    /// NVLink on one host, 450 GB/s
+    Nvlink = "nvlink",
+    /// InfiniBand or RoCE, 400 Gb/s = 50 GB/s
+    Rdma = "rdma",
+    /// TCP, 2 GB/s
+    Ethernet = "ethernet",
+}
+
+choices! {
+    /// Which requests are encoded on an instance of their own (`--encode-decider`).
+    EncodeDeciderName:
+    /// No request at all
+    Never = "never",
+    /// Every request, without exception
+    Always = "always",
+    /// Those with images, audio or video
+    Multimodal = "multimodal",
+}
+
+choices! {
     /// Scale of the fitness (`--fitness-scale`).
     FitnessScaleName:
     /// Ratios to the same figures of the baseline

@@ -9,9 +9,10 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName,
-    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SecondaryTierName,
-    SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
+    EngineName, FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName,
+    RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName,
+    TraceLevelName, TransferLinkName, WorkloadName,
 };
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub(crate) use settings::value_hint;

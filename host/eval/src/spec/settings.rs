@@ -32,9 +32,10 @@ use crate::node_pool::NodePoolSettings;
 use crate::startup::StartupSettings;
 
 use super::choice::{
-    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName,
-    KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, SecondaryTierName, SessionMode,
-    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
+    EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
+    SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
+    TransferLinkName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::text;
@@ -228,6 +229,34 @@ settings! {
     in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
     eviction_policy: String = "eviction-policy", Text, one(parse::name), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
+
+    role: RoleName = "role", Text, one(parse::choice), text::text;
+    prefill_instances: u32 = "prefill-instances", Number, one(parse::instances_or_zero), text::text;
+    decode_instances: u32 = "decode-instances", Number, one(parse::instances_or_zero), text::text;
+    prefill_decode_instances: u32 = "prefill-decode-instances", Number, one(parse::instances_or_zero), text::text;
+    encode_instances: u32 = "encode-instances", Number, one(parse::instances_or_zero), text::text;
+    prefill_tp: u32 = "prefill-tp", Number, one(parse::parallelism), text::text;
+    decode_tp: u32 = "decode-tp", Number, one(parse::parallelism), text::text;
+    prefill_hardware: String = "prefill-hardware", Text, one(parse::name), text::text;
+    decode_hardware: String = "decode-hardware", Text, one(parse::name), text::text;
+    prefill_latency_model: String = "prefill-latency-model", Text, one(parse::name), text::text;
+    decode_latency_model: String = "decode-latency-model", Text, one(parse::name), text::text;
+    prefill_max_model_len: u32 = "prefill-max-model-len", Number, one(parse::count), text::text;
+    decode_max_model_len: u32 = "decode-max-model-len", Number, one(parse::count), text::text;
+    prefill_routing_scorers: ScorerList = "prefill-routing-scorers", Text, one(parse::scorers), text::text;
+    decode_routing_scorers: ScorerList = "decode-routing-scorers", Text, one(parse::scorers), text::text;
+    pd_decider: DeciderName = "pd-decider", Text, one(parse::choice), text::text;
+    pd_prefix_threshold: u32 = "pd-prefix-threshold", Number, one(parse::count_or_zero), text::text;
+    pd_ttft_target: Micros = "pd-ttft-target", Number, one(parse::delay), text::micros;
+    pd_prefill_rate: f64 = "pd-prefill-rate", Number, one(parse::above_0), text::text;
+    pd_stage_order: StageOrderName = "pd-stage-order", Text, one(parse::choice), text::text;
+    pd_transfer_link: TransferLinkName = "pd-transfer-link", Text, one(parse::choice), text::text;
+    pd_transfer_bandwidth: f64 = "pd-transfer-bandwidth", Number, one(parse::above_0), text::text;
+    pd_transfer_base_latency: f64 = "pd-transfer-base-latency", Number, one(parse::from_0), text::text;
+    pd_transfer_contention: bool = "pd-transfer-contention", Switch, one(parse::switch), text::text;
+    pd_handshake_latency: Micros = "pd-handshake-latency", Number, one(parse::delay), text::micros;
+    pd_hop_latency: Micros = "pd-hop-latency", Number, one(parse::delay), text::micros;
+    encode_decider: EncodeDeciderName = "encode-decider", Text, one(parse::choice), text::text;
 
     group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;
     node_pool: Vec<NodePoolSettings> = "node-pool", Texts, several(parse::node_pool), text::texts;

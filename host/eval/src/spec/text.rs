@@ -160,12 +160,14 @@ impl Display for GroupSettings {
             ("tp", self.tp),
             ("max-num-seqs", self.max_num_seqs),
             ("max-num-batched-tokens", self.max_num_batched_tokens),
+            ("block-size", self.block_size),
             ("min", self.min),
             ("max", self.max),
         ];
         for (name, number) in numbers {
             number.iter().try_for_each(|number| write!(f, ",{name}={number}"))?;
         }
+        self.role.iter().try_for_each(|role| write!(f, ",role={role}"))?;
         self.startup_time.iter().try_for_each(|times| write!(f, ",startup-time=({})", start_times_text(times)))?;
         self.start_mode.iter().try_for_each(|mode| write!(f, ",start-mode={}", start_mode_text(mode)))
     }

@@ -395,6 +395,8 @@ impl<W: Write> DecisionLog<'_, W> {
                 self.admission(request, cluster, columns.read, decision);
             }
             Decision::Gateway(ref decision) => self.gateway(decision),
+            // The trace has no lines of them.
+            Decision::Disaggregation(_) => {}
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }
@@ -434,6 +436,7 @@ pub(super) fn status(status: Status) -> &'static str {
         Status::Dropped(DropReason::PromptTooLong) => "dropped-prompt-too-long",
         Status::Dropped(DropReason::BudgetTooLong) => "dropped-budget-too-long",
         Status::Dropped(DropReason::KvTooSmall) => "dropped-kv-too-small",
+        Status::Dropped(DropReason::NoDecodeBlocks) => "dropped-no-decode-blocks",
         Status::Queued => "queued",
         Status::Running => "running",
         Status::Arriving => "arriving",

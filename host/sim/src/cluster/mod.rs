@@ -17,25 +17,28 @@
 //! | 1 | arrival | decisions of a tick are made in the order of arrival |
 //! | 2 | admission | a request is routed after it was admitted |
 //! | 3 | routing | |
-//! | 4 | a request leaves the gateway's queue unserved | what is dispatched now does not expire |
-//! | 5 | tick of the gateway's queue | it sees what was enqueued now |
-//! | 6 | the number of replicas changes | a replica that drains still gets the requests of this moment |
-//! | 7 | instances, lowest number first | a router sees signals reported before, not events of this moment |
+//! | 4 | a request moves between its prefill and its decode instance | the prefill instance is chosen after all decode instances |
+//! | 5 | a request leaves the gateway's queue unserved | what is dispatched now does not expire |
+//! | 6 | tick of the gateway's queue | it sees what was enqueued now |
+//! | 7 | the number of replicas changes | a replica that drains still gets the requests of this moment |
+//! | 8 | instances, lowest number first | a router sees signals reported before, not events of this moment |
 //!
 //! The number of instances is fixed, or replicas come and go ([`Cluster::with_replicas`]): then decisions see the active ones
 //! only, and a new one has a new index.
 //!
-//! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
+//! Instances do not interact with each other, unless prefill is apart from decode (`disaggregation/`): then each end of a prefill, and
+//! each beginning of a transfer, is executed in the order of time, as ends are for clients in closed loop. They need not advance in lockstep: an instance catches up when a decision
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.
 
 mod candidates;
 mod compiled;
+mod disaggregation;
 mod gateway;
 mod in_flight;
 mod lifecycle;
-mod load_samples;
 mod live;
+mod load_samples;
 mod measures;
 mod next_events;
 mod replicas;
@@ -51,6 +54,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
+pub use self::disaggregation::{
+    BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+};
+use self::disaggregation::{PairObserver, Pairs};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
@@ -74,7 +81,7 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Counters, Decision, GatewayChoice, GatewayDecision, Outcome, Rejection, Status};
+use crate::outcome::{Counters, Decision, GatewayChoice, GatewayDecision, Outcome, Rejection, StageTimes, Status};
 use crate::policy::{
     AdmissionDecision, AdmissionPolicy, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
     RoutingDecision, RoutingPolicy, Ties,
@@ -226,6 +233,8 @@ pub struct Cluster<I> {
     new_instance: Option<NewInstance<I>>,
     /// The moments at which the load of instances is sampled, if it is.
     sampling: Option<Box<LoadSampling>>,
+    /// Requests that are prefilled and decoded on different instances, if these are apart.
+    pairs: Option<Box<Pairs>>,
 }
 
 /// The events in front of the instances, in the order of ranks.
@@ -236,6 +245,8 @@ enum FrontEvent {
     Arrival,
     Admission,
     Routing,
+    /// A request moves between its prefill and its decode instance.
+    Pair,
     /// A request leaves the gateway's queue unserved.
     Leave,
     /// A tick of the gateway's queue.
@@ -276,6 +287,7 @@ impl<I: Instance> Cluster<I> {
             replicas: None,
             new_instance: None,
             sampling: None,
+            pairs: None,
             policies,
             config,
         }
@@ -327,7 +339,8 @@ impl<I: Instance> Cluster<I> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
-            if clients.arrivals.wait_for_ends() && self.next_end_before(until, clients)? {
+            let waits = clients.arrivals.wait_for_ends() || self.pairs.is_some();
+            if waits && self.next_end_before(until, clients)? {
                 continue; // its end may cause an earlier event
             }
             let Some((now, event)) = next else { return Ok(()) };
@@ -351,6 +364,7 @@ impl<I: Instance> Cluster<I> {
             FrontEvent::Arrival => self.arrive(clients),
             FrontEvent::Admission => self.admit(now, clients)?,
             FrontEvent::Routing => self.route(now, clients)?,
+            FrontEvent::Pair => self.move_pair(now, clients)?,
             FrontEvent::Leave => self.leave(now, clients)?,
             FrontEvent::Tick => self.tick(now, clients)?,
             FrontEvent::Scaling => self.scale(now, clients)?,
@@ -368,6 +382,9 @@ impl<I: Instance> Cluster<I> {
         }
         if let Some(&(at, _)) = self.admitted.front() {
             next = earlier(next, at, FrontEvent::Routing);
+        }
+        if let Some(pairs) = &self.pairs {
+            next = earlier(next, pairs.next_event(), FrontEvent::Pair);
         }
         if let Some(gateway) = &mut self.gateway {
             next = earlier(next, gateway.next_leave().unwrap_or(Micros::MAX), FrontEvent::Leave);
@@ -496,7 +513,8 @@ impl<I: Instance> Cluster<I> {
     fn tick(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         self.dispatch_cycle(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
-        let is_idle = || self.instances.iter().all(|instance| instance.next_event().is_none());
+        let moves = self.pairs.as_ref().is_some_and(|pairs| pairs.next_event() < Micros::MAX);
+        let is_idle = || !moves && self.instances.iter().all(|instance| instance.next_event().is_none());
         let is_fixed = || self.replicas.as_ref().is_none_or(|replicas| !replicas.may_change());
         if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() && is_fixed() {
             return Err(Halt::NothingDispatched { waiting: gateway.len() });
@@ -511,7 +529,8 @@ impl<I: Instance> Cluster<I> {
         // Ends and events at a moment are seen by ticks after it, and the events of instances that no decision makes catch
         // up are seen at the next refresh.
         let next_event = self.next_events.first_time();
-        let steady = next_event.min(self.board.steady_until()).min(self.lifecycle.next_event());
+        let moves = self.pairs.as_ref().map_or(Micros::MAX, |pairs| pairs.next_event());
+        let steady = next_event.min(self.board.steady_until()).min(self.lifecycle.next_event()).min(moves);
         gateway.skip_ticks(steady);
     }
 
@@ -551,6 +570,7 @@ impl<I: Instance> Cluster<I> {
         instance: InstanceIndex,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
+        let instance = self.pairs.as_ref().and_then(|pairs| pairs.instance_of(id)).unwrap_or(instance);
         self.catch_up(instance, now, observer)?;
         let observer = &mut SignalObserver {
             observer,
@@ -558,6 +578,7 @@ impl<I: Instance> Cluster<I> {
             lifecycle: &mut self.lifecycle,
             gateway: self.gateway.as_deref_mut(),
             outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
+            pairs: self.pairs.as_deref_mut(),
         };
         if self.instances[instance.index()].evict(now, id, observer) {
             self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
@@ -571,6 +592,9 @@ impl<I: Instance> Cluster<I> {
     /// Makes the routing decision about the next request, and dispatches it.
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let (_, mut request) = self.admitted.pop_front().expect("a routing is due");
+        if self.pairs.is_some() {
+            return self.route_pair(now, request, observer);
+        }
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
             let view = self.config.view(&request);
             let priority = self.policies.priority.priority(&view, now).saturating_neg();
@@ -645,6 +669,18 @@ impl<I: Instance> Cluster<I> {
         if let Some(gateway) = &mut self.gateway {
             gateway.routed(now, &request, self.config.classes.priority(request.tags.slo_class), instance);
         }
+        self.hand_over(now, request, instance, observer)
+    }
+
+    /// `request` arrives on `instance`.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        now: Micros,
+        request: Box<Request>,
+        instance: InstanceIndex,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
         match self.board.watches() {
             // No event makes this instance catch up, so its arrivals would pile up.
             WatchedEvents::Nothing
@@ -732,6 +768,7 @@ impl<I: Instance> Cluster<I> {
         let Some(instance) = self.next_events.first_before(until) else { return Ok(false) };
         self.config.abort.check()?;
         let at = self.next_events.time(instance);
+        self.pairs.iter_mut().for_each(|pairs| pairs.now = at);
         self.catch_up(instance, at.saturating_add(Micros(1)), observer)?;
         Ok(true)
     }
@@ -742,6 +779,9 @@ impl<I: Instance> Cluster<I> {
             self.sample_before(behind, now, observer)?;
         }
         self.advance(behind, now, observer)?;
+        if self.pairs.is_some() {
+            self.begin_reads(behind);
+        }
         self.board.mark_dirty(behind);
         self.watch(behind);
         Ok(())
@@ -758,6 +798,7 @@ impl<I: Instance> Cluster<I> {
                 lifecycle: &mut self.lifecycle,
                 gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
                 outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
+                pairs: self.pairs.as_deref_mut(),
             },
         )
     }
@@ -768,6 +809,10 @@ impl<I: Instance> Cluster<I> {
             WatchedEvents::Nothing => return,
             WatchedEvents::Ends => self.instances[instance.index()].next_end(),
             WatchedEvents::Events => self.instances[instance.index()].next_event(),
+        };
+        let next = match &self.pairs {
+            Some(_) => next.into_iter().chain(self.instances[instance.index()].next_read()).min(),
+            None => next,
         };
         self.next_events.set(instance, next);
     }
@@ -782,6 +827,12 @@ impl<I: Instance> Cluster<I> {
         }
         if let Some(replicas) = &self.replicas {
             reads = reads.and(replicas.reads());
+        }
+        if let Some(pairs) = &self.pairs {
+            // The policies of pools share what is computed for a request.
+            self.routing_reads = self.routing_reads.and(pairs.reads());
+            reads = reads.and(self.routing_reads);
+            ends_matter = true;
         }
         self.lifecycle.want(RouterMeasures::events(reads));
         if reads.tokens {
@@ -802,11 +853,15 @@ impl<I: Instance> Cluster<I> {
         if self.sampling.is_some() {
             self.sample_rest(horizon, observer)?;
         }
+        let rest = &mut PairObserver { observer, pairs: self.pairs.as_deref_mut() };
         let end = |mut instance: I| {
-            instance.advance(horizon.saturating_add(Micros(1)), observer)?;
-            Ok(instance.finish(horizon, observer))
+            instance.advance(horizon.saturating_add(Micros(1)), rest)?;
+            Ok(instance.finish(horizon, rest))
         };
         let counters: Result<Vec<Counters>, Halt> = self.instances.into_iter().map(end).collect();
+        for (times, outcome) in self.pairs.iter_mut().flat_map(|pairs| pairs.drain()) {
+            record_of(observer, &times, &outcome);
+        }
         self.config.abort.check()?;
         let mut counters = counters?;
         if let Some(replicas) = self.replicas {
@@ -827,6 +882,12 @@ fn record<'a>(observer: &mut impl Observer, decision: impl FnOnce() -> GatewayDe
     if observer.interests().contains(Interests::DECISIONS) {
         observer.record(&SimEvent::Decision(&Decision::Gateway(decision())));
     }
+}
+
+/// Reports the outcome of a request that was prefilled and decoded on different instances.
+fn record_of(observer: &mut impl Observer, times: &StageTimes, outcome: &Outcome) {
+    observer.record(&SimEvent::Disaggregated(times));
+    observer.record(&SimEvent::Outcome(outcome));
 }
 
 /// Removes and returns the forced decision, if it is about `request` and of this kind.

@@ -64,6 +64,8 @@ impl<I: Instance> Cluster<I> {
     pub(super) fn select(&mut self, now: Micros, model: Option<Name>) {
         if self.replicas.is_some() {
             self.select_active(now, model);
+        } else if self.pairs.is_some() {
+            self.select_all(now);
         }
     }
 

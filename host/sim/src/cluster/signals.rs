@@ -13,6 +13,7 @@
 
 use super::ClusterConfig;
 use super::candidates::{CandidateSet, Candidates};
+use super::disaggregation::{Pairs, StageEnd};
 use super::gateway::Gateway;
 use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
@@ -22,7 +23,7 @@ use crate::adapters::AdapterReport;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::SignalColumns;
+use crate::outcome::{Outcome, SignalColumns};
 use crate::policy::{
     AdapterSlotUse, ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness,
     Versions,
@@ -338,7 +339,8 @@ impl SignalBoard {
         }
     }
 
-    fn view_of_all(&self, now: Micros) -> ClusterView<'_> {
+    /// The view of all instances.
+    pub fn view_of_all(&self, now: Micros) -> ClusterView<'_> {
         ClusterView {
             now,
             instances: &self.instances,
@@ -460,12 +462,35 @@ pub(super) struct SignalObserver<'a, O> {
     pub gateway: Option<&'a mut Gateway>,
     /// The latencies that a scaling policy reads.
     pub outcomes: Option<&'a mut OutcomeLog>,
+    /// The requests that are prefilled and decoded on different instances.
+    pub pairs: Option<&'a mut Pairs>,
+}
+
+impl<O: Observer> SignalObserver<'_, O> {
+    /// Makes one outcome of the two of a request with two parts. Returns `false` if it has one.
+    #[cold]
+    #[inline(never)]
+    fn stage_ended(&mut self, outcome: &Outcome) -> bool {
+        let ended = self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(outcome));
+        let Some(StageEnd { part, leaves, whole }) = ended else { return false };
+        for counted in leaves.iter().chain([&part]) {
+            self.board.in_flight.ended(&mut self.board.signals.in_flight, counted);
+        }
+        self.observer.record(&SimEvent::StageEnded(&part));
+        let Some((times, outcome)) = whole else { return true };
+        self.lifecycle.ended(&outcome);
+        self.gateway.iter_mut().for_each(|gateway| gateway.ended(&outcome));
+        self.outcomes.iter_mut().for_each(|outcomes| outcomes.ended(&outcome));
+        self.observer.record(&SimEvent::Disaggregated(&times));
+        self.observer.record(&SimEvent::Outcome(&outcome));
+        true
+    }
 }
 
 impl<O: Observer> Observer for SignalObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        let wanted = self.lifecycle.wanted().first_token || self.outcomes.is_some();
+        let wanted = self.lifecycle.wanted().first_token || self.outcomes.is_some() || self.pairs.is_some();
         let first_tokens = if wanted { Interests::FIRST_TOKENS } else { Interests::NONE };
         self.observer.interests() | Interests::OUTCOMES | first_tokens
     }
@@ -474,6 +499,9 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
     fn record(&mut self, event: &SimEvent<'_>) {
         match event {
             SimEvent::Outcome(outcome) => {
+                if self.pairs.is_some() && self.stage_ended(outcome) {
+                    return;
+                }
                 self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
                 self.lifecycle.ended(outcome);
                 if let Some(gateway) = &mut self.gateway {
@@ -485,6 +513,9 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
             }
             SimEvent::FirstToken(first) => {
                 self.lifecycle.first_token(first);
+                if self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first)) {
+                    return;
+                }
                 if let Some(outcomes) = &mut self.outcomes {
                     outcomes.first_token(first);
                 }

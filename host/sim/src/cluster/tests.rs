@@ -1,9 +1,10 @@
 //! Invariants over random clusters, for every built-in policy and both engines.
 
+mod disaggregation;
 mod forks;
 mod gateway;
-mod load_samples;
 mod live;
+mod load_samples;
 mod nodes;
 mod replicas;
 mod scaling_forks;
@@ -39,14 +40,29 @@ struct CheckedInstance<I> {
     max_num_seqs: u32,
     /// Whether requests hold KV blocks outside the batch, too: while they load from a CPU tier.
     loads: bool,
+    /// Whether KV blocks stay, and requests wait, for events outside of the instance.
+    waits_outside: bool,
+    /// Whether nothing is left at the end of a simulation without a horizon.
+    ends_empty: bool,
 }
 
 impl<I: Instance> CheckedInstance<I> {
+    /// An event from outside at `now`. One that follows immediately from an event of another instance comes after the other
+    /// events of that microsecond.
+    fn check_order(&mut self, now: Micros) {
+        assert!(now.saturating_add(Micros(1)) >= self.now, "events are out of order");
+        self.now = self.now.min(now);
+    }
+
     fn check(&self) {
         let load = self.inner.load();
         assert_eq!(load.total_kv_blocks, self.total_kv_blocks);
         assert!(load.used_kv_blocks <= load.total_kv_blocks, "more KV blocks than there are: {load:?}");
         assert!(load.batch_size <= self.max_num_seqs, "{load:?}");
+        if self.waits_outside {
+            assert!(self.inner.next_event().is_none_or(|at| at >= self.now), "an event in the past");
+            return;
+        }
         if load.batch_size == 0 && !(self.loads && self.inner.next_event().is_some()) {
             assert_eq!(load.used_kv_blocks, 0, "KV blocks were lost: {load:?}");
         }
@@ -153,7 +169,47 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.tier_changes(now, each);
     }
 
+    fn reserve(&mut self, request: &Request) -> bool {
+        let reserved = self.inner.reserve(request);
+        self.check();
+        reserved
+    }
+
+    fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>) {
+        self.check_order(now);
+        self.inner.arrive_prefilled(now, request);
+        self.check();
+    }
+
+    fn next_read(&self) -> Option<Micros> {
+        self.inner.next_read()
+    }
+
+    fn take_reads(&mut self) -> Vec<crate::instance::KvRead> {
+        self.inner.take_reads()
+    }
+
+    fn read_ended(&mut self, now: Micros, id: RequestId) {
+        self.check_order(now);
+        self.inner.read_ended(now, id);
+        self.check();
+    }
+
+    fn release_prefilled(&mut self, now: Micros, id: RequestId) {
+        self.check_order(now);
+        self.inner.release_prefilled(now, id);
+        self.check();
+    }
+
+    fn pins(&self) -> usize {
+        self.inner.pins()
+    }
+
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters {
+        if self.ends_empty && horizon == Micros::MAX {
+            assert_eq!(self.inner.pins(), 0, "KV blocks stay for a request that has ended");
+            assert_eq!(self.inner.load().used_kv_blocks, 0, "KV blocks were lost: {:?}", self.inner.load());
+        }
         self.inner.finish(horizon, observer)
     }
 }
@@ -230,7 +286,9 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => unreachable!("not of interest"),
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => {
+                unreachable!("not of interest")
+            }
         };
         assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
@@ -525,6 +583,8 @@ fn simulate_sessions<I: Instance>(
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
         loads: config.offload.is_some(),
+        waits_outside: false,
+        ends_empty: false,
         inner: engine(config),
     };
     let cluster = setup.cluster(checked);

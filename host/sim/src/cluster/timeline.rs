@@ -135,12 +135,23 @@ impl<I: Instance> Timeline<I> {
     pub fn next_decision(&mut self, observer: &mut dyn Observer) -> Result<bool, Halt> {
         loop {
             let horizon = self.cluster.config.horizon;
+            if self.cluster.pairs.is_some() {
+                let next =
+                    self.cluster.next(&mut self.arrivals).map_or(horizon.saturating_add(Micros(1)), |(at, _)| at);
+                if self.cluster.next_end_before(next, &mut DynObserver::new(observer))? {
+                    continue; // it may cause an earlier event
+                }
+            }
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
                 Some((at, FrontEvent::Scaling)) if self.cluster.is_sync(at) => return Ok(true),
                 Some((
                     at,
-                    event @ (FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling),
+                    event @ (FrontEvent::Arrival
+                    | FrontEvent::Pair
+                    | FrontEvent::Leave
+                    | FrontEvent::Replicas
+                    | FrontEvent::Scaling),
                 )) => {
                     let observer = &mut DynObserver::new(observer);
                     let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
@@ -156,7 +167,9 @@ impl<I: Instance> Timeline<I> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let event = match event {
             FrontEvent::Scaling if self.cluster.is_sync(at) => DecisionEvent::Scaling,
-            FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => return None,
+            FrontEvent::Arrival | FrontEvent::Pair | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => {
+                return None;
+            }
             FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),
             FrontEvent::Routing => DecisionEvent::Routing(&self.cluster.admitted.front()?.1),
             FrontEvent::Tick => DecisionEvent::Tick,

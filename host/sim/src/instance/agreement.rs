@@ -70,6 +70,8 @@ impl Observer for EngineLog {
             | SimEvent::Arrival(_)
             | SimEvent::Dispatched { .. }
             | SimEvent::Scaling(_)
+            | SimEvent::StageEnded(_)
+            | SimEvent::Disaggregated(_)
             | SimEvent::Replica(_)
             | SimEvent::Replicas(_) => {
                 unreachable!("there is no admission, routing or scaling here")

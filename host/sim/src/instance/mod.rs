@@ -40,6 +40,7 @@ mod guards;
 mod offloading;
 mod plain;
 mod policy;
+mod prefilled;
 mod record;
 mod watchdog;
 
@@ -49,6 +50,7 @@ pub use fast::Fast;
 pub(crate) use offloading::StoreFence;
 pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
+pub use prefilled::KvRead;
 pub use record::{InstanceLoad, StepRecord};
 pub use watchdog::NoProgress;
 
@@ -276,6 +278,31 @@ pub trait Instance {
     /// As [`Self::cache_changes`], of the chunks of the CPU tier, by the key of their last block. A chunk is there from the end of its
     /// store on, until `now`, up to which all events were executed; one that ends during the step under way may be there already.
     fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool));
+
+    /// Reserves KV blocks for the prompt of `request`, whose prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
+    /// the events before were executed. Returns `false` if there are not enough.
+    fn reserve(&mut self, request: &Request) -> bool;
+
+    /// The decode part of a request with reserved blocks joins the waiting queue at `now`, without queueing time.
+    fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>);
+
+    /// A time before which the instance begins to read no KV blocks of a prefill instance; `None` if it will read none
+    /// without a further arrival.
+    fn next_read(&self) -> Option<Micros>;
+
+    /// Removes and returns the reads that have begun since the last call.
+    fn take_reads(&mut self) -> Vec<KvRead>;
+
+    /// The KV blocks of request `id` have been read at `now`; the events before `now` were executed.
+    fn read_ended(&mut self, now: Micros, id: RequestId);
+
+    /// The KV blocks of the prefill of request `id` have been read elsewhere, or will not be: they are released at `now`; the
+    /// events before `now` were executed.
+    fn release_prefilled(&mut self, now: Micros, id: RequestId);
+
+    /// Number of requests that hold KV blocks without being in queue or batch: prefills to be read, reservations, and reads for
+    /// requests that have ended.
+    fn pins(&self) -> usize;
 
     /// Ends the simulation at `horizon` (inclusive): reports the requests that are left, and returns the counters.
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters;

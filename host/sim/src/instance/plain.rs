@@ -6,11 +6,14 @@ mod offloading;
 
 mod adapters;
 
+mod prefilled;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::cadence::PrefillCadence;
 use super::offloading::{Offloading, TierAdmission};
 use super::policy::{JoiningRequest, QueueKey};
+use super::prefilled::{KvRead, TransferredKv};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
@@ -25,7 +28,7 @@ use crate::outcome::{
     Status, WaitReason,
 };
 use crate::policy::{BatchView, Progress};
-use crate::request::{BlockKey, Request};
+use crate::request::{BlockKey, Request, Stage};
 use crate::units::Micros;
 
 /// One request between its arrival and its end.
@@ -66,6 +69,31 @@ struct PlainRequest {
 }
 
 impl PlainRequest {
+    fn new(request: Request) -> Self {
+        Self {
+            computed: 0,
+            target: request.input_tokens,
+            generated: 0,
+            furthest: 0,
+            decoding: false,
+            num_new: 0,
+            context: 0,
+            ttft: None,
+            last_token: Micros::ZERO,
+            itl: Vec::new(),
+            scheduling_delay: None,
+            cached_tokens: 0,
+            cpu_cached_tokens: 0,
+            kv_load_wait: Micros::ZERO,
+            load_began: Micros::ZERO,
+            preemptions: 0,
+            queued_at: Micros::ZERO,
+            slot_wanted: None,
+            draining: false,
+            request,
+        }
+    }
+
     fn prefilling(&self) -> bool {
         self.computed < self.target
     }
@@ -106,6 +134,8 @@ pub struct Plain {
     offloading: Option<Offloading>,
     /// Requests that wait for their load from the CPU tier or, after it, for the batch, in the order of the loads.
     loading: Vec<PlainRequest>,
+    /// KV blocks that move between prefill and decode instances, if a request has such a stage.
+    transferred: Option<Box<TransferredKv<()>>>,
     /// The running batch in the order of admission.
     running: Vec<PlainRequest>,
     /// Number of requests in queue and batch, counted when they join and leave.
@@ -152,6 +182,7 @@ impl Plain {
                 .offload
                 .map(|offload| Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size)),
             loading: Vec::new(),
+            transferred: None,
             running: Vec::new(),
             present: 0,
             deadlines: BTreeMap::new(),
@@ -247,6 +278,7 @@ impl Plain {
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
         // A request may hold blocks while they are loaded; with BLIS's tiers, while it waits.
         let loads = !self.loading.is_empty() || self.offloading.as_ref().is_some_and(Offloading::has_abandoned);
+        let loads = loads || self.waiting.values().any(|live| live.computed > 0) || self.pins() > 0;
         let may_hold = running > 0 || loads || self.tiers.is_some();
         assert!(may_hold || held == 0, "the batch is empty, and {held} KV blocks are held");
         if let Some(slots) = &self.adapters {
@@ -383,11 +415,12 @@ impl Plain {
         } else if let Some(offloading) = &mut self.offloading {
             offloading.preempted(live.request.id);
         }
-        self.kv.release(live.request.id);
         if live.draining {
+            self.release_finished(&live.request);
             self.present -= 1;
             return; // its last token was generated: it only leaves earlier
         }
+        self.kv.release(live.request.id);
         live.preemptions += 1;
         live.furthest = live.furthest.max(live.computed);
         live.decoding = false;
@@ -457,6 +490,15 @@ impl Plain {
                     break;
                 }
                 TierAdmission::Nothing => {}
+            }
+            if self.waiting[&key].computed > 0 {
+                match self.admit_prefilled(key, &mut budget, now, observer) {
+                    Ok(()) => continue,
+                    Err(found) => {
+                        wait_reason.get_or_insert(found);
+                        break;
+                    }
+                }
             }
             let live = &self.waiting[&key];
             let (cached, num_tokens) = match self.admission(live, budget) {
@@ -611,7 +653,7 @@ impl Plain {
             // Its last token is processed only now, and with it the block that it filled.
             self.kv.finish_in_flight(&live.request, live.computed);
             self.end_offloading(live.request.id, now);
-            self.kv.release(live.request.id);
+            self.release_finished(&live.request);
             self.present -= 1;
         }
     }
@@ -656,6 +698,9 @@ impl Plain {
                 live.ttft = Some(ttft);
                 observer.record(&SimEvent::FirstToken(&FirstToken::new(&live.request, self.config.index, ttft)));
             } else {
+                if let Some(first) = live.first_of_decode(self.config.index, end + per_token) {
+                    observer.record(&SimEvent::FirstToken(&first));
+                }
                 let since = if spans_waits || !live.decoding { live.last_token } else { now };
                 live.itl.push(end - since + per_token);
             }
@@ -696,7 +741,7 @@ impl Plain {
             let live = self.running.remove(i);
             self.end_offloading(live.request.id, end);
             self.leaves_batch(live.request.tags.adapter, true);
-            self.kv.release(live.request.id);
+            self.release_finished(&live.request);
             self.present -= 1;
         }
     }
@@ -735,7 +780,7 @@ impl Plain {
             observer.record(&self.config.latencies(gap, 1));
         }
         observer.record(&SimEvent::Outcome(&Outcome {
-            e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
+            e2e: live.ttft.or(live.request.before_decode()).map(|ttft| ttft + itl_sum + post),
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
@@ -761,6 +806,9 @@ impl Plain {
 
     /// Checks a request and puts it into the waiting queue.
     fn enqueue(&mut self, now: Micros, live: PlainRequest, observer: &mut impl Observer) {
+        if live.computed > 0 {
+            return self.enqueue_prefilled(now, live, observer);
+        }
         if let Some(reason) = self.config.refuses(&live.request) {
             observer
                 .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
@@ -771,7 +819,9 @@ impl Plain {
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
             return;
         }
-        self.counters.input_tokens += u64::from(live.request.input_tokens);
+        if live.request.stage != Stage::Decode {
+            self.counters.input_tokens += u64::from(live.request.input_tokens);
+        }
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
                 observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
@@ -895,29 +945,11 @@ impl Instance for Plain {
     fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
         let request = *request.into();
         self.counters.clock = self.counters.clock.max(now);
+        if request.stage != Stage::Whole {
+            self.transferred.get_or_insert_default();
+        }
         let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
-        let live = PlainRequest {
-            computed: 0,
-            target: request.input_tokens,
-            generated: 0,
-            furthest: 0,
-            decoding: false,
-            num_new: 0,
-            context: 0,
-            ttft: None,
-            last_token: Micros::ZERO,
-            itl: Vec::new(),
-            scheduling_delay: None,
-            cached_tokens: 0,
-            cpu_cached_tokens: 0,
-            kv_load_wait: Micros::ZERO,
-            load_began: Micros::ZERO,
-            preemptions: 0,
-            queued_at: Micros::ZERO,
-            slot_wanted: None,
-            draining: false,
-            request,
-        };
+        let live = PlainRequest::new(request);
         self.join_arriving(queued_at, live);
     }
 
@@ -1013,6 +1045,9 @@ impl Instance for Plain {
         self.counters.clock = self.counters.clock.max(now);
         if let Some(index) = self.arriving.iter().position(|(_, live)| live.request.id == id) {
             let (_, live) = self.arriving.remove(index).expect("just found");
+            if live.computed > 0 {
+                self.unpin(now, id);
+            }
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Evicted).ended_at(now)));
             return true;
         }
@@ -1035,6 +1070,34 @@ impl Instance for Plain {
         if let Some(offloading) = &mut self.offloading {
             offloading.take_changes(now, each);
         }
+    }
+
+    fn reserve(&mut self, request: &Request) -> bool {
+        self.reserve_prompt(request)
+    }
+
+    fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>) {
+        self.prefilled_arrives(now, *request);
+    }
+
+    fn next_read(&self) -> Option<Micros> {
+        self.may_read().then(|| self.next_event())?
+    }
+
+    fn take_reads(&mut self) -> Vec<KvRead> {
+        self.transferred.as_mut().map(|transferred| transferred.take_begun()).unwrap_or_default()
+    }
+
+    fn read_ended(&mut self, now: Micros, id: RequestId) {
+        self.end_read(now, id);
+    }
+
+    fn release_prefilled(&mut self, now: Micros, id: RequestId) {
+        self.unpin(now, id);
+    }
+
+    fn pins(&self) -> usize {
+        self.transferred.as_ref().map_or(0, |transferred| transferred.pins())
     }
 
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {

@@ -94,6 +94,22 @@ impl InstanceSamples {
         self.recent.push(EndedRequest { latencies, generated_tokens, status });
     }
 
+    /// The samples of both.
+    pub fn with(&mut self, other: &mut Self) -> Self {
+        self.flush();
+        other.flush();
+        let mut counts = self.counts;
+        counts.add(&other.counts);
+        let merged = |of: fn(&Self) -> &Samples| Samples::merged([&*self, &*other].into_iter().map(of));
+        Self {
+            recent: Vec::new(),
+            counts,
+            ttft: merged(|part| &part.ttft),
+            e2e: merged(|part| &part.e2e),
+            scheduling_delay: merged(|part| &part.scheduling_delay),
+        }
+    }
+
     /// Sorts the buffered outcomes; called before the samples are read.
     pub fn flush(&mut self) {
         let mut recent = std::mem::take(&mut self.recent);

@@ -3,7 +3,7 @@
 use crate::outcome::{DropReason, Rejection, Status};
 
 /// Requests by their final status. Every request that arrived is in exactly one of `completed`, `queued`, `running`,
-/// `arriving`, `in_gateway`, `timed_out`, `evicted`, the three `dropped_…` and the six `rejected_…`.
+/// `arriving`, `in_gateway`, `timed_out`, `evicted`, the four `dropped_…` and the six `rejected_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All output tokens were generated, or the output ended early at `max_model_len`.
@@ -28,6 +28,8 @@ pub struct Counts {
     pub dropped_budget_too_long: u64,
     /// Dropped: the prompt needs more KV blocks than there are.
     pub dropped_kv_too_small: u64,
+    /// Dropped: the decode instance had no KV blocks when the prefill had ended.
+    pub dropped_no_decode_blocks: u64,
     /// Rejected by the admission policy.
     pub rejected_by_admission: u64,
     /// Rejected because no instance serves their model.
@@ -50,7 +52,10 @@ impl Counts {
     /// Requests that were dropped because they can never be served.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped_prompt_too_long + self.dropped_budget_too_long + self.dropped_kv_too_small
+        self.dropped_prompt_too_long
+            + self.dropped_budget_too_long
+            + self.dropped_kv_too_small
+            + self.dropped_no_decode_blocks
     }
 
     /// Requests that joined no queue because the service rejected them.
@@ -90,6 +95,7 @@ impl Counts {
             Status::Dropped(DropReason::PromptTooLong) => self.dropped_prompt_too_long += 1,
             Status::Dropped(DropReason::BudgetTooLong) => self.dropped_budget_too_long += 1,
             Status::Dropped(DropReason::KvTooSmall) => self.dropped_kv_too_small += 1,
+            Status::Dropped(DropReason::NoDecodeBlocks) => self.dropped_no_decode_blocks += 1,
             Status::Queued => self.queued += 1,
             Status::Running => self.running += 1,
             Status::Arriving => self.arriving += 1,
@@ -118,6 +124,7 @@ impl Counts {
         self.dropped_prompt_too_long += other.dropped_prompt_too_long;
         self.dropped_budget_too_long += other.dropped_budget_too_long;
         self.dropped_kv_too_small += other.dropped_kv_too_small;
+        self.dropped_no_decode_blocks += other.dropped_no_decode_blocks;
         self.rejected_by_admission += other.rejected_by_admission;
         self.rejected_by_routing += other.rejected_by_routing;
         self.rejected_no_replica += other.rejected_no_replica;

@@ -12,6 +12,7 @@ mod aggregate;
 mod anomalies;
 mod classes;
 mod counts;
+mod disaggregation;
 mod distribution;
 mod histogram;
 mod inversions;
@@ -26,6 +27,7 @@ pub use aggregate::Aggregate;
 pub use anomalies::{Anomalies, Anomaly, BlockedInstance};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
 pub use counts::Counts;
+pub use disaggregation::DisaggregationReport;
 pub use distribution::Distribution;
 pub use offload::OffloadReport;
 pub use sessions::SessionReport;
@@ -42,6 +44,7 @@ use crate::units::Micros;
 use adapters::AdapterCollector;
 use aggregate::{InstanceSamples, hit_rate};
 use classes::ClassSamples;
+use disaggregation::DisaggregationSamples;
 use histogram::InterTokenLatencies;
 use inversions::BatchAdmissions;
 use offload::OffloadSamples;
@@ -67,6 +70,8 @@ pub struct MetricsOptions {
     pub instance_latencies: bool,
     /// Whether to collect [`Report::offload`].
     pub offload: bool,
+    /// Whether to collect [`Report::disaggregation`].
+    pub disaggregation: bool,
     /// Whether to collect [`Report::adapters`].
     pub adapters: bool,
     /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
@@ -88,6 +93,7 @@ impl Default for MetricsOptions {
             inversions: false,
             instance_latencies: true,
             offload: false,
+            disaggregation: false,
             adapters: false,
             targets: Vec::new(),
             warmup: Micros::ZERO,
@@ -113,6 +119,7 @@ pub struct Metrics {
     adapters: Vec<AdapterCollector>,
     gateway_waits: Vec<Micros>,
     offload: OffloadSamples,
+    disaggregation: Option<Box<DisaggregationSamples>>,
     replicas: Option<ReplicaReport>,
     offered: Option<u64>,
     /// Requests that do not count, by [`MetricsOptions::warmup`].
@@ -150,6 +157,8 @@ pub struct Report {
     pub gateway_wait: Distribution,
     /// Figures of CPU tiers; `None` if no instance has one.
     pub offload: Option<OffloadReport>,
+    /// Figures of prefill apart from decode; `None` unless enabled.
+    pub disaggregation: Option<DisaggregationReport>,
     /// Figures of replicas; `None` if the number of instances is fixed.
     pub replicas: Option<ReplicaReport>,
     /// What an instance costs, as far as that was set; not read if there are [`Self::replicas`].
@@ -235,6 +244,7 @@ impl Metrics {
             adapters: vec![AdapterCollector::default(); if options.adapters { instances } else { 0 }],
             gateway_waits: Vec::new(),
             offload: OffloadSamples::default(),
+            disaggregation: options.disaggregation.then(Box::default),
             replicas: None,
             offered: None,
             cut: 0,
@@ -271,10 +281,13 @@ impl Metrics {
         // The figures of one instance are those of the cluster.
         let latencies = self.options.instance_latencies || self.instances.len() == 1;
         itl.resize(self.instances.len(), Distribution::default());
-        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(&counters))
-            .map(|((collected, itl), counters)| {
+        // An instance served whole requests, and parts of others.
+        let mut parts = self.disaggregation.clone();
+        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(&counters).enumerate())
+            .map(|(index, ((collected, itl), counters))| {
                 let itl = if latencies { itl } else { Distribution::default() };
-                collected.aggregate((itl, latencies), counters, (warmup, horizon), whole)
+                let mut both = parts.as_mut().map(|parts| parts.samples(InstanceIndex::at(index)).with(collected));
+                both.as_mut().unwrap_or(collected).aggregate((itl, latencies), counters, (warmup, horizon), whole)
             })
             .collect();
         let cluster = self.cluster(all_itl, &instances, (duration, whole));
@@ -291,6 +304,8 @@ impl Metrics {
             adapters: self.adapters(duration, &instances),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
             offload: self.options.offload.then(|| self.offload.report(&counters)),
+            disaggregation: (self.disaggregation.as_mut())
+                .map(|samples| samples.report(duration, cluster.counts.dropped_no_decode_blocks)),
             replicas: self.replicas.clone(),
             cost: InstanceCost::default(),
             energy: None,
@@ -368,7 +383,7 @@ impl Metrics {
             self.cut += 1;
             return;
         }
-        match outcome.instance {
+        match outcome.instance.filter(|_| self.is_whole(outcome)) {
             Some(instance) => self.instances[instance.index()].add(outcome),
             None => self.elsewhere.add(outcome),
         }
@@ -393,6 +408,16 @@ impl Metrics {
             let priority = self.options.classes.priority(outcome.tags.slo_class);
             self.admissions[instance.index()].add(outcome, priority);
         }
+    }
+
+    /// Whether one instance served the request: of others it served parts, which are reported on their own.
+    fn is_whole(&mut self, outcome: &Outcome) -> bool {
+        let Some(samples) = &mut self.disaggregation else { return true };
+        let is_whole = samples.reported.take() != Some(outcome.id);
+        if is_whole {
+            samples.add_whole(outcome);
+        }
+        is_whole
     }
 
     fn add_to_class(&mut self, outcome: &Outcome) {
@@ -428,6 +453,14 @@ impl Observer for Metrics {
                 self.gateway_waits.push(waited);
             }
             SimEvent::Adapter(event) if self.options.adapters => self.adapters[event.instance.index()].changed(event),
+            SimEvent::StageEnded(part) if part.arrival >= self.options.warmup => {
+                self.disaggregation.iter_mut().for_each(|samples| samples.add_part(part));
+            }
+            // Its outcome follows.
+            SimEvent::Disaggregated(times) => {
+                let warmup = self.options.warmup;
+                self.disaggregation.iter_mut().for_each(|samples| samples.add(times, warmup));
+            }
             SimEvent::Replica(event) => event.instance.into_iter().for_each(|instance| self.add_instance(instance)),
             SimEvent::Replicas(report) => self.replicas = Some(report.clone()),
             _ => {}

@@ -17,6 +17,7 @@
 mod admission;
 mod block_lru;
 mod classes;
+mod disaggregation;
 mod event;
 pub mod flow;
 mod instance;
@@ -37,6 +38,10 @@ pub use admission::{
     AlwaysAdmit, GaieLegacy, LatencySlo, Probabilistic, RejectAll, TenantBudgets, TierShed, TokenBucket,
 };
 pub use classes::{Classes, ClientTargets};
+pub use disaggregation::{
+    AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate,
+    PoolsView, PrefixThreshold,
+};
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
 pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};

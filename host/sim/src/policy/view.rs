@@ -459,6 +459,8 @@ mod tests {
             priority: 0,
             sampling: crate::sampling::SamplingParams::default(),
             tags: Tags::default(),
+            stage: crate::request::Stage::Whole,
+            has_media: false,
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };
         let view = RequestView::new(&request, 3, 16);

@@ -1,7 +1,7 @@
 //! One request, drawn by the plan of its sender.
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Content, Name, Request, Tags};
+use blis_sim::request::{Content, Name, Request, Stage, Tags};
 use blis_sim::units::Micros;
 
 use super::ClientLoad;
@@ -141,7 +141,8 @@ impl SenderPlan {
         let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
         let tags = Tags { session: start.session, round_index: round, ..self.tags };
-        let request = self.request(at, (input_tokens, outputs), tags, content);
+        let has_media = parts[1..].iter().any(|&tokens| tokens > 0);
+        let request = Request { has_media, ..self.request(at, (input_tokens, outputs), tags, content) };
         DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
@@ -165,6 +166,8 @@ impl SenderPlan {
             priority: 0,
             sampling: self.client.sampling.params(),
             tags,
+            stage: Stage::Whole,
+            has_media: false,
             content,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::ids::RequestId;
-use blis_sim::request::{BlockKey, Content, Name, Request, Tags};
+use blis_sim::request::{BlockKey, Content, Name, Request, Stage, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
@@ -55,6 +55,7 @@ struct Round {
     time_to_deadline: Option<Micros>,
     client_priority: Option<i32>,
     tags: Tags,
+    has_media: bool,
     /// Length of the whole prompt and its shared blocks, if prompts do not grow.
     alone: (u32, Content),
 }
@@ -112,6 +113,7 @@ impl Later {
                 time_to_deadline: extra.time_to_deadline,
                 client_priority: row.terms.client_priority(),
                 tags: row.terms.tags(),
+                has_media: row.terms.has_media(),
                 alone: (row.input, content(row)),
             });
             ranges.entry(row.terms.tags().session).or_insert((at, at)).1 = at + 1;
@@ -255,6 +257,8 @@ impl SessionReplay {
             priority: 0,
             sampling: SamplingParams::default(),
             tags: round.tags,
+            stage: Stage::Whole,
+            has_media: round.has_media,
             content,
         }
     }

@@ -6,7 +6,7 @@ use blis_sim::units::Micros;
 
 use blis_diag::name_hint;
 
-use super::{above_0, count, duration, instances, instances_or_zero, or_zero, parallelism};
+use super::{above_0, choice, count, duration, instances, instances_or_zero, or_zero, parallelism};
 use crate::group::GroupSettings;
 use crate::node_pool::{GPUS_PER_NODE, NodePoolSettings};
 use crate::startup::StartupSettings;
@@ -28,12 +28,14 @@ pub fn group(text: &str) -> Result<GroupSettings, String> {
 /// # Errors
 /// What the value must be, or which settings there are.
 pub(in super::super) fn set_group(group: &mut GroupSettings, name: &str, value: &str) -> Result<(), String> {
-    const KEYS: [&str; 10] = [
+    const KEYS: [&str; 12] = [
         "model",
         "hardware",
         "tp",
         "max-num-seqs",
         "max-num-batched-tokens",
+        "role",
+        "block-size",
         "instances",
         "min",
         "max",
@@ -47,6 +49,8 @@ pub(in super::super) fn set_group(group: &mut GroupSettings, name: &str, value: 
         "tp" => group.tp = Some(parallelism(value).map_err(message)?),
         "max-num-seqs" => group.max_num_seqs = Some(count(value).map_err(message)?),
         "max-num-batched-tokens" => group.max_num_batched_tokens = Some(count(value).map_err(message)?),
+        "role" => group.role = Some(choice(value).map_err(message)?),
+        "block-size" => group.block_size = Some(count(value).map_err(message)?),
         "instances" => group.instances = instances(value).map_err(message)?,
         "min" => group.min = Some(instances_or_zero(value).map_err(message)?),
         "max" => group.max = Some(instances(value).map_err(message)?),

@@ -70,7 +70,9 @@ impl Observer for DecisionLog {
                 }
                 _ => return,
             },
-            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => return,
+            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => {
+                return;
+            }
         };
         self.decisions.push((id, decision));
         self.gateway.push((now, options));

@@ -139,6 +139,12 @@ impl Fast {
                     observer.record(&SimEvent::FirstToken(&FirstToken::new(&live.request, self.config.index, ttft)));
                 }
             } else {
+                if let Some(first) = live.first_of_decode(self.config.index, end + per_token)
+                    && first_tokens
+                    && self.rares.saved(live).is_empty()
+                {
+                    observer.record(&SimEvent::FirstToken(&first));
+                }
                 self.rares.of(live).resumes(end, per_token);
             }
             live.generated += u32::from(live.request.output_tokens > 0);
@@ -243,7 +249,7 @@ impl Fast {
         }
         let allocated = self.write_final_token(key, capped);
         self.leave_batch(key, true);
-        self.release(key, allocated, allocated, end);
+        self.release_finished(key, allocated, allocated, end);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);
         }
@@ -310,7 +316,7 @@ impl InstanceConfig {
         };
         let post = if live.request.output_tokens > 0 { self.latency.post_decode_time() } else { Micros::ZERO };
         Outcome {
-            e2e: live.ttft().map(|ttft| ttft + itl_sum + post),
+            e2e: live.ttft().or(live.request.before_decode()).map(|ttft| ttft + itl_sum + post),
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),

@@ -29,6 +29,7 @@ mod offloading;
 mod order;
 mod plan;
 mod prefetch;
+mod prefilled;
 mod steplog;
 mod waiting;
 
@@ -40,11 +41,13 @@ use self::decoders::Decoders;
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::offloading::AbandonedLoad;
 use self::order::BatchOrder;
+use self::prefilled::StayingBlocks;
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
 use super::cadence::PrefillCadence;
 use super::offloading::Offloading;
 use super::policy::JoiningRequest;
+use super::prefilled::{KvRead, TransferredKv};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
 use crate::adapters::{AdapterReport, AdapterSlots};
@@ -53,7 +56,7 @@ use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
-use crate::request::{BlockKey, Request};
+use crate::request::{BlockKey, Request, Stage};
 use crate::units::Micros;
 
 /// The fast engine. A clone copies the live requests, not those that have ended.
@@ -78,7 +81,8 @@ pub struct Fast {
     equal_tokens: u32,
     /// Number of preemptions since the start.
     preemptions: u64,
-    /// Whether there is a CPU tier, or adapters: without them nothing of what they need is looked at.
+    /// Whether there is a CPU tier, or adapters, or KV blocks that move between instances: without them nothing of what they
+    /// need is looked at.
     has_tier_or_adapters: bool,
     waiting: WaitingQueue,
     // The first cache lines of the following two hold what decoding needs.
@@ -142,6 +146,8 @@ pub struct Fast {
     loading: Vec<RequestKey>,
     /// KV blocks that are being loaded for requests that have ended.
     abandoned: Vec<AbandonedLoad>,
+    /// KV blocks that move between prefill and decode instances, if a request has such a stage.
+    transferred: Option<Box<TransferredKv<StayingBlocks>>>,
     /// The LoRA adapters, if there are any.
     adapters: Option<Box<AdapterSlots>>,
     /// Time that the present step spends on loading adapters.
@@ -207,6 +213,7 @@ impl Fast {
             }),
             loading: Vec::new(),
             abandoned: Vec::new(),
+            transferred: None,
             config,
         }
     }
@@ -266,6 +273,9 @@ impl Fast {
 
     /// Checks a request and puts it into the waiting queue.
     fn enqueue<const TIERED: bool>(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
+        if TIERED && request.stage == Stage::Decode && self.config.semantics.reserves_before_decode {
+            return self.enqueue_prefilled(now, request, observer);
+        }
         if let Some(reason) = self.config.refuses(&request) {
             observer
                 .record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now)));
@@ -276,7 +286,9 @@ impl Fast {
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, status).ended_at(now)));
             return;
         }
-        self.counters.input_tokens += u64::from(request.input_tokens);
+        if request.stage != Stage::Decode {
+            self.counters.input_tokens += u64::from(request.input_tokens);
+        }
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::TimedOut).ended_at(now)));
@@ -388,7 +400,8 @@ impl Fast {
         }
         let live = &self.live[key];
         let known = self.config.known_tokens(live.computed, live.target);
-        if !matches!(live.state, RequestState::Waiting | RequestState::Loading) {
+        let holds_none = live.state == RequestState::Waiting && live.computed == 0;
+        if !holds_none && live.state != RequestState::Loading {
             self.release(key, live.computed, known, now);
         }
         let live = self.live.remove(key).expect("it has a state");
@@ -453,6 +466,9 @@ impl Instance for Fast {
     fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
         let request = request.into();
         self.counters.clock = self.counters.clock.max(now);
+        if request.stage != Stage::Whole {
+            self.moves_kv();
+        }
         self.join_arriving(self.queued_at(now, &request), request);
     }
 
@@ -545,6 +561,9 @@ impl Instance for Fast {
         if let Some(index) = self.arriving.iter().position(|(_, request)| request.id == id) {
             let (_, request) = self.arriving.remove(index).expect("just found");
             self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
+            if request.stage == Stage::Decode && self.config.semantics.reserves_before_decode {
+                self.unpin(now, id);
+            }
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Evicted).ended_at(now)));
             return true;
         }
@@ -576,6 +595,34 @@ impl Instance for Fast {
         if let Some(offloading) = &mut self.offloading {
             offloading.take_changes(now, each);
         }
+    }
+
+    fn reserve(&mut self, request: &Request) -> bool {
+        self.reserve_prompt(request)
+    }
+
+    fn arrive_prefilled(&mut self, now: Micros, request: Box<Request>) {
+        self.prefilled_arrives(now, request);
+    }
+
+    fn next_read(&self) -> Option<Micros> {
+        self.may_read().then(|| self.next_event())?
+    }
+
+    fn take_reads(&mut self) -> Vec<KvRead> {
+        self.transferred.as_mut().map(|transferred| transferred.take_begun()).unwrap_or_default()
+    }
+
+    fn read_ended(&mut self, now: Micros, id: RequestId) {
+        self.end_read(now, id);
+    }
+
+    fn release_prefilled(&mut self, now: Micros, id: RequestId) {
+        self.unpin(now, id);
+    }
+
+    fn pins(&self) -> usize {
+        self.transferred.as_ref().map_or(0, |transferred| transferred.pins())
     }
 
     fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {

@@ -51,6 +51,9 @@ impl Fast {
         now: Micros,
         observer: &mut impl Observer,
     ) -> TierAdmission {
+        if self.reads_kv(key) {
+            return self.begin_read(queue_key, key, now);
+        }
         if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now, observer) }
     }
 
@@ -131,7 +134,7 @@ impl Fast {
     }
 
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
-    fn reserved_blocks(&self) -> u32 {
+    pub(super) fn reserved_blocks(&self) -> u32 {
         let missing = |&key: &RequestKey| {
             let live = &self.live[key];
             let held = (live.computed + live.num_new).div_ceil(self.config.block_size);
@@ -175,7 +178,7 @@ impl Fast {
             let num_tokens = chunk.min(*budget);
             let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
             let blocks =
-                |tokens: u32| tokens.div_ceil(self.config.block_size) - loaded / self.config.block_size + spare;
+                |tokens: u32| tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size) + spare;
             let end = loaded.max(computed + num_tokens);
             let needed = if self.config.reserve_full_prompt { blocks(target) } else { blocks(end) };
             if needed > self.kv.free_blocks() {
@@ -197,22 +200,28 @@ impl Fast {
     }
 
     fn is_loaded(&self, key: RequestKey) -> bool {
-        self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(self.live[key].request.id))
+        self.is_read(key)
+            || self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(self.live[key].request.id))
     }
 
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
     fn enter_loaded(&mut self, key: RequestKey, (computed, num_tokens): (u32, u32), now: Micros) {
+        let reads = self.reads_kv(key);
         let live = &mut self.live[key];
         let loaded = live.computed;
         self.kv.hash_loaded(&mut live.holding, &live.keys, loaded / self.config.block_size);
         self.kv.extend(&mut live.holding, &live.keys, loaded, loaded.max(computed + num_tokens));
-        if let Some(offloading) = &mut self.offloading {
-            offloading.enters(live.request.id);
-        }
-        let rare = self.rares.of(live);
-        rare.kv_load_wait += now - rare.load_began;
-        if live.scheduling_delay().is_none() {
-            live.cached_tokens = computed;
+        if reads {
+            self.transferred.iter_mut().for_each(|transferred| transferred.enters(live.request.id));
+        } else {
+            if let Some(offloading) = &mut self.offloading {
+                offloading.enters(live.request.id);
+            }
+            let rare = self.rares.of(live);
+            rare.kv_load_wait += now - rare.load_began;
+            if live.scheduling_delay().is_none() {
+                live.cached_tokens = computed;
+            }
         }
         live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
         live.computed = computed;
@@ -227,6 +236,7 @@ impl Fast {
 
     /// Notices the transfers that have ended by `now`, before a step.
     pub(super) fn notice_transfers(&mut self, now: Micros) {
+        self.notice_reads(now);
         let Some(offloading) = &mut self.offloading else { return };
         offloading.notice(now, self.v);
         let released = offloading.take_released();
@@ -292,6 +302,9 @@ impl Fast {
 
     /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
     pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
+        if self.waits_for_reads(now) {
+            return true;
+        }
         let Some(offloading) = &mut self.offloading else { return false };
         offloading.flush(self.kv.take_flush());
         let stall = offloading.start_loads(now);
@@ -319,6 +332,9 @@ impl Fast {
 
     /// The request `key` ends, which waits for a load. Its blocks are released when the load has ended.
     pub(super) fn abandon_load(&mut self, key: RequestKey, now: Micros) {
+        if self.reads_kv(key) {
+            return self.abandon_read(key);
+        }
         let live = &mut self.live[key];
         let rare = self.rares.of(live);
         rare.kv_load_wait += now - rare.load_began;
@@ -343,7 +359,7 @@ impl Fast {
     /// Whether transfers allow a quiet run of steps: none starts or offers a store, none must wait for one, and which of the waiting
     /// requests could be scheduled does not change before [`Self::next_transfer`].
     pub(super) fn transfers_are_quiet(&self) -> bool {
-        let Some(offloading) = &self.offloading else { return true };
+        let Some(offloading) = &self.offloading else { return self.reads_are_quiet() };
         let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;
         let queue_rests = (self.waiting.is_empty() || offloading.is_still() && !offloading.decides_loads())
             && !self.loading.iter().any(|&key| self.is_loaded(key));

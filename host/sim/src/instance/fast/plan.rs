@@ -130,8 +130,11 @@ impl Fast {
         assert!(self.running <= self.config.max_num_seqs, "{} requests in the batch", self.running);
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, total) = (self.kv.free_blocks(), self.kv.total_blocks());
-        let loads = TIERED && self.loading.len() + self.abandoned.len() > 0;
-        assert!(free <= total && (self.running > 0 || free == total || loads), "KV blocks: {free} of {total} are free");
+        let is_outside = TIERED && self.holds_outside_batch();
+        assert!(
+            free <= total && (self.running > 0 || free == total || is_outside),
+            "KV blocks: {free} of {total} are free"
+        );
     }
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
@@ -407,7 +410,7 @@ impl Fast {
             RequestState::Draining => {
                 // Its last token was generated: it only leaves earlier.
                 let known = self.config.known_tokens(allocated, self.live[key].target);
-                self.release(key, allocated, known, now);
+                self.release_finished(key, allocated, known, now);
                 let live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
                 self.draining.retain(|&other| other != key);
@@ -491,7 +494,7 @@ impl Fast {
                     }
                     QueueEntry::Blocked(found) => {
                         wait_reason.get_or_insert(found);
-                        if found == WaitReason::AdapterSlot {
+                        if found == WaitReason::AdapterSlot || self.read_stays_blocked() {
                             self.remember_head(true, budget);
                         }
                         break;
@@ -499,7 +502,7 @@ impl Fast {
                 }
             }
             let decision = reports.then(|| self.scheduling(key, budget, now));
-            let num_tokens = match self.admit(key, budget) {
+            let num_tokens = match self.admit(key, budget, now) {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
                     wait_reason.get_or_insert(found);
@@ -529,7 +532,9 @@ impl Fast {
             live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
             prefill |= live.computed + 1 < live.target;
             live.num_new = num_tokens;
-            live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
+            // Only a decode part with reserved blocks has computed its whole prompt.
+            let is_zero = self.config.semantics.hit_context_is_zero && live.computed < live.target;
+            live.context = if is_zero { 0 } else { live.computed };
             live.state = RequestState::Prefilling;
             live.seq = self.order.join(key);
             live.admitted_v = self.v;
@@ -604,8 +609,11 @@ impl Fast {
 
     /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
     /// computes. If the request does not fit, nothing changes.
-    fn admit(&mut self, key: RequestKey, budget: u32) -> Result<u32, WaitReason> {
+    fn admit(&mut self, key: RequestKey, budget: u32, now: Micros) -> Result<u32, WaitReason> {
         let live = &mut self.live[key];
+        if live.computed > 0 {
+            return self.admit_prefilled(key, budget, now);
+        }
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let hit = self.kv.look_up(&live.keys, findable);
@@ -656,7 +664,7 @@ impl Fast {
                 self.kv.filled(&mut live.holding, &live.keys, index);
             }
             let computed = live.computed;
-            self.release(key, computed, computed, now);
+            self.release_finished(key, computed, computed, now);
             let live = self.live.remove(key).expect("draining requests are live");
             self.rares.forget(&live);
         }
@@ -679,11 +687,15 @@ impl Fast {
         let (sampled, common_prefix) = (self.decoders.sampled, self.common_prefix());
         let mut batch = Batch { sampled, common_prefix, ..Batch::default() };
         for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
-            batch.add_prefill(live.num_new, live.context, live.target);
+            if live.computed < live.target {
+                batch.add_prefill(live.num_new, live.context, live.target);
+            } else {
+                batch.add_decode(live.context); // a decode part with reserved blocks
+            }
             batch.sampled.add(self.config.sampling(&live.request));
         }
-        batch.decode_requests = u64::from(self.decoders.count) - plan.left_out.len() as u64;
-        batch.decode_context = self.decoders.context;
+        batch.decode_requests += u64::from(self.decoders.count) - plan.left_out.len() as u64;
+        batch.decode_context += self.decoders.context;
         for &key in &plan.left_out {
             let live = &self.live[key];
             batch.sampled.remove(self.config.sampling(&live.request));

@@ -36,6 +36,9 @@ impl Plain {
         now: Micros,
         observer: &mut impl Observer,
     ) -> TierAdmission {
+        if self.reads_kv(&self.waiting[&key]) {
+            return self.begin_read(key, now);
+        }
         let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
@@ -101,7 +104,7 @@ impl Plain {
     }
 
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
-    fn reserved_blocks(&self) -> u32 {
+    pub(super) fn reserved_blocks(&self) -> u32 {
         let prefills = self.running.iter().filter(|live| live.prefilling()).chain(&self.loading);
         let missing = |live: &PlainRequest| {
             live.target.div_ceil(self.config.block_size).saturating_sub(self.kv.held_by(live.request.id))
@@ -120,7 +123,7 @@ impl Plain {
         let mut i = 0;
         while i < self.loading.len() && *budget > 0 && self.running.len() < self.config.batch_limit() as usize {
             let id = self.loading[i].request.id;
-            if !self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(id)) {
+            if !self.is_loaded(id) {
                 i += 1;
                 continue;
             }
@@ -143,7 +146,8 @@ impl Plain {
             }
             let num_tokens = chunk.min(*budget);
             let blocks = |tokens: u32| {
-                tokens.div_ceil(self.config.block_size) - loaded / self.config.block_size + self.blocks_to_spare()
+                tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size)
+                    + self.blocks_to_spare()
             };
             let end = loaded.max(computed + num_tokens);
             let needed = if self.config.reserve_full_prompt { blocks(live.target) } else { blocks(end) };
@@ -176,14 +180,18 @@ impl Plain {
             cached: &[],
         };
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
-        if let Some(offloading) = &mut self.offloading {
-            offloading.enters(live.request.id);
-        }
         self.counters.waited(live.queued_at, now);
-        if live.scheduling_delay.is_none() {
-            live.cached_tokens = computed;
+        if self.reads_kv(&live) {
+            self.transferred.iter_mut().for_each(|transferred| transferred.enters(live.request.id));
+        } else {
+            if let Some(offloading) = &mut self.offloading {
+                offloading.enters(live.request.id);
+            }
+            if live.scheduling_delay.is_none() {
+                live.cached_tokens = computed;
+            }
+            live.kv_load_wait += now - live.load_began;
         }
-        live.kv_load_wait += now - live.load_began;
         live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
         live.computed = computed;
         live.num_new = num_tokens;
@@ -193,6 +201,7 @@ impl Plain {
 
     /// Notices the transfers that have ended by `now`, before a step.
     pub(super) fn notice_transfers(&mut self, now: Micros) {
+        self.notice_reads(now);
         let Some(offloading) = &mut self.offloading else { return };
         offloading.notice(now, self.counters.steps);
         for id in offloading.take_released() {
@@ -230,6 +239,9 @@ impl Plain {
 
     /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
     pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
+        if self.waits_for_reads(now) {
+            return true;
+        }
         let Some(offloading) = &mut self.offloading else { return false };
         offloading.flush(self.kv.take_flush());
         let stall = offloading.start_loads(now);
@@ -251,6 +263,10 @@ impl Plain {
     pub(super) fn abandon_load(&mut self, now: Micros, id: RequestId) -> Option<PlainRequest> {
         let index = self.loading.iter().position(|live| live.request.id == id)?;
         let mut live = self.loading.remove(index);
+        if self.reads_kv(&live) {
+            self.abandon_read(id);
+            return Some(live);
+        }
         live.kv_load_wait += now - live.load_began;
         if self.offloading.as_mut().is_some_and(|offloading| offloading.abandon(id, now, self.counters.steps)) {
             self.kv.release(id);

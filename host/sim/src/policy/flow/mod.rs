@@ -16,6 +16,7 @@
 //!
 //! The rules are those of llm-d's endpoint picker (llm-d-router ebab687, 2026-08-21), each with its source at the type.
 
+mod by_role;
 mod ceilings;
 mod eviction;
 mod fairness;
@@ -24,6 +25,7 @@ mod saturation;
 
 use std::fmt::Debug;
 
+pub use by_role::SaturationByRole;
 pub use ceilings::{PriorityHoldback, SoftReflective, StaticCeiling};
 pub use eviction::LowestPriorityNewest;
 pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualTokenCounter, WeightedFlows};

@@ -1,0 +1,509 @@
+//! The settings of prefill apart from decode: pools of instances with roles, and what decides between them.
+
+use blis_config::{Deployment, DeploymentArgs};
+use blis_sim::cluster::{
+    BlisTransfer, Disaggregation, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+};
+use blis_sim::ids::InstanceIndex;
+use blis_sim::policy::flow::SaturationByRole;
+use blis_sim::policy::{
+    AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate, PrefixThreshold,
+    RoutingPolicy, ScorerStep, Ties, Weighted,
+};
+use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
+
+use crate::error::RunError;
+use crate::group::GroupSettings;
+use crate::spec::{
+    DeciderName, EncodeDeciderName, ExperimentSpec, ParityName, RoleName, ScorerList, StageOrderName, TieBreakName,
+    TransferLinkName, defaults,
+};
+use blis_config::policy::ScorerName;
+
+/// llm-d's and BLIS's threshold, tokens.
+pub(crate) const PREFIX_THRESHOLD: u32 = 16;
+/// `peakPrefillThroughput` in llm-d's guide for gpt-oss-120b on an H200, tokens/s.
+pub(crate) const PREFILL_RATE: f64 = 33_821.0;
+/// The default target of TTFT of `edpp`. Ours: no source has one.
+pub(crate) const TTFT_TARGET: Micros = Micros(1_000_000);
+/// BLIS's bandwidth of a transfer, GB/s.
+const BLIS_BANDWIDTH: f64 = 25.0;
+/// BLIS's base latency of a transfer, ms.
+const BLIS_BASE_MS: f64 = 0.05;
+/// Base latency of a transfer, ms: a guess, since sources say 1 to 5.
+const BASE_MS: f64 = 2.0;
+/// Time of the handshake of two instances: a guess, since sources say some hundred ms.
+const HANDSHAKE: Micros = Micros(200_000);
+/// Time of a request or response by HTTP inside a data centre: a guess.
+const HOP: Micros = Micros(1_000);
+/// Bytes per µs in GB/s.
+const GB_PER_SECOND: f64 = 1000.0;
+
+/// The flags that need pools.
+const NEED_POOLS: [&str; 19] = [
+    "prefill-tp",
+    "decode-tp",
+    "prefill-hardware",
+    "decode-hardware",
+    "prefill-latency-model",
+    "decode-latency-model",
+    "prefill-max-model-len",
+    "decode-max-model-len",
+    "prefill-routing-scorers",
+    "decode-routing-scorers",
+    "pd-decider",
+    "pd-prefix-threshold",
+    "pd-ttft-target",
+    "pd-prefill-rate",
+    "pd-stage-order",
+    "pd-transfer-link",
+    "pd-transfer-bandwidth",
+    "pd-transfer-base-latency",
+    "encode-decider",
+];
+
+/// The flags that BLIS does not have.
+const NOT_IN_BLIS: [&str; 7] = [
+    "role",
+    "pd-ttft-target",
+    "pd-prefill-rate",
+    "pd-stage-order",
+    "pd-transfer-link",
+    "pd-handshake-latency",
+    "pd-hop-latency",
+];
+
+/// Instances with the same role and deployment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolSettings {
+    pub role: InstanceRole,
+    pub instances: u32,
+    tp: Option<u32>,
+    hardware: Option<String>,
+    latency_model: Option<String>,
+    max_model_len: Option<u32>,
+    /// The `--group` that it is, if it is one.
+    group: Option<GroupSettings>,
+}
+
+impl PoolSettings {
+    fn new(role: InstanceRole, instances: u32) -> Self {
+        Self { role, instances, tp: None, hardware: None, latency_model: None, max_model_len: None, group: None }
+    }
+
+    /// What messages call it.
+    fn name(&self) -> &'static str {
+        match self.role {
+            InstanceRole::Prefill => "prefill",
+            InstanceRole::Decode => "decode",
+            InstanceRole::PrefillDecode => "prefill and decode",
+            InstanceRole::Encode => "encode",
+            InstanceRole::Unassigned => "no role",
+        }
+    }
+
+    /// Its deployment, where `base` is that of the flags.
+    ///
+    /// # Errors
+    /// If there is no such latency model.
+    fn deployment(&self, base: &DeploymentArgs) -> Result<DeploymentArgs, RunError> {
+        if let Some(group) = &self.group {
+            return Ok(group.deployment(base));
+        }
+        let mut args = base.clone();
+        if self.hardware.is_some() && self.hardware != base.hardware {
+            args.hardware.clone_from(&self.hardware);
+            args.tensor_parallel_size = None;
+        }
+        args.tensor_parallel_size = self.tp.or(args.tensor_parallel_size);
+        args.max_model_len = self.max_model_len.or(args.max_model_len);
+        if let Some(name) = &self.latency_model {
+            let kind = name.parse().map_err(|_| {
+                RunError::usage(format_args!("`--{}-latency-model {name}` is no built-in latency model", self.name()))
+                    .hint("`blis policies` lists them")
+            })?;
+            args.latency_model = Some(kind);
+        }
+        Ok(args)
+    }
+}
+
+/// Prefill apart from decode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisaggregationSettings {
+    /// In the order of the instances.
+    pub pools: Vec<PoolSettings>,
+    parity: ParityName,
+    pub decider: DeciderName,
+    pub prefix_threshold: u32,
+    pub ttft_target: Micros,
+    pub prefill_rate: f64,
+    pub stage_order: StageOrderName,
+    /// Of the network card of a GPU, or in BLIS of a transfer, GB/s.
+    pub bandwidth: f64,
+    /// Time before the first byte of a transfer, ms.
+    pub base_latency: f64,
+    pub contention: bool,
+    pub handshake: Micros,
+    pub hop: Micros,
+    prefill_scorers: Option<ScorerList>,
+    decode_scorers: Option<ScorerList>,
+    pub encode: EncodeDeciderName,
+}
+
+impl DisaggregationSettings {
+    /// The settings of `spec`; `None` without pools.
+    ///
+    /// # Errors
+    /// What is missing, contradictory or impossible.
+    pub(crate) fn new(spec: &ExperimentSpec) -> Result<Option<Self>, RunError> {
+        let parity = spec.parity.unwrap_or(defaults::PARITY);
+        check_block_sizes(spec)?;
+        let Some(pools) = pools(spec)? else {
+            let further = ["pd-handshake-latency", "pd-hop-latency"];
+            if let Some(name) = NEED_POOLS.into_iter().chain(further).find(|name| spec.has(name)) {
+                let hint = "add `--prefill-instances N --decode-instances M`, or roles";
+                return Err(spec.misplaced(name, "needs instances that prefill apart from others", hint));
+            }
+            if spec.pd_transfer_contention == Some(true) {
+                let hint = "add `--prefill-instances N --decode-instances M`";
+                return Err(spec.misplaced("pd-transfer-contention", "needs instances that prefill", hint));
+            }
+            return Ok(None);
+        };
+        check(spec, parity, &pools)?;
+        let is_blis = parity == ParityName::Blis;
+        let (bandwidth, base) = if is_blis { (BLIS_BANDWIDTH, BLIS_BASE_MS) } else { (link(spec), BASE_MS) };
+        Ok(Some(Self {
+            pools,
+            parity,
+            decider: spec.pd_decider.unwrap_or(DeciderName::Never),
+            prefix_threshold: spec.pd_prefix_threshold.unwrap_or(PREFIX_THRESHOLD),
+            ttft_target: spec.pd_ttft_target.unwrap_or(TTFT_TARGET),
+            prefill_rate: spec.pd_prefill_rate.unwrap_or(PREFILL_RATE),
+            stage_order: spec.pd_stage_order.unwrap_or(StageOrderName::DecodeFirst),
+            bandwidth: spec.pd_transfer_bandwidth.unwrap_or(bandwidth),
+            base_latency: spec.pd_transfer_base_latency.unwrap_or(base),
+            contention: spec.pd_transfer_contention.unwrap_or(false),
+            handshake: spec.pd_handshake_latency.unwrap_or(HANDSHAKE),
+            hop: spec.pd_hop_latency.unwrap_or(HOP),
+            prefill_scorers: spec.prefill_routing_scorers.clone(),
+            decode_scorers: spec.decode_routing_scorers.clone(),
+            encode: spec.encode_decider.unwrap_or(EncodeDeciderName::Never),
+        }))
+    }
+
+    /// Whether all instances have the deployment of the flags.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.pools.iter().all(|pool| pool.tp.is_none() && pool.hardware.is_none() && pool.group.is_none())
+    }
+
+    /// Number of all instances.
+    pub(crate) fn instances(&self) -> u32 {
+        self.pools.iter().fold(0, |sum, pool| sum.saturating_add(pool.instances))
+    }
+
+    /// The deployment of each pool, where `base` are the options of the flags.
+    ///
+    /// # Errors
+    /// The first that cannot be resolved.
+    pub(crate) fn deployments(&self, base: &DeploymentArgs) -> Result<Vec<Deployment>, RunError> {
+        let resolve = |pool: &PoolSettings| {
+            blis_config::resolve(&pool.deployment(base)?).map_err(|error| {
+                let what = format!("this is the deployment of the instances that {}", pool.name());
+                RunError::refused(error).or_hint(what)
+            })
+        };
+        self.pools.iter().map(resolve).collect()
+    }
+
+    /// What the simulator needs. `deployments` are those of the pools; the routing policies of pools that have no scorers of
+    /// their own are made by `routing`.
+    ///
+    /// # Errors
+    /// If the KV cache of a model is of unknown size, or a scorer is not built in.
+    pub(crate) fn build(
+        &self,
+        deployments: &[&Deployment],
+        (seed, tie_break): (u64, TieBreakName),
+        policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
+    ) -> Result<Disaggregation, RunError> {
+        let pools = || self.pools.iter().zip(deployments);
+        let each = |value: fn(&PoolSettings, &Deployment) -> Option<f64>| -> Result<Vec<f64>, RunError> {
+            let mut values = Vec::new();
+            for (pool, deployment) in pools() {
+                let value = value(pool, deployment).filter(|&value| value > 0.0).ok_or_else(|| {
+                    let what = format!("the size of the KV cache of {} is unknown", deployment.model);
+                    RunError::usage(what).hint("transfers need the model's config.json: `--model-config-folder`")
+                })?;
+                values.extend((0..pool.instances).map(|_| value));
+            }
+            Ok(values)
+        };
+        let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).collect();
+        let flow = match self.parity {
+            ParityName::Blis => {
+                let prefills = pools().find(|(pool, _)| pool.role.prefills());
+                let token_bytes = match prefills {
+                    None => 0.0,
+                    Some(_) => {
+                        let bytes = each(|_, deployment| deployment.kv_token_bytes)?;
+                        let first = self.pools.iter().take_while(|pool| !pool.role.prefills());
+                        let index: u32 = first.map(|pool| pool.instances).sum();
+                        bytes[index as usize]
+                    }
+                };
+                TransferFlow::Blis(BlisTransfer {
+                    token_bytes,
+                    bandwidth: self.bandwidth * GB_PER_SECOND,
+                    base_us: self.base_latency * 1000.0,
+                    contention: self.contention,
+                })
+            }
+            ParityName::Vllm => TransferFlow::Nixl(NixlFlow {
+                network: KvNetwork {
+                    card: self.bandwidth * GB_PER_SECOND,
+                    latency: Micros((self.base_latency * 1000.0) as u64),
+                    handshake: self.handshake,
+                    hop: self.hop,
+                    gpus: pools().flat_map(|(pool, own)| (0..pool.instances).map(|_| own.gpus().max(1))).collect(),
+                    token_bytes: each(|_, deployment| {
+                        Some(deployment.kv_token_bytes? * f64::from(deployment.gpus().max(1)))
+                    })?,
+                },
+                prefill_first: self.stage_order == StageOrderName::PrefillFirst,
+            }),
+        };
+        let routing = |scorers: &Option<ScorerList>, stream: &str, flag: &str| {
+            let ties = match tie_break {
+                TieBreakName::Random => Ties::Random(Stream::new(seed, stream)),
+                TieBreakName::LowestIndex => Ties::LowestIndex,
+            };
+            match (scorers, self.parity) {
+                (Some(scorers), _) => pool_routing(scorers, ties, flag).map(Some),
+                // BLIS's pools share the policy of the service, and with it its state.
+                (None, ParityName::Blis) => Ok(None),
+                (None, ParityName::Vllm) => Ok(Some(PoolRouting { policy: policy()?, ties })),
+            }
+        };
+        Ok(Disaggregation {
+            roles,
+            flow,
+            decider: self.decider(),
+            decode_routing: routing(&self.decode_scorers, "decode-router", "decode-routing-scorers")?,
+            prefill_routing: routing(&self.prefill_scorers, "prefill-router", "prefill-routing-scorers")?,
+            encode: match self.encode {
+                EncodeDeciderName::Never => EncodeRule::Never,
+                EncodeDeciderName::Always => EncodeRule::Always,
+                EncodeDeciderName::Multimodal => EncodeRule::Multimodal,
+            },
+        })
+    }
+
+    /// Makes the saturation that of the fuller role. In BLIS it is that of all instances.
+    pub(crate) fn by_role(&self, control: &mut FlowControl) {
+        if self.parity == ParityName::Blis {
+            return;
+        }
+        let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).enumerate();
+        let of = |is_in: fn(InstanceRole) -> bool| -> Vec<InstanceIndex> {
+            roles.clone().filter(|&(_, role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
+        };
+        let by_role =
+            SaturationByRole::new(&*control.saturation, &of(InstanceRole::prefills), &of(InstanceRole::decodes));
+        control.saturation = Box::new(by_role);
+    }
+
+    fn decider(&self) -> Box<dyn DisaggregationPolicy> {
+        match self.decider {
+            DeciderName::Never => Box::new(NeverDisaggregate),
+            DeciderName::Always => Box::new(AlwaysDisaggregate),
+            DeciderName::PrefixThreshold => {
+                let exceeds = self.parity == ParityName::Blis;
+                Box::new(PrefixThreshold { tokens: self.prefix_threshold, exceeds })
+            }
+            DeciderName::Edpp => Box::new(DriftPlusPenalty {
+                tokens_per_second: self.prefill_rate,
+                target: self.ttft_target,
+                deficit_s: 0.0,
+            }),
+        }
+    }
+}
+
+/// The routing policy of a pool with scorers of its own.
+fn pool_routing(scorers: &ScorerList, ties: Ties, flag: &str) -> Result<PoolRouting, RunError> {
+    let mut steps = Vec::new();
+    for scorer in &scorers.0 {
+        let ScorerName::BuiltIn(kind) = scorer.name else {
+            let what = format!("`--{flag}` names a scorer that is not built in");
+            return Err(RunError::usage(what).hint("plugins are steps of `--routing-scorers`, which all pools use"));
+        };
+        steps.push((ScorerStep::BuiltIn(kind), scorer.weight));
+    }
+    let policy = Weighted::pipeline(Vec::new(), steps, None).map_err(RunError::usage)?;
+    Ok(PoolRouting { policy: Box::new(policy), ties })
+}
+
+/// The bandwidth of a GPU's network card, GB/s.
+fn link(spec: &ExperimentSpec) -> f64 {
+    match spec.pd_transfer_link.unwrap_or(TransferLinkName::Rdma) {
+        // NVLink 4 has 900 GB/s in both directions together.
+        TransferLinkName::Nvlink => 450.0,
+        TransferLinkName::Rdma => 50.0,
+        TransferLinkName::Ethernet => 2.0,
+    }
+}
+
+/// The pools of `spec`; `None` if no instance has a role.
+fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
+    let counts = [
+        (InstanceRole::Prefill, spec.prefill_instances),
+        (InstanceRole::Decode, spec.decode_instances),
+        (InstanceRole::PrefillDecode, spec.prefill_decode_instances),
+        (InstanceRole::Encode, spec.encode_instances),
+    ];
+    let by_count = counts.iter().any(|&(_, count)| count.unwrap_or(0) > 0);
+    let groups = || spec.group.iter().flatten();
+    let by_role = spec.role.is_some() || groups().any(|group| group.role.is_some());
+    if !by_count && !by_role {
+        return Ok(None);
+    }
+    if by_count && by_role {
+        let hint = "`--prefill-instances N --decode-instances M` are roles, too: leave out one of them";
+        let name = if spec.role.is_some() { "role" } else { "group" };
+        return Err(spec.misplaced(name, "cannot be used with numbers of instances by role", hint));
+    }
+    if by_role {
+        let first = PoolSettings::new(role(spec.role), spec.num_instances.unwrap_or(defaults::NUM_INSTANCES));
+        let groups = groups().map(|group| PoolSettings {
+            group: Some(group.clone()),
+            ..PoolSettings::new(role(group.role), group.instances)
+        });
+        return Ok(Some(std::iter::once(first).chain(groups).collect()));
+    }
+    let mut pools: Vec<PoolSettings> = counts
+        .into_iter()
+        .filter_map(|(role, count)| Some(PoolSettings::new(role, count.filter(|&count| count > 0)?)))
+        .collect();
+    for pool in &mut pools {
+        let (tp, hardware, latency_model, max_model_len) = match pool.role {
+            InstanceRole::Prefill => {
+                (spec.prefill_tp, &spec.prefill_hardware, &spec.prefill_latency_model, spec.prefill_max_model_len)
+            }
+            InstanceRole::Decode => {
+                (spec.decode_tp, &spec.decode_hardware, &spec.decode_latency_model, spec.decode_max_model_len)
+            }
+            _ => continue,
+        };
+        pool.tp = tp;
+        pool.hardware.clone_from(hardware);
+        pool.latency_model.clone_from(latency_model);
+        pool.max_model_len = max_model_len;
+    }
+    let sum: u32 = pools.iter().fold(0, |sum, pool| sum.saturating_add(pool.instances));
+    let all = spec.num_instances.unwrap_or(sum);
+    if sum > all {
+        let what = format!("is {all}, and {sum} instances have roles");
+        return Err(spec.misplaced("num-instances", &what, "leave it out, or raise it"));
+    }
+    if sum < all {
+        if spec.parity != Some(ParityName::Blis) {
+            let what = format!("is {all}, and {sum} instances have roles");
+            return Err(spec.misplaced("num-instances", &what, "leave it out: the others would do nothing"));
+        }
+        pools.push(PoolSettings::new(InstanceRole::Unassigned, all - sum));
+    }
+    Ok(Some(pools))
+}
+
+/// The role of that name; an instance without one does both.
+fn role(name: Option<RoleName>) -> InstanceRole {
+    match name {
+        None | Some(RoleName::Both) => InstanceRole::PrefillDecode,
+        Some(RoleName::Prefill) => InstanceRole::Prefill,
+        Some(RoleName::Decode) => InstanceRole::Decode,
+        Some(RoleName::Encode) => InstanceRole::Encode,
+    }
+}
+
+/// Refuses pools that serve nothing, and settings that exclude pools.
+fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> Result<(), RunError> {
+    let has = |is_in: fn(InstanceRole) -> bool| pools.iter().any(|pool| is_in(pool.role));
+    if !has(InstanceRole::decodes) {
+        return Err(RunError::usage("no instance decodes")
+            .hint("add `--decode-instances N`, or a group with `role=decode`: requests end there"));
+    }
+    if has(|role| role == InstanceRole::Decode)
+        && !has(InstanceRole::prefills)
+        && !has(|role| role == InstanceRole::Encode)
+    {
+        return Err(RunError::usage("no instance prefills for those that decode")
+            .hint("add `--prefill-instances N`, or a group with `role=prefill`; without any, leave out the roles"));
+    }
+    if spec.encode_decider.is_some_and(|rule| rule != EncodeDeciderName::Never)
+        && !has(|role| role == InstanceRole::Encode)
+    {
+        let hint = "add `--encode-instances N`, or a group with `role=encode`";
+        return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
+    }
+    if parity == ParityName::Blis {
+        if let Some(name) = NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {
+            let hint = "BLIS does not have it: leave out one of them";
+            return Err(spec.misplaced(name, "cannot be used with `--parity blis`", hint));
+        }
+        if spec.pd_decider == Some(DeciderName::Edpp) {
+            let hint = "BLIS has never, always and prefix-threshold: choose one of them";
+            return Err(spec.misplaced("pd-decider", "cannot be edpp with `--parity blis`", hint));
+        }
+        let groups = spec.group.iter().flatten();
+        if groups.count() > 0 {
+            let hint = "BLIS has `--prefill-tp` and the like instead";
+            return Err(spec.misplaced(
+                "group",
+                "cannot be used with instances that prefill and `--parity blis`",
+                hint,
+            ));
+        }
+    } else if spec.pd_transfer_contention == Some(true) {
+        let hint = "transfers always share network cards; leave it out, or add `--parity blis`";
+        return Err(spec.misplaced("pd-transfer-contention", "needs `--parity blis`", hint));
+    }
+    if spec.pd_stage_order == Some(StageOrderName::PrefillFirst) && spec.pd_decider.is_some() {
+        let hint = "then every request is prefilled elsewhere: leave out one of them";
+        return Err(spec.misplaced("pd-decider", "cannot be used with `--pd-stage-order prefill-first`", hint));
+    }
+    let apart = [
+        ("autoscaler", spec.autoscaler.is_some()),
+        ("node-pool", spec.node_pool.is_some()),
+        ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
+        ("energy", spec.energy == Some(true)),
+        ("regret", spec.regret.is_some_and(|kind| kind != crate::spec::RegretName::None)),
+    ];
+    if let Some((name, _)) = apart.into_iter().find(|&(_, is_set)| is_set) {
+        let hint = "this is not simulated together: leave out one of them";
+        return Err(spec.misplaced(name, "cannot be used with instances that prefill apart from others", hint));
+    }
+    let models = || spec.group.iter().flatten().filter_map(|group| group.model.as_ref());
+    if models().any(|model| Some(model) != spec.model.as_ref()) {
+        let hint = "KV of one model means nothing to another: leave out its `model`";
+        return Err(spec.misplaced("group", "has another model than the instances that prefill for it", hint));
+    }
+    Ok(())
+}
+
+/// Refuses groups with other KV blocks than those of the first.
+fn check_block_sizes(spec: &ExperimentSpec) -> Result<(), RunError> {
+    let block_size = spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS);
+    let mut sizes = spec.group.iter().flatten().map(|group| group.block_size.unwrap_or(block_size)).enumerate();
+    match sizes.find(|&(_, size)| size != block_size) {
+        None => Ok(()),
+        Some((index, size)) => {
+            let what = format!("has KV blocks of {size} tokens, and the first group has blocks of {block_size}");
+            let hint =
+                "KV is transferred between, and prefixes are compared over, equal blocks: leave out `block-size`";
+            Err(spec.misplaced_item("group", index, &what, hint))
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The events of requests that are prefilled apart from their decode, in the event loop of the service. They are compiled apart
+//! from it, as those of replicas (`scaling.rs`).
+
+use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
+use super::{BlisTransfer, Disaggregation, InstanceRole, Pairs, TransferFlow};
+use crate::cluster::{Cluster, record_of};
+use crate::ids::{InstanceIndex, RequestId};
+use crate::instance::{Instance, NoProgress};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Decision, DisaggregationChoice, DropReason, Outcome, Rejection, Status};
+use crate::policy::{DisaggregationDecision, EncodeRule, PoolsView, RequestView, RoutingDecision};
+use crate::request::{Name, Request, Stage};
+use crate::units::Micros;
+
+/// The instances among which a routing policy chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServingPool {
+    Prefill,
+    Decode,
+    Encode,
+}
+
+impl<I: Instance> Cluster<I> {
+    /// The same service with prefill apart from decode.
+    ///
+    /// # Panics
+    /// If there is not a role for each instance.
+    #[must_use]
+    pub fn with_disaggregation(mut self, settings: Disaggregation) -> Self {
+        assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
+        self.board.show_candidates();
+        self.pairs = Some(Box::new(Pairs::new(settings)));
+        self
+    }
+
+    /// Executes the next event between the parts of requests, which is at `now`.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn move_pair(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        let due = self.pairs.as_mut().and_then(|pairs| pairs.take_due(now));
+        match due {
+            None => Ok(()),
+            Some(DueEvent::Read(ended)) => {
+                for read in ended {
+                    self.read_ended(now, read.decode, read.id, observer)?;
+                    self.release(now, read.prefill, read.id, observer)?;
+                }
+                Ok(())
+            }
+            Some(DueEvent::Pair(event)) => match event {
+                PairEvent::RoutePrefill(id) => self.route_prefill(now, id, observer),
+                PairEvent::ArrivePrefill(id) => self.send_part(now, id, Stage::Prefill, observer),
+                PairEvent::StartTransfer(id) => self.start_transfer(now, id, observer),
+                PairEvent::ArriveDecode(id) => self.arrive_decode(now, id, observer),
+                PairEvent::Release(instance, id) => self.release(now, instance, id, observer),
+                PairEvent::FirstToken(ttft) => {
+                    self.pairs.iter_mut().for_each(|pairs| pairs.settings.decider.first_token(ttft));
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Makes the routing decisions about `request`: which instance decodes it, whether another one prefills it, and which.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn route_pair(
+        &mut self,
+        now: Micros,
+        mut request: Box<Request>,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        self.refresh_signals(now, observer)?;
+        let is_blis = self.config.semantics.reserves_before_decode;
+        if !is_blis && !self.config.serves(request.tags.model) {
+            self.reject(now, &request, observer);
+            return Ok(());
+        }
+        let view = self.config.view(&request);
+        // The policy's numbers go up with priority, those of an instance go down.
+        let priority = self.policies.priority.priority(&view, now).saturating_neg();
+        self.board.probe(&view, self.routing_reads);
+        let prefill_first = self.prefill_first();
+        let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
+        let Some((decode, choice)) = self.choose(now, ServingPool::Decode, &view) else {
+            self.reject(now, &request, observer);
+            return Ok(());
+        };
+        let decision = match prefill_first {
+            true => DisaggregationDecision { prefill: first.map(|(id, _)| id), ..DisaggregationDecision::new(true) },
+            false => self.decide(now, &view, decode),
+        };
+        let decode = decision.decode.unwrap_or(decode);
+        let encode = match self.encodes(&request).then(|| self.choose(now, ServingPool::Encode, &view)) {
+            None => None,
+            Some(None) => {
+                self.reject(now, &request, observer);
+                return Ok(());
+            }
+            Some(Some((instance, _))) => Some(instance),
+        };
+        let prefill = match (decision.disaggregate, is_blis) {
+            (false, _) => None,
+            (true, true) => decision.prefill,
+            (true, false) => decision.prefill.or_else(|| Some(self.choose(now, ServingPool::Prefill, &view)?.0)),
+        };
+        // On one instance there is nothing to transfer.
+        let disaggregate = decision.disaggregate && (is_blis || prefill.is_some_and(|prefill| prefill != decode));
+        if observer.interests().contains(Interests::DECISIONS) {
+            let request = &view;
+            let choice = DisaggregationChoice { request, now, decode, encode, disaggregate, prefill };
+            observer.record(&SimEvent::Decision(&Decision::Disaggregation(choice)));
+        }
+        if !disaggregate {
+            if encode.is_some() || prefill.is_some() {
+                self.select_pool(now, ServingPool::Decode);
+            }
+            self.record_whole(now, &view, &choice, decode, observer);
+            self.board.routed(&view, decode);
+            request.priority = priority;
+            return self.dispatch(now, request, decode, observer);
+        }
+        let (id, tenant) = (request.id, request.tags.tenant);
+        request.priority = priority;
+        if let Some(gateway) = &mut self.gateway {
+            let class = self.config.classes.priority(request.tags.slo_class);
+            gateway.routed(now, &request, class, decode);
+        }
+        if let Some(prefill) = prefill.filter(|_| !is_blis) {
+            let view = self.config.view(&request);
+            self.board.routed(&view, prefill);
+            self.board.dispatched(prefill, Name::NONE);
+            self.board.dispatched(decode, tenant);
+        }
+        let Some(pairs) = &mut self.pairs else { return Ok(()) };
+        let hop = pairs.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
+        pairs.add(now, request, prefill.unwrap_or(decode), decode);
+        let event = match is_blis {
+            true => PairEvent::RoutePrefill(id),
+            false => PairEvent::ArrivePrefill(id),
+        };
+        pairs.schedule(now.saturating_add(hop), event);
+        Ok(())
+    }
+
+    /// Reports the routing decision about a request that is not prefilled elsewhere. Its pool is selected.
+    fn record_whole(
+        &self,
+        now: Micros,
+        request: &RequestView<'_>,
+        choice: &RoutingDecision,
+        instance: InstanceIndex,
+        observer: &mut impl Observer,
+    ) {
+        if observer.interests().contains(Interests::DECISIONS) {
+            let cluster = self.board.view(now);
+            let target = cluster.instances.iter().position(|info| info.id == instance).unwrap_or(choice.target);
+            let choice = RoutingDecision { target, reason: choice.reason.clone() };
+            let columns = self.board.columns(self.routing_reads);
+            let scores = &self.scores;
+            observer.record(&SimEvent::Decision(&Decision::Routing {
+                request,
+                cluster: &cluster,
+                columns,
+                choice: &choice,
+                scores,
+            }));
+        }
+    }
+
+    fn prefill_first(&self) -> bool {
+        let flow = self.pairs.as_ref().map(|pairs| &pairs.settings.flow);
+        matches!(flow, Some(TransferFlow::Nixl(flow)) if flow.prefill_first)
+    }
+
+    fn encodes(&self, request: &Request) -> bool {
+        let rule = self.pairs.as_ref().map_or(EncodeRule::Never, |pairs| pairs.settings.encode);
+        rule.applies(request.has_media)
+    }
+
+    /// Selects the instances of `pool` for views.
+    fn select_pool(&mut self, now: Micros, pool: ServingPool) {
+        let Some(pairs) = &self.pairs else { return };
+        let (instances, version) = match pool {
+            ServingPool::Prefill => (&pairs.prefill, 1),
+            ServingPool::Decode => (&pairs.decode, 2),
+            ServingPool::Encode => (&pairs.encode, 3),
+        };
+        self.board.select(now, (version, None), |rows| {
+            rows.extend(instances.iter().map(|instance| instance.index()));
+        });
+    }
+
+    /// Selects all instances for views: for decisions that are not about a pool.
+    #[cold]
+    pub(in super::super) fn select_all(&mut self, now: Micros) {
+        let instances = self.instances.len();
+        self.board.select(now, (0, None), |rows| rows.extend(0..instances));
+    }
+
+    /// Chooses an instance of `pool` for a request; `None` if there is none. The scores of the decision stay.
+    fn choose(
+        &mut self,
+        now: Micros,
+        pool: ServingPool,
+        request: &RequestView<'_>,
+    ) -> Option<(InstanceIndex, RoutingDecision)> {
+        self.select_pool(now, pool);
+        let cluster = self.board.view(now);
+        if cluster.is_empty() {
+            return None;
+        }
+        let Self { pairs: Some(pairs), policies, config, scores, .. } = self else { return None };
+        let mut other = Vec::new();
+        let scores = if pool == ServingPool::Decode { scores } else { &mut other };
+        scores.clear();
+        let own = match pool {
+            ServingPool::Prefill => pairs.settings.prefill_routing.as_mut(),
+            ServingPool::Decode => pairs.settings.decode_routing.as_mut(),
+            ServingPool::Encode => None,
+        };
+        let (policy, ties) = match own {
+            Some(own) => (&mut own.policy, &own.ties),
+            None => (&mut policies.routing, &config.ties),
+        };
+        let choice = policy.route(request, &cluster, ties, scores);
+        let instance = cluster.instances[choice.target].id;
+        policy.dispatched(request, instance);
+        Some((instance, choice))
+    }
+
+    /// Asks the policy whether a request is prefilled elsewhere that `decode` was chosen for.
+    fn decide(&mut self, now: Micros, request: &RequestView<'_>, decode: InstanceIndex) -> DisaggregationDecision {
+        let Self { pairs: Some(pairs), board, .. } = self else { return DisaggregationDecision::default() };
+        if pairs.prefill.is_empty() {
+            return DisaggregationDecision::default();
+        }
+        let cluster = board.view_of_all(now);
+        let view = PoolsView { cluster: &cluster, decode: &pairs.decode, chosen: decode, prefill: &pairs.prefill };
+        let decision = pairs.settings.decider.decide(request, &view);
+        let has = |id: InstanceIndex, is_in: fn(InstanceRole) -> bool| {
+            pairs.settings.roles.get(id.index()).is_some_and(|&role| is_in(role))
+        };
+        DisaggregationDecision {
+            decode: decision.decode.filter(|&id| has(id, InstanceRole::decodes)),
+            prefill: decision.prefill.filter(|&id| has(id, InstanceRole::prefills)),
+            ..decision
+        }
+    }
+
+    /// Chooses the prefill instance of request `id`, which goes there (BLIS).
+    fn route_prefill(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        self.refresh_signals(now, observer)?;
+        let Some(pair) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id)) else { return Ok(()) };
+        let request = pair.request.clone();
+        let view = self.config.view(&request);
+        self.board.probe(&view, self.routing_reads);
+        let Some((prefill, _)) = self.choose(now, ServingPool::Prefill, &view) else {
+            let rejected = Status::Rejected(Rejection::Routing);
+            return self.end_between(now, id, rejected, observer);
+        };
+        self.board.routed(&view, prefill);
+        self.board.dispatched(prefill, request.tags.tenant);
+        if let Some(pair) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id)) {
+            pair.prefill = prefill;
+        }
+        self.send_part(now, id, Stage::Prefill, observer)
+    }
+
+    /// Sends the part `stage` of request `id` to its instance.
+    fn send_part(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        stage: Stage,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        let Some(SplitRequest { request, prefill, decode, .. }) =
+            self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
+        else {
+            return Ok(());
+        };
+        let instance = if stage == Stage::Prefill { *prefill } else { *decode };
+        let mut part = request.clone();
+        part.stage = stage;
+        if stage == Stage::Prefill {
+            // BLIS generates no token there, vLLM one, which is discarded.
+            part.output_tokens = u32::from(!self.config.semantics.reserves_before_decode);
+            part.max_output_tokens = Some(part.output_tokens);
+        }
+        self.hand_over(now, part, instance, observer)?;
+        self.next_events.not_after(instance, now);
+        Ok(())
+    }
+
+    /// The prefill of request `id` has ended, and its transfer begins if the decode instance has KV blocks for it (BLIS).
+    fn start_transfer(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        let Some(&mut SplitRequest { prefill, decode, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.get_mut(id))
+        else {
+            return Ok(());
+        };
+        // Of simultaneous events of instances, those of lower indices come first.
+        let until = if decode < prefill { now.saturating_add(Micros(1)) } else { now };
+        self.catch_up(decode, until, observer)?;
+        let Self { pairs: Some(pairs), instances, .. } = self else { return Ok(()) };
+        let TransferFlow::Blis(transfer) = pairs.settings.flow else { return Ok(()) };
+        let Some(pair) = pairs.get_mut(id) else { return Ok(()) };
+        let tokens = pair.request.input_tokens;
+        let reserved = instances[decode.index()].reserve(&pair.request);
+        pair.decode_arrival = Some(now);
+        self.board.mark_dirty(decode);
+        self.watch(decode);
+        if !reserved {
+            return self.end_between(now, id, Status::Dropped(DropReason::NoDecodeBlocks), observer);
+        }
+        let Some(pairs) = &mut self.pairs else { return Ok(()) };
+        pairs.transfers += 1;
+        let transfers = pairs.transfers;
+        pairs.begins(now, id, tokens, transfers);
+        let blocks = tokens.div_ceil(self.config.block_size);
+        let ends = now.saturating_add(transfer.duration(blocks, self.config.block_size, transfers));
+        pairs.schedule(ends, PairEvent::ArriveDecode(id));
+        Ok(())
+    }
+
+    /// Request `id` reaches its decode instance.
+    fn arrive_decode(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        let Some(pairs) = &mut self.pairs else { return Ok(()) };
+        let is_blis = pairs.network.is_none();
+        pairs.transfers -= u32::from(is_blis);
+        let Some(pair) = pairs.get_mut(id) else { return Ok(()) };
+        pair.stage = PairStage::Decode;
+        pair.decode_arrival.get_or_insert(now);
+        if !is_blis {
+            return self.send_part(now, id, Stage::Decode, observer);
+        }
+        let (decode, mut part) = (pair.decode, pair.request.clone());
+        pairs.transferred(now, id);
+        part.stage = Stage::Decode;
+        self.board.dispatched(decode, part.tags.tenant);
+        self.instances[decode.index()].arrive_prefilled(now, part);
+        self.next_events.not_after(decode, now);
+        self.board.mark_dirty(decode);
+        Ok(())
+    }
+
+    /// The read of request `id` has ended on `decode`.
+    fn read_ended(
+        &mut self,
+        now: Micros,
+        decode: InstanceIndex,
+        id: RequestId,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        self.catch_up(decode, now, observer)?;
+        self.pairs.iter_mut().for_each(|pairs| pairs.transferred(now, id));
+        self.instances[decode.index()].read_ended(now, id);
+        self.board.mark_dirty(decode);
+        self.watch(decode);
+        Ok(())
+    }
+
+    /// The KV blocks of the prefill of request `id` on `prefill` are no longer needed.
+    fn release(
+        &mut self,
+        now: Micros,
+        prefill: InstanceIndex,
+        id: RequestId,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        self.catch_up(prefill, now, observer)?;
+        self.instances[prefill.index()].release_prefilled(now, id);
+        self.board.mark_dirty(prefill);
+        self.watch(prefill);
+        Ok(())
+    }
+
+    /// Begins the reads that `instance` has begun in the steps that were just executed.
+    #[cold]
+    pub(in super::super) fn begin_reads(&mut self, instance: InstanceIndex) {
+        let Some(pairs) = &mut self.pairs else { return };
+        for read in self.instances[instance.index()].take_reads() {
+            pairs.reads_kv(read);
+        }
+    }
+
+    /// Ends request `id` between its instances.
+    fn end_between(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        status: Status,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        let ended = self.pairs.as_mut().and_then(|pairs| pairs.end_between(now, id, status));
+        if let Some((times, outcome)) = ended {
+            if let Some(gateway) = self.gateway.as_mut().filter(|gateway| gateway.reads_ends()) {
+                gateway.ended(&outcome);
+            }
+            self.lifecycle.ended(&outcome);
+            record_of(observer, &times, &outcome);
+        }
+        Ok(())
+    }
+
+    /// No instance can be chosen for `request`.
+    fn reject(&mut self, now: Micros, request: &Request, observer: &mut impl Observer) {
+        self.gateway.iter_mut().for_each(|gateway| gateway.refused(request));
+        let rejected = Outcome::new(request, Status::Rejected(Rejection::Routing)).ended_at(now);
+        observer.record(&SimEvent::Outcome(&rejected));
+    }
+}
+
+impl BlisTransfer {
+    /// Duration of the transfer of `blocks` blocks of `block_size` tokens while `transfers` are in progress, with it:
+    /// max(1, ⌈base + blocks · tokens · bytes / bandwidth⌉) µs.
+    fn duration(&self, blocks: u32, block_size: u32, transfers: u32) -> Micros {
+        let bytes = f64::from(blocks) * f64::from(block_size) * self.token_bytes;
+        let shares = if self.contention { f64::from(transfers.max(1)) } else { 1.0 };
+        let us = self.base_us + bytes / (self.bandwidth / shares);
+        Micros(libm::ceil(us).max(1.0) as u64)
+    }
+}

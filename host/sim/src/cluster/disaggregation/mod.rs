@@ -1,0 +1,132 @@
+//! Prefill apart from decode: a request is prefilled on one instance and decoded on another.
+//!
+//! ```text
+//!           decode instance, decision,            its KV blocks stay            all blocks at once
+//! routing ─► prefill instance ─► prefill queue, prefill ─► HTTP ─► decode queue ─► transfer ─► first token …
+//! ```
+//!
+//! As vLLM with NIXL under llm-d do it ([`TransferFlow::Nixl`]); or as BLIS, which transfers first and then queues
+//! ([`TransferFlow::Blis`]). The two parts are one request in all events: [`Pairs`] makes one outcome of two.
+
+mod flow;
+mod network;
+mod pairs;
+
+pub use self::network::KvNetwork;
+pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
+use crate::ids::InstanceIndex;
+use crate::policy::{DisaggregationPolicy, EncodeRule, RoutingPolicy, Ties};
+
+/// What an instance does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstanceRole {
+    /// It computes prompts for other instances.
+    Prefill,
+    /// It decodes, and prefills requests that are not prefilled elsewhere.
+    Decode,
+    /// It prefills for others, and decodes.
+    #[default]
+    PrefillDecode,
+    /// It encodes images, audio and video.
+    Encode,
+    /// Nothing: it is in no pool (BLIS).
+    Unassigned,
+}
+
+impl InstanceRole {
+    /// Whether it prefills for other instances.
+    #[must_use]
+    pub fn prefills(self) -> bool {
+        matches!(self, Self::Prefill | Self::PrefillDecode)
+    }
+
+    /// Whether it generates outputs.
+    #[must_use]
+    pub fn decodes(self) -> bool {
+        matches!(self, Self::Decode | Self::PrefillDecode)
+    }
+}
+
+/// How KV gets from one instance to the other.
+#[derive(Clone, Debug)]
+pub enum TransferFlow {
+    /// The decode instance reads it with NIXL when it has KV blocks for the request.
+    Nixl(NixlFlow),
+    /// It is sent when the prefill has ended, if the decode instance has KV blocks then.
+    Blis(BlisTransfer),
+}
+
+/// The flow of vLLM and llm-d.
+#[derive(Clone, Debug)]
+pub struct NixlFlow {
+    /// The network between the instances.
+    pub network: KvNetwork,
+    /// Whether the prefill instance is chosen first; every request is then prefilled elsewhere.
+    pub prefill_first: bool,
+}
+
+/// The transfers of BLIS: of all blocks of the prompt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlisTransfer {
+    /// KV of a token on a GPU of the prefill instance, bytes.
+    pub token_bytes: f64,
+    /// Bandwidth, bytes/µs, > 0.
+    pub bandwidth: f64,
+    /// Time of each transfer beside that, µs.
+    pub base_us: f64,
+    /// Whether a transfer has the bandwidth divided by the number of transfers in progress when it begins.
+    pub contention: bool,
+}
+
+/// The routing policy of a pool.
+#[derive(Debug)]
+pub struct PoolRouting {
+    /// Chooses an instance of the pool.
+    pub policy: Box<dyn RoutingPolicy>,
+    /// Which one among equally good ones.
+    pub ties: Ties,
+}
+
+impl Clone for PoolRouting {
+    fn clone(&self) -> Self {
+        Self { policy: self.policy.fork(), ties: self.ties }
+    }
+}
+
+/// The settings of prefill apart from decode.
+#[derive(Debug)]
+pub struct Disaggregation {
+    /// The role of each instance.
+    pub roles: Vec<InstanceRole>,
+    /// How KV gets from one instance to the other.
+    pub flow: TransferFlow,
+    /// Whether a request is prefilled elsewhere.
+    pub decider: Box<dyn DisaggregationPolicy>,
+    /// The routing policy among instances that decode; `None`: that of the service.
+    pub decode_routing: Option<PoolRouting>,
+    /// The routing policy among instances that prefill; `None`: that of the service.
+    pub prefill_routing: Option<PoolRouting>,
+    /// Which requests are encoded first.
+    pub encode: EncodeRule,
+}
+
+impl Clone for Disaggregation {
+    fn clone(&self) -> Self {
+        Self {
+            roles: self.roles.clone(),
+            flow: self.flow.clone(),
+            decider: self.decider.fork(),
+            decode_routing: self.decode_routing.clone(),
+            prefill_routing: self.prefill_routing.clone(),
+            encode: self.encode,
+        }
+    }
+}
+
+impl Disaggregation {
+    /// The instances of which `is_in` says that they are in a pool.
+    fn pool(&self, is_in: impl Fn(InstanceRole) -> bool) -> Vec<InstanceIndex> {
+        let all = self.roles.iter().enumerate();
+        all.filter(|&(_, &role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
+    }
+}

@@ -1,0 +1,358 @@
+//! Requests of which the two parts are on different instances, and the events between the parts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap;
+
+use super::network::{EndedRead, NetworkReads};
+use super::{Disaggregation, TransferFlow};
+use crate::ids::{InstanceIndex, RequestId};
+use crate::instance::KvRead;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{FirstToken, Outcome, StageTimes, Status};
+use crate::policy::Reads;
+use crate::request::{Name, Request, Tags};
+use crate::units::Micros;
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PairStage {
+    /// On its way to the prefill instance, or there.
+    Prefill,
+    /// Behind its prefill, before its decode instance.
+    Between,
+    /// On the decode instance.
+    Decode,
+}
+
+/// A request that is prefilled on another instance than the one that decodes it.
+#[derive(Clone, Debug)]
+pub(super) struct SplitRequest {
+    pub request: Box<Request>,
+    pub decode: InstanceIndex,
+    /// The prefill instance; in BLIS it is chosen after the decision.
+    pub prefill: InstanceIndex,
+    pub stage: PairStage,
+    routed: Micros,
+    /// The outcome of the prefill, and when its response was there.
+    prefilled: Option<(Outcome, Micros)>,
+    pub decode_arrival: Option<Micros>,
+    transfer_began: Option<Micros>,
+    transfer_ended: Option<Micros>,
+    ttft: Option<Micros>,
+    transferred_tokens: u32,
+    transfers: u32,
+}
+
+impl SplitRequest {
+    fn times(&self) -> StageTimes {
+        let queued_until =
+            self.prefilled.as_ref().and_then(|(outcome, _)| Some(outcome.arrival + outcome.scheduling_delay?));
+        let prefilled = self.prefilled.as_ref().map(|&(_, at)| at);
+        let first = self.ttft.map(|ttft| self.request.arrival.saturating_add(ttft));
+        let between = |from: Option<Micros>, to: Option<Micros>| Some(to?.saturating_sub(from?));
+        StageTimes {
+            id: self.request.id,
+            arrival: self.request.arrival,
+            prefill: self.prefill,
+            decode: self.decode,
+            prefill_queue: between(Some(self.routed), queued_until),
+            prefill_time: between(queued_until, prefilled),
+            hold: between(prefilled, self.decode_arrival),
+            decode_wait: between(self.decode_arrival, self.transfer_began),
+            transfer: between(self.transfer_began, self.transfer_ended),
+            decode_first: between(self.transfer_ended, first),
+            ttft: self.ttft,
+            transferred_tokens: self.transferred_tokens,
+            transfers: self.transfers,
+        }
+    }
+}
+
+/// An event between the parts of a request, in the order in which simultaneous ones are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PairEvent {
+    /// The prefill instance is chosen (BLIS).
+    RoutePrefill(RequestId),
+    /// The request reaches its prefill instance.
+    ArrivePrefill(RequestId),
+    /// KV blocks are reserved, and the transfer begins (BLIS).
+    StartTransfer(RequestId),
+    /// The request reaches its decode instance.
+    ArriveDecode(RequestId),
+    /// The decode part has ended without a read: the blocks of the prefill are released.
+    Release(InstanceIndex, RequestId),
+    /// A first token, this time after the arrival of its request.
+    FirstToken(Micros),
+}
+
+/// What happens next between the instances.
+#[derive(Clone, Debug)]
+pub(super) enum DueEvent {
+    Pair(PairEvent),
+    /// Reads of KV blocks have ended.
+    Read(Vec<EndedRead>),
+}
+
+/// The end of a part of a request.
+pub(in super::super) struct StageEnd {
+    /// The outcome of the part.
+    pub part: Outcome,
+    /// A request that the router no longer counts as in flight on this instance.
+    pub leaves: Option<Outcome>,
+    /// If the whole request has ended: its stages, and its outcome.
+    pub whole: Option<(StageTimes, Outcome)>,
+}
+
+/// All requests with two parts.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Pairs {
+    pub(super) settings: Disaggregation,
+    pub(super) prefill: Vec<InstanceIndex>,
+    pub(super) decode: Vec<InstanceIndex>,
+    pub(super) encode: Vec<InstanceIndex>,
+    live: FxHashMap<RequestId, SplitRequest>,
+    events: BinaryHeap<Reverse<(Micros, PairEvent, u64)>>,
+    scheduled: u64,
+    pub(super) network: Option<NetworkReads>,
+    /// Transfers in progress (BLIS).
+    pub(super) transfers: u32,
+    /// The time of the step that is being executed.
+    pub now: Micros,
+}
+
+impl Pairs {
+    pub fn new(settings: Disaggregation) -> Self {
+        let network = match &settings.flow {
+            TransferFlow::Nixl(flow) => Some(NetworkReads::new(flow.network.clone())),
+            TransferFlow::Blis(_) => None,
+        };
+        Self {
+            prefill: settings.pool(super::InstanceRole::prefills),
+            decode: settings.pool(super::InstanceRole::decodes),
+            encode: settings.pool(|role| role == super::InstanceRole::Encode),
+            settings,
+            live: FxHashMap::default(),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            network,
+            transfers: 0,
+            now: Micros::ZERO,
+        }
+    }
+
+    /// The signals that its policies read.
+    pub fn reads(&self) -> Reads {
+        let of_pools = [&self.settings.decode_routing, &self.settings.prefill_routing].into_iter().flatten();
+        of_pools.fold(self.settings.decider.reads(), |reads, pool| reads.and(pool.policy.reads()))
+    }
+
+    /// Time of the next event; [`Micros::MAX`] if there is none.
+    #[inline]
+    pub fn next_event(&self) -> Micros {
+        let scheduled = self.events.peek().map(|&Reverse((at, ..))| at);
+        let network = self.network.as_ref().and_then(NetworkReads::next_event);
+        scheduled.into_iter().chain(network).min().unwrap_or(Micros::MAX)
+    }
+
+    /// Removes and returns the next event, which is at `now`.
+    pub(super) fn take_due(&mut self, now: Micros) -> Option<DueEvent> {
+        if let Some(network) = &mut self.network
+            && network.next_event() == Some(now)
+        {
+            return Some(DueEvent::Read(network.advance(now)));
+        }
+        self.events.peek().filter(|&&Reverse((at, ..))| at <= now)?;
+        self.events.pop().map(|Reverse((_, event, _))| DueEvent::Pair(event))
+    }
+
+    pub(super) fn schedule(&mut self, at: Micros, event: PairEvent) {
+        self.scheduled += 1;
+        self.events.push(Reverse((at, event, self.scheduled)));
+    }
+
+    /// Adds `request`, which was routed at `now`.
+    pub(super) fn add(&mut self, now: Micros, request: Box<Request>, prefill: InstanceIndex, decode: InstanceIndex) {
+        let pair = SplitRequest {
+            decode,
+            prefill,
+            stage: PairStage::Prefill,
+            routed: now,
+            prefilled: None,
+            decode_arrival: None,
+            transfer_began: None,
+            transfer_ended: None,
+            ttft: None,
+            transferred_tokens: 0,
+            transfers: 0,
+            request,
+        };
+        self.live.insert(pair.request.id, pair);
+    }
+
+    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut SplitRequest> {
+        self.live.get_mut(&id)
+    }
+
+    /// The instance that executes `id` now, if it has two parts.
+    pub fn instance_of(&self, id: RequestId) -> Option<InstanceIndex> {
+        let pair = self.live.get(&id)?;
+        Some(if pair.stage == PairStage::Decode { pair.decode } else { pair.prefill })
+    }
+
+    /// A transfer of `tokens` tokens of request `id` begins at `now`, while `transfers` are in progress, with it.
+    pub(super) fn begins(&mut self, now: Micros, id: RequestId, tokens: u32, transfers: u32) {
+        if let Some(pair) = self.live.get_mut(&id) {
+            pair.transfer_began = Some(now);
+            (pair.transferred_tokens, pair.transfers) = (tokens, transfers);
+        }
+    }
+
+    /// The transfer of request `id` ends at `now`.
+    pub(super) fn transferred(&mut self, now: Micros, id: RequestId) {
+        if let Some(pair) = self.live.get_mut(&id) {
+            pair.transfer_ended = Some(now);
+        }
+    }
+
+    /// A decode instance begins to read.
+    pub(super) fn reads_kv(&mut self, read: KvRead) {
+        let Some(pair) = self.live.get(&read.id) else { return };
+        let between = EndedRead { id: read.id, prefill: pair.prefill, decode: pair.decode };
+        let Some(network) = &mut self.network else { return };
+        network.begin(read.at, between, read.tokens);
+        let transfers = network.count() as u32;
+        self.begins(read.at, read.id, read.tokens, transfers);
+    }
+
+    /// A part of a request generates its first token. Returns whether that is the first token of the request.
+    pub fn first_token(&mut self, first: &FirstToken) -> bool {
+        let Some(pair) = self.live.get_mut(&first.id) else { return true };
+        if pair.stage != PairStage::Decode {
+            return false;
+        }
+        pair.ttft = Some(first.ttft);
+        if self.settings.decider.reads_first_tokens() {
+            self.schedule(first.arrival.saturating_add(first.ttft), PairEvent::FirstToken(first.ttft));
+        }
+        true
+    }
+
+    /// A part has ended, or the simulation.
+    pub fn stage_ended(&mut self, part: &Outcome) -> Option<StageEnd> {
+        let pair = self.live.get_mut(&part.id)?;
+        let is_blis = self.network.is_none();
+        let generated_tokens = part.generated_tokens.min(part.output_tokens);
+        let part = Outcome { generated_tokens, ..*part };
+        if pair.stage == PairStage::Decode {
+            return Some(self.decode_ended(part));
+        }
+        let (id, decode) = (part.id, pair.decode);
+        // The router counts the tenant of a request once, on the decode instance; BLIS on both.
+        let tags = if is_blis { part.tags } else { Tags { tenant: Name::NONE, ..part.tags } };
+        if part.completed() {
+            pair.stage = PairStage::Between;
+            let (at, event) = match &self.network {
+                None => (self.now, PairEvent::StartTransfer(id)),
+                Some(network) => {
+                    let answered = part.e2e.map_or(part.ended_at, |e2e| part.arrival.saturating_add(e2e));
+                    (answered.max(part.ended_at).saturating_add(network.settings().hop), PairEvent::ArriveDecode(id))
+                }
+            };
+            let hop = self.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
+            pair.prefilled = Some((part, at - hop));
+            self.schedule(at, event);
+            return Some(StageEnd {
+                part: Outcome { output_tokens: 0, generated_tokens: 0, tags, ..part },
+                leaves: None,
+                whole: None,
+            });
+        }
+        let leaves = Outcome { instance: Some(decode), e2e: None, ..part };
+        let pair = self.live.remove(&id)?;
+        let whole = Outcome { output_tokens: pair.request.output_tokens, ..part };
+        Some(StageEnd {
+            part: Outcome { tags, ..part },
+            leaves: (!is_blis).then_some(leaves),
+            whole: Some((pair.times(), whole)),
+        })
+    }
+
+    /// The decode part has ended, and with it the request.
+    fn decode_ended(&mut self, part: Outcome) -> StageEnd {
+        let mut pair = self.live.remove(&part.id).expect("it was there");
+        let is_blis = self.network.is_none();
+        if !is_blis && pair.transfer_began.is_none() {
+            // Also at the end of the simulation, where it has no effect.
+            self.schedule(part.ended_at, PairEvent::Release(pair.prefill, part.id));
+        }
+        let prefill = pair.prefilled.as_ref().map(|&(outcome, _)| outcome);
+        let mut whole = Outcome {
+            ttft: part.ttft.or(pair.ttft),
+            scheduling_delay: prefill.and_then(|prefill| prefill.scheduling_delay),
+            cached_tokens: prefill.map_or(0, |prefill| prefill.cached_tokens),
+            preemptions: part.preemptions + prefill.map_or(0, |prefill| prefill.preemptions),
+            ..part
+        };
+        if is_blis && part.ttft.is_none() {
+            // Its latencies began with the decode.
+            whole.e2e = part.e2e.zip(part.scheduling_delay).map(|(e2e, delay)| delay + e2e);
+        }
+        pair.ttft = whole.ttft;
+        StageEnd { part, leaves: None, whole: Some((pair.times(), whole)) }
+    }
+
+    /// Removes a request between its parts that ends at `now` with `status`. Returns its stages and its outcome.
+    pub(super) fn end_between(&mut self, now: Micros, id: RequestId, status: Status) -> Option<(StageTimes, Outcome)> {
+        let pair = self.live.remove(&id)?;
+        let prefill = pair.prefilled.as_ref().map(|&(outcome, _)| outcome);
+        let outcome = Outcome {
+            instance: Some(pair.decode),
+            scheduling_delay: prefill.and_then(|prefill| prefill.scheduling_delay),
+            ..Outcome::new(&pair.request, status).ended_at(now)
+        };
+        Some((pair.times(), outcome))
+    }
+
+    /// Removes and returns the requests that are between their instances at the end of the simulation.
+    pub fn drain(&mut self) -> Vec<(StageTimes, Outcome)> {
+        let mut left: Vec<SplitRequest> = std::mem::take(&mut self.live).into_values().collect();
+        left.sort_unstable_by_key(|pair| pair.request.id);
+        left.iter().map(|pair| (pair.times(), Outcome::new(&pair.request, Status::Arriving))).collect()
+    }
+}
+
+/// An observer for the end of a simulation, which makes one outcome of the two of a request.
+pub(in super::super) struct PairObserver<'a, O> {
+    pub observer: &'a mut O,
+    pub pairs: Option<&'a mut Pairs>,
+}
+
+impl<O: Observer> Observer for PairObserver<'_, O> {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        let of_pairs = Interests::OUTCOMES | Interests::FIRST_TOKENS;
+        self.observer.interests() | if self.pairs.is_some() { of_pairs } else { Interests::NONE }
+    }
+
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event
+            && let Some(StageEnd { part, whole, .. }) = self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(outcome))
+        {
+            self.observer.record(&SimEvent::StageEnded(&part));
+            if let Some((times, outcome)) = whole {
+                self.observer.record(&SimEvent::Disaggregated(&times));
+                self.observer.record(&SimEvent::Outcome(&outcome));
+            }
+            return;
+        }
+        if let SimEvent::FirstToken(first) = event
+            && self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first))
+        {
+            return;
+        }
+        self.observer.record(event);
+    }
+}

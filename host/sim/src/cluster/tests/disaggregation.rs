@@ -1,0 +1,356 @@
+//! Prefill apart from decode: the two parts are one request, nothing is lost, and both engines agree.
+
+use super::*;
+use crate::cluster::{
+    ArrivalList, BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, Timeline, TransferFlow,
+};
+use crate::outcome::StageTimes;
+use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
+
+/// A service with roles.
+#[derive(Clone, Debug)]
+struct PairSetup {
+    inner: ClusterSetup,
+    disaggregation: Disaggregation,
+}
+
+impl PairSetup {
+    fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static) -> Cluster<I> {
+        self.inner.cluster(engine).with_disaggregation(self.disaggregation.clone())
+    }
+
+    /// Whether every instance either prefills or decodes: others can wait for each other for ever.
+    fn is_apart(&self) -> bool {
+        !self.disaggregation.roles.contains(&InstanceRole::PrefillDecode)
+    }
+
+    fn network(&mut self) -> Option<&mut KvNetwork> {
+        match &mut self.disaggregation.flow {
+            TransferFlow::Nixl(flow) => Some(&mut flow.network),
+            TransferFlow::Blis(_) => None,
+        }
+    }
+}
+
+/// What happened, and the stages of requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct PairLog {
+    simulation: SimulationLog,
+    stages: BTreeMap<RequestId, StageTimes>,
+    parts: Vec<Outcome>,
+}
+
+impl Observer for PairLog {
+    fn interests(&self) -> Interests {
+        Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES | Interests::FIRST_TOKENS
+    }
+
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::StageEnded(part) => self.parts.push(*part),
+            SimEvent::Disaggregated(times) => {
+                assert_eq!(self.stages.insert(times.id, *times), None, "request {} ended twice", times.id);
+            }
+            SimEvent::Decision(_) => {}
+            _ => self.simulation.record(event),
+        }
+    }
+}
+
+impl PairLog {
+    /// Reports of different instances have no order between them.
+    fn sorted(mut self) -> Self {
+        self.parts.sort_by_key(|part| (part.id, part.instance));
+        self
+    }
+}
+
+fn pair_setup() -> impl Strategy<Value = PairSetup> {
+    let link = (prop_oneof![Just(f64::INFINITY), 1.0f64..400.0], 0u64..5_000, 0u64..20_000, 0u64..3_000);
+    let roles = proptest::collection::vec(0usize..5, 6);
+    (setup(), roles, 0usize..4, link, any::<bool>()).prop_map(
+        |(mut inner, roles, decider, (card, latency, handshake, hop), contention)| {
+            inner.instances.truncate(5);
+            while inner.instances.len() < 2 {
+                let index = InstanceIndex::at(inner.instances.len());
+                inner.instances.push(InstanceConfig { index, ..inner.instances[0].clone() });
+            }
+            for instance in &mut inner.instances {
+                (instance.offload, instance.adapters) = (None, None);
+            }
+            let n = inner.instances.len();
+            let role = |i: usize| match (i, roles[i]) {
+                (0, _) => InstanceRole::Prefill,
+                (1, _) => InstanceRole::Decode,
+                (_, 0 | 1) => InstanceRole::Prefill,
+                (_, 2 | 3) => InstanceRole::Decode,
+                _ => InstanceRole::PrefillDecode,
+            };
+            let is_blis = inner.config.semantics.reserves_before_decode;
+            let decider: Box<dyn DisaggregationPolicy> = match decider {
+                0 => Box::new(PrefixThreshold { tokens: 12, exceeds: is_blis }),
+                1 => Box::new(DriftPlusPenalty { tokens_per_second: 500.0, target: Micros(60_000), deficit_s: 0.0 }),
+                _ => Box::new(AlwaysDisaggregate),
+            };
+            let flow = match is_blis {
+                true => TransferFlow::Blis(BlisTransfer {
+                    token_bytes: 1000.0,
+                    bandwidth: card.min(1e9),
+                    base_us: latency as f64 / 7.0,
+                    contention,
+                }),
+                false => TransferFlow::Nixl(NixlFlow {
+                    network: KvNetwork {
+                        card,
+                        latency: Micros(latency),
+                        handshake: Micros(handshake),
+                        hop: Micros(hop),
+                        gpus: (0..n).map(|i| 1 + i as u32 % 3).collect(),
+                        token_bytes: vec![1000.0; n],
+                    },
+                    prefill_first: contention && roles[5] == 0,
+                }),
+            };
+            let disaggregation = Disaggregation {
+                roles: (0..n).map(role).collect(),
+                flow,
+                decider,
+                decode_routing: None,
+                prefill_routing: None,
+                encode: EncodeRule::Never,
+            };
+            PairSetup { inner, disaggregation }
+        },
+    )
+}
+
+fn run_pairs<I: Instance>(
+    setup: &PairSetup,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
+    requests: &[Request],
+) -> Result<PairLog, Halt> {
+    let is_apart = setup.is_apart();
+    let checked = move |config: InstanceConfig| CheckedInstance {
+        now: Micros::ZERO,
+        total_kv_blocks: config.total_kv_blocks,
+        max_num_seqs: config.max_num_seqs,
+        loads: false,
+        waits_outside: true,
+        ends_empty: is_apart,
+        inner: engine(config),
+    };
+    let mut log = PairLog::default();
+    log.simulation.counters = setup.cluster(checked).run(requests.iter().cloned(), &mut log)?;
+    Ok(log.sorted())
+}
+
+/// Invariants of every run.
+fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
+    let horizon = setup.inner.config.horizon;
+    let is_blis = setup.inner.config.semantics.reserves_before_decode;
+    let injected = requests.iter().filter(|request| request.arrival <= horizon);
+    let outcomes = &log.simulation.outcomes;
+    assert!(injected.map(|request| request.id).eq(outcomes.keys().copied()), "a request was lost or duplicated");
+    for times in log.stages.values() {
+        let outcome = &outcomes[&times.id];
+        let stages = [
+            times.prefill_queue,
+            times.prefill_time,
+            times.hold,
+            times.decode_wait,
+            times.transfer,
+            times.decode_first,
+        ];
+        let sum: Micros = stages.into_iter().flatten().sum();
+        if let (Some(ttft), Some(_)) = (outcome.ttft, times.decode_first) {
+            assert!(sum <= ttft, "the stages take longer than the TTFT: {times:?} {outcome:?}");
+        }
+        if outcome.completed() {
+            assert!(stages.into_iter().all(|stage| stage.is_some()), "a stage is missing: {times:?}");
+            assert_eq!(outcome.instance, Some(times.decode));
+            let part = log.parts.iter().find(|part| part.id == times.id && part.instance == Some(times.decode));
+            let cached = part.expect("it decoded").cached_tokens;
+            let missing = if is_blis { outcome.input_tokens } else { outcome.input_tokens - cached };
+            assert_eq!(times.transferred_tokens, missing, "tokens that the decode instance lacked: {times:?}");
+        }
+    }
+    if horizon == Micros::MAX && setup.is_apart() {
+        for outcome in outcomes.values() {
+            let over = outcome.completed()
+                || matches!(
+                    outcome.status,
+                    Status::TimedOut | Status::Dropped(_) | Status::Rejected(_) | Status::Evicted
+                );
+            assert!(over, "unfinished at the end of the simulation: {outcome:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    /// Pins are checked at the end of each instance: see `CheckedInstance::finish`.
+    #[test]
+    fn both_parts_are_one_request_and_nothing_is_lost(
+        mut setup in pair_setup(),
+        drafts in proptest::collection::vec(draft(), 1..40),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        setup.inner.config.horizon = horizon;
+        let requests = requests(&drafts, setup.inner.config.block_size);
+        match (run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)) {
+            (Ok(fast), Ok(plain)) => {
+                assert_pairs(&setup, &requests, &plain);
+                prop_assert_eq!(&fast, &plain);
+            }
+            // Only under BLIS's semantics can requests preempt each other for ever.
+            (Err(fast), Err(plain)) => {
+                let may_halt = setup.inner.config.semantics == Semantics::BLIS || setup.inner.flow.is_some();
+                prop_assert!(may_halt, "{fast}");
+                prop_assert_eq!(fast, plain);
+            }
+            (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
+        }
+    }
+
+    /// A copy made in the middle continues as the original does.
+    #[test]
+    fn copies_continue_as_the_original(
+        setup in pair_setup(), drafts in proptest::collection::vec(draft(), 1..30), pause in 1_000u64..400_000,
+    ) {
+        let requests = requests(&drafts, setup.inner.config.block_size);
+        let mut log = PairLog::default();
+        let mut timeline =
+            Timeline::new(setup.cluster(Fast::new), ArrivalList::new(requests.clone().into()), Reads::NOTHING);
+        prop_assume!(timeline.run_until(Micros(pause), &mut log).is_ok());
+        let (copy, mut copied) = (timeline.clone(), log.clone());
+        let first = timeline.finish(Micros::MAX, &mut log).map(|counters| (log.sorted(), counters));
+        let second = copy.finish(Micros::MAX, &mut copied).map(|counters| (copied.sorted(), counters));
+        prop_assert_eq!(&first, &second);
+        if let (Ok((log, counters)), Ok(whole)) = (first, run_pairs(&setup, Fast::new, &requests)) {
+            prop_assert_eq!(&log.simulation.outcomes, &whole.simulation.outcomes);
+            prop_assert_eq!(&log.stages, &whole.stages);
+            prop_assert_eq!(counters, whole.simulation.counters);
+        }
+    }
+
+    /// On an idle service a faster network is never slower.
+    #[test]
+    fn infinite_bandwidth_never_loses(mut setup in pair_setup(), draft in draft()) {
+        setup.inner.policies.admission = Box::new(AlwaysAdmit);
+        setup.inner.flow = None;
+        setup.disaggregation.decider = Box::new(AlwaysDisaggregate);
+        let mut requests = requests(&[draft], setup.inner.config.block_size);
+        requests[0].deadline = None;
+        prop_assume!(setup.network().is_some());
+        let finite = run_pairs(&setup, Fast::new, &requests).expect("it ends");
+        if let Some(network) = setup.network() {
+            network.card = f64::INFINITY;
+        }
+        let infinite = run_pairs(&setup, Fast::new, &requests).expect("it ends");
+        let [finite, infinite] = [finite, infinite].map(|log| log.simulation.outcomes[&requests[0].id]);
+        prop_assert_eq!(finite.status, infinite.status);
+        prop_assert!(infinite.ttft <= finite.ttft && infinite.e2e <= finite.e2e, "{:?} {:?}", infinite, finite);
+    }
+}
+
+/// Two prefill instances and a decode instance with a slow network.
+fn by_hand(hop: u64) -> PairSetup {
+    let latency = Arc::new(Blackbox::new(&[1000.0, 10.0, 100.0], &[0.0, 0.0, 0.0]).expect("valid"));
+    let instance = |index| InstanceConfig {
+        index: InstanceIndex(index),
+        max_num_seqs: 8,
+        max_num_batched_tokens: 2048,
+        long_prefill_token_threshold: 0,
+        max_model_len: None,
+        block_size: 16,
+        total_kv_blocks: 40,
+        enable_prefix_caching: true,
+        enable_chunked_prefill: true,
+        async_scheduling: false,
+        reserve_full_prompt: true,
+        options: SchedulerOptions::default(),
+        scheduler: Scheduler::Fcfs.into(),
+        preemption: Preemption::Fcfs.into(),
+        classes: Arc::default(),
+        offload: None,
+        blis_tiers: None,
+        adapters: None,
+        semantics: Semantics::VLLM_0_33,
+        latency: latency.clone(),
+    };
+    PairSetup {
+        inner: ClusterSetup {
+            config: ClusterConfig {
+                admission_latency: Micros::ZERO,
+                routing_latency: Micros::ZERO,
+                snapshot_refresh_interval: Micros(50_000),
+                cache_signal_delay: Micros(50_000),
+                ties: Ties::LowestIndex,
+                classes: Classes::default(),
+                serves: Vec::new(),
+                block_size: 16,
+                semantics: Semantics::VLLM_0_33,
+                horizon: Micros::MAX,
+                abort: Abort::default(),
+            },
+            instances: (0..3).map(instance).collect(),
+            policies: policies(9, 0, 0),
+            flow: None,
+            replicas: None,
+            fcfs: true,
+        },
+        disaggregation: Disaggregation {
+            roles: vec![InstanceRole::Prefill, InstanceRole::Prefill, InstanceRole::Decode],
+            flow: TransferFlow::Nixl(NixlFlow {
+                network: KvNetwork {
+                    card: 100.0,
+                    latency: Micros(500),
+                    handshake: Micros(3_000),
+                    hop: Micros(hop),
+                    gpus: vec![1; 3],
+                    token_bytes: vec![1000.0; 3],
+                },
+                prefill_first: false,
+            }),
+            decider: Box::new(AlwaysDisaggregate),
+            decode_routing: None,
+            prefill_routing: Some(PoolRouting { policy: Box::new(RoundRobin::default()), ties: Ties::LowestIndex }),
+            encode: EncodeRule::Never,
+        },
+    }
+}
+
+#[test]
+fn the_stages_of_a_request_by_hand() {
+    let setup = by_hand(200);
+    let requests = [Request::new(RequestId(0), Micros(50), 320, 3)];
+    let log = run_pairs(&setup, Plain::new, &requests).expect("it ends");
+    let times = log.stages[&RequestId(0)];
+    let stages =
+        [times.prefill_queue, times.prefill_time, times.hold, times.decode_wait, times.transfer, times.decode_first];
+    // Hop to the prefill instance and its queueing time (1000 + 10 · 320 by α); a prefill step by β; the response; queueing time there;
+    // latency, handshake and 320 000 bytes at 100 bytes/µs; the step of the last token.
+    assert_eq!(stages.map(|stage| stage.map(|stage| stage.0)), [4400, 101, 200, 4200, 6700, 101].map(Some));
+    assert_eq!(times.transferred_tokens, 320);
+    assert_eq!(log.simulation.outcomes[&RequestId(0)].generated_tokens, 3);
+}
+
+/// The decode instance has room for one prompt at a time: the second waits there, and its blocks on the prefill instance stay, so
+/// that a third waits there.
+#[test]
+fn a_full_decode_instance_holds_back_prefill() {
+    let setup = by_hand(0);
+    let request = |id: u32| Request::new(RequestId(id), Micros(u64::from(id)), 480, 100);
+    let requests: Vec<Request> = (0..4).map(request).collect();
+    for log in [run_pairs(&setup, Plain::new, &requests), run_pairs(&setup, Fast::new, &requests)] {
+        let log = log.expect("it ends");
+        assert!(log.simulation.outcomes.values().all(Outcome::completed));
+        let stage = |id: u32| log.stages[&RequestId(id)];
+        assert_eq!(stage(0).decode_wait, Some(Micros(5_800)), "its queueing time");
+        // Until the first has generated its output: its transfer, and 100 steps.
+        assert!(stage(1).decode_wait > Some(Micros(5_800 + 8_300)), "{:?}", stage(1));
+        assert!(stage(2).prefill_queue > Some(Micros(5_800 + 5_800)), "until the blocks of the first were read");
+        assert!(stage(3).prefill_queue > stage(2).prefill_queue, "until those of the second were");
+    }
+}

@@ -1,0 +1,200 @@
+//! Stages of requests in the plain engine: prefills that are read elsewhere, and decode parts.
+
+use super::{Plain, PlainRequest};
+use crate::ids::{InstanceIndex, RequestId};
+use crate::instance::offloading::TierAdmission;
+use crate::instance::policy::QueueKey;
+use crate::kv::plain::AllocationRequest;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Decision, FirstToken, SchedulingResult, Status, WaitReason};
+use crate::request::{Request, Stage};
+use crate::units::Micros;
+
+impl PlainRequest {
+    /// Its first token as a decode part, which is generated at `at`, if it is that token (BLIS).
+    pub(super) fn first_of_decode(&self, instance: InstanceIndex, at: Micros) -> Option<FirstToken> {
+        let is_first = self.request.stage == Stage::Decode && self.itl.is_empty() && self.ttft.is_none();
+        is_first.then(|| FirstToken::new(&self.request, instance, at - self.request.arrival))
+    }
+}
+
+impl Plain {
+    /// Reserves blocks for the prompt of `request`.
+    pub(super) fn reserve_prompt(&mut self, request: &Request) -> bool {
+        let allocation = AllocationRequest {
+            request,
+            start: 0,
+            end: request.input_tokens,
+            prefill: true,
+            in_flight: false,
+            cached: &[],
+        };
+        let reserved = super::allocate(&mut self.kv, &mut self.tiers, &allocation);
+        if reserved {
+            self.transferred.get_or_insert_default().reserve(request.id, ());
+        }
+        reserved
+    }
+
+    /// The decode part `request` arrives, whose blocks are reserved, and has a token.
+    pub(super) fn prefilled_arrives(&mut self, now: Micros, request: Request) {
+        let computed = request.input_tokens;
+        let live = PlainRequest { computed, generated: 1, decoding: true, ..PlainRequest::new(request) };
+        let index = self.arriving.partition_point(|&(other, _)| other < now);
+        self.arriving.insert(index, (now, live));
+    }
+
+    /// Puts a decode part with reserved blocks into the waiting queue.
+    pub(super) fn enqueue_prefilled(&mut self, now: Micros, live: PlainRequest, observer: &mut impl Observer) {
+        let id = live.request.id;
+        self.transferred.iter_mut().for_each(|transferred| {
+            transferred.take_reserved(id);
+        });
+        if let Some(deadline) = live.request.deadline {
+            if deadline <= now {
+                self.kv.release(id);
+                let outcome = live.outcome(self.config.index, Status::TimedOut).ended_at(now);
+                observer.record(&SimEvent::Outcome(&outcome));
+                return;
+            }
+            self.deadlines.insert((deadline, self.turn_back), id);
+        }
+        self.turn_back += 1;
+        self.present += 1;
+        self.join_queue(live, self.turn_back, now);
+        self.step_at.get_or_insert(self.config.wakes_at(now, self.left_at));
+    }
+
+    /// Adds the waiting request `key`, whose prompt is in reserved blocks, to the batch: it computes one token.
+    pub(super) fn admit_prefilled(
+        &mut self,
+        key: QueueKey,
+        budget: &mut u32,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> Result<(), WaitReason> {
+        let live = &self.waiting[&key];
+        let allocation = AllocationRequest {
+            request: &live.request,
+            start: live.computed,
+            end: live.computed + 1,
+            prefill: false,
+            in_flight: false,
+            cached: &[],
+        };
+        let result = SchedulingResult::Scheduled { cached_tokens: live.computed, num_tokens: 1 };
+        let decision = self.scheduling(live, *budget, now, result);
+        if !super::allocate(&mut self.kv, &mut self.tiers, &allocation) {
+            return Err(WaitReason::KvBlocks { needed: 1 });
+        }
+        if observer.interests().contains(Interests::SCHEDULING) {
+            observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
+            self.reported_waiting = None;
+        }
+        let mut live = self.waiting.remove(&key).expect("just found");
+        self.enter_adapter(&mut live, now, observer);
+        self.counters.waited(live.queued_at, now);
+        live.cached_tokens = live.computed;
+        live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
+        live.num_new = 1;
+        live.context = live.computed;
+        *budget -= 1;
+        self.running.push(live);
+        Ok(())
+    }
+
+    /// Releases the blocks of `request`, which has finished; those of a prefill stay until they are read.
+    pub(super) fn release_finished(&mut self, request: &Request) {
+        let stays = request.stage == Stage::Prefill && !self.config.semantics.reserves_before_decode;
+        if stays && self.transferred.get_or_insert_default().pin(request.id, ()).is_none() {
+            return;
+        }
+        self.kv.release(request.id);
+    }
+
+    /// Whether `live` reads its blocks from a prefill instance: as long as it was not in the batch.
+    pub(super) fn reads_kv(&self, live: &PlainRequest) -> bool {
+        live.scheduling_delay.is_none() && live.request.reads_kv(self.config.semantics)
+    }
+
+    /// Begins the read of the waiting request `key`, if there are blocks for its whole prompt.
+    pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> TierAdmission {
+        let live = &self.waiting[&key];
+        let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
+        let local = cached.len() as u32 * self.config.block_size;
+        let whole = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
+        let needed = whole + self.reserved_blocks();
+        let free = self.kv.free_blocks();
+        if needed > free {
+            let is_whole = self.config.reserve_full_prompt && whole > free;
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed: if is_whole { whole } else { needed } });
+        }
+        let mut live = self.waiting.remove(&key).expect("just seen");
+        let allocation = AllocationRequest {
+            request: &live.request,
+            start: local,
+            end: live.target,
+            prefill: true,
+            in_flight: true, // they get their hashes after the read
+            cached: &cached,
+        };
+        assert!(self.kv.allocate(&allocation), "there are enough free blocks");
+        self.transferred.get_or_insert_default().begin(live.request.id, now, live.target - local);
+        live.cached_tokens = local;
+        live.computed = live.target;
+        self.loading.push(live);
+        TierAdmission::Begun
+    }
+
+    /// Whether the load or the read of request `id` has ended.
+    pub(super) fn is_loaded(&self, id: RequestId) -> bool {
+        self.offloading.as_ref().is_some_and(|offloading| offloading.is_loaded(id))
+            || self.transferred.as_ref().is_some_and(|transferred| transferred.is_read(id))
+    }
+
+    /// Whether a request here has still to begin its read.
+    pub(super) fn may_read(&self) -> bool {
+        let arriving = self.arriving.iter().map(|(_, live)| live);
+        self.transferred.is_some() && arriving.chain(self.waiting.values()).any(|live| self.reads_kv(live))
+    }
+
+    /// Notices the reads that have ended by `now`, before a step.
+    pub(super) fn notice_reads(&mut self, now: Micros) {
+        let Some(transferred) = &mut self.transferred else { return };
+        for (id, ()) in transferred.notice(now) {
+            self.kv.release(id);
+        }
+    }
+
+    /// If the batch is empty, and reads in progress or blocks that are read elsewhere are waited for: waits, instead of a step.
+    pub(super) fn waits_for_reads(&mut self, now: Micros) -> bool {
+        let Some(transferred) = self.transferred.as_ref().filter(|transferred| transferred.awaits()) else {
+            return false;
+        };
+        self.step_at = transferred.next_end().map(|end| end.max(now));
+        true
+    }
+
+    /// The read of request `id` has ended.
+    pub(super) fn end_read(&mut self, now: Micros, id: RequestId) {
+        self.transferred.iter_mut().for_each(|transferred| transferred.end(now, id));
+        self.step_at.get_or_insert(self.config.wakes_at(now, self.left_at));
+    }
+
+    /// The blocks of the prefill of request `id` are no longer needed.
+    pub(super) fn unpin(&mut self, now: Micros, id: RequestId) {
+        if self.transferred.as_mut().and_then(|transferred| transferred.unpin(id)).is_some() {
+            self.kv.release(id);
+        }
+        if self.queue_len() > 0 {
+            self.step_at.get_or_insert(self.config.wakes_at(now, self.left_at));
+        }
+    }
+
+    /// Request `id` ends, which reads or has read its blocks.
+    pub(super) fn abandon_read(&mut self, id: RequestId) {
+        if self.transferred.as_mut().is_none_or(|transferred| transferred.abandon(id, ()).is_some()) {
+            self.kv.release(id);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Prefill apart from decode: what is published, and errors before the run.
+
+use serde_json::Value;
+
+use crate::macros::blis;
+
+const PUBLISHED: &str = "--model openai/gpt-oss-120b --hardware H200 --tp 1 --rate 45 --arrival-process constant \
+                         --num-requests 5400 --prompt-tokens 5000 --prompt-tokens-stdev 0 --output-tokens 250 \
+                         --output-tokens-stdev 0 --output json";
+const TINY: &str = "--model meta-llama/llama-3.1-8b-instruct --num-requests 2";
+
+/// The mean of `what`, ms.
+fn mean(figures: &Value, what: &str) -> f64 {
+    figures[format!("{what}_mean_ms")].as_f64().unwrap_or(f64::NAN)
+}
+
+/// llm-d's guide: E2E −58 %, ITL −80 %, TTFT +117 %. The directions are the same, the sizes are not: see
+/// `examples/prefill-decode`.
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn prefill_apart_from_decode_trades_ttft_for_itl() {
+    let together = blis!("run", PUBLISHED, "--num-instances 16").json();
+    let apart = "--prefill-instances 8 --decode-instances 2 --decode-tp 4 --pd-decider always";
+    let apart = blis!("run", PUBLISHED, apart).json();
+    let change = |what: &str| 100.0 * (mean(&apart, what) / mean(&together, what) - 1.0);
+    let (e2e, itl, ttft) = (change("e2e"), change("itl"), change("ttft"));
+    assert!((-70.0..=-15.0).contains(&e2e), "E2E {e2e} %");
+    assert!((-90.0..=-15.0).contains(&itl), "ITL {itl} %");
+    assert!((10.0..=200.0).contains(&ttft), "TTFT {ttft} %");
+    assert_eq!(apart["pd_metrics"]["transferred_tokens"].as_u64(), Some(5400 * 5000), "nothing was cached");
+}
+
+#[test]
+fn impossible_pools_are_one_error_before_the_run() {
+    for (flags, message) in [
+        ("--prefill-instances 2", "no instance decodes"),
+        ("--decode-instances 2", "no instance prefills for those that decode"),
+        ("--encode-instances 1 --prefill-instances 1", "no instance decodes"),
+        ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 0", "must be a number above 0"),
+        ("--prefill-instances 1 --decode-instances 1 --autoscaler queue", "cannot be used with instances that prefill"),
+        (
+            "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
+            "cannot be used with instances that prefill",
+        ),
+        ("--prefill-instances 1 --decode-instances 1 --num-instances 3", "2 instances have roles"),
+        ("--role prefill --group role=decode,block-size=32", "has KV blocks of 32 tokens"),
+        ("--role prefill --group role=decode,model=qwen/qwen3-14b", "has another model"),
+        ("--parity blis --prefill-instances 1 --decode-instances 1 --pd-decider edpp", "cannot be edpp"),
+        (
+            "--parity blis --prefill-instances 1 --decode-instances 1 --pd-hop-latency 5",
+            "cannot be used with `--parity blis`",
+        ),
+    ] {
+        let ended = blis!("run", TINY, flags);
+        assert_eq!(ended.code, Some(2), "{flags}: {}", ended.stdout);
+        assert!(ended.stderr.contains(message), "{flags}: {}", ended.stderr);
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{flags}: {}", ended.stderr);
+    }
+}

@@ -1,0 +1,233 @@
+//! Flags of prefill apart from decode.
+
+use super::*;
+
+const APART: &str = "--prefill-instances 1 --decode-instances 1 --pd-decider always";
+
+/// The figures of twenty requests of `tokens` tokens, far enough apart to be alone.
+fn apart(t: &Trial, tokens: u32, flags: &str) -> Value {
+    let row = Row { input: tokens, ..ROW };
+    t.figures(&rows(20, 1_000_000, row), flags)["pd_metrics"].clone()
+}
+
+fn mean(figures: &Value, stage: &str) -> f64 {
+    number(&figures[stage], "mean_ms")
+}
+
+/// The instances that decoded, and those that prefilled.
+fn instances(t: &Trial, flags: &str) -> (Vec<u32>, Vec<u32>) {
+    let metrics = t.metrics(&rows(12, 1_000_000, ROW), flags);
+    let requests = metrics["requests"].as_array().expect("requests");
+    let of = |field: &str| {
+        let names = requests.iter().filter_map(|request| request[field].as_str()).map(id_of);
+        names.collect::<BTreeSet<u32>>().into_iter().collect()
+    };
+    (of("handled_by"), of("prefilled_by"))
+}
+
+pub(super) fn prefill_instances(t: &Trial) {
+    let placed = instances(t, "{} 2 --decode-instances 1 --pd-decider always");
+    assert_eq!(placed, (vec![2], vec![0, 1]));
+    assert!(t.error(&rows(1, 1, ROW), "{} 2").contains("no instance decodes"));
+    assert!(
+        t.error(&rows(1, 1, ROW), "{} 2 --decode-instances 1 --num-instances 2").contains("3 instances have roles")
+    );
+}
+
+pub(super) fn decode_instances(t: &Trial) {
+    let placed = instances(t, "{} 2 --prefill-instances 1 --pd-decider always");
+    assert_eq!(placed, (vec![1, 2], vec![0]));
+    assert!(t.error(&rows(1, 1, ROW), "{} 2").contains("no instance prefills"));
+}
+
+pub(super) fn prefill_decode_instances(t: &Trial) {
+    let placed = instances(t, "{} 1 --prefill-instances 1 --pd-decider always");
+    assert_eq!(placed, (vec![1], vec![0]), "on one instance there is nothing to transfer");
+}
+
+pub(super) fn encode_instances(t: &Trial) {
+    let flags = format!("{APART} {{}} 1 --encode-decider always");
+    assert_eq!(instances(t, &flags), (vec![1], vec![0]), "the third only encodes");
+    assert!(t.error(&rows(1, 1, ROW), "{} 1").contains("no instance decodes"));
+}
+
+pub(super) fn role(t: &Trial) {
+    let placed = instances(t, "{} prefill --group role=decode,instances=2 --pd-decider always");
+    assert_eq!(placed, (vec![1, 2], vec![0]));
+    assert!(t.error(&rows(1, 1, ROW), "{} prefill").contains("no instance decodes"));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{{}} both {APART}")).contains("by role"));
+    let other = "{} prefill --group role=decode,block-size=32";
+    assert!(t.error(&rows(1, 1, ROW), other).contains("KV blocks of 32 tokens"));
+}
+
+/// The stage `stage` is shorter with `--…-tp 4`.
+fn speeds_up(t: &Trial, stage: &str, flag: &str) {
+    let figures = |flag: &str| apart(t, 3000, &format!("{APART} --tp 1 {flag}"));
+    let (slow, fast) = (mean(&figures(""), stage), mean(&figures(flag), stage));
+    assert!(fast < 0.8 * slow, "{stage}: {fast} ms, before {slow} ms");
+}
+
+pub(super) fn prefill_tp(t: &Trial) {
+    speeds_up(t, "p_prefill", "{} 4");
+}
+
+pub(super) fn decode_tp(t: &Trial) {
+    speeds_up(t, "d_first", "{} 4");
+    let small = "--model meta-llama/llama-3.1-70b-instruct --tp 4 --prefill-instances 1 --decode-instances 1 {} 1";
+    assert!(t.error(&rows(1, 1, ROW), small).contains("does not fit"), "a model that fits one role only");
+}
+
+pub(super) fn prefill_hardware(t: &Trial) {
+    let slow = apart(t, 3000, &format!("{APART} --tp 1 --hardware H100 {{}} A100-SXM --prefill-tp 1"));
+    let fast = apart(t, 3000, &format!("{APART} --tp 1 --hardware H100"));
+    assert!(mean(&slow, "p_prefill") > 1.2 * mean(&fast, "p_prefill"));
+}
+
+pub(super) fn decode_hardware(t: &Trial) {
+    let slow = apart(t, 3000, &format!("{APART} --tp 1 --hardware H100 {{}} A100-SXM --decode-tp 1"));
+    let fast = apart(t, 3000, &format!("{APART} --tp 1 --hardware H100"));
+    assert!(mean(&slow, "d_first") > 1.2 * mean(&fast, "d_first"));
+}
+
+/// Another latency model changes the stage `stage` and not `other`.
+fn changes_only(t: &Trial, stage: &str, other: &str) {
+    let [usual, roofline] = ["", "{} roofline"].map(|flag| apart(t, 3000, &format!("{APART} --tp 1 {flag}")));
+    assert!((mean(&usual, stage) - mean(&roofline, stage)).abs() > 0.1, "{usual} {roofline}");
+    assert_eq!(mean(&usual, other), mean(&roofline, other));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} nothing")).contains("is no built-in latency model"));
+}
+
+pub(super) fn prefill_latency_model(t: &Trial) {
+    changes_only(t, "p_prefill", "d_first");
+}
+
+pub(super) fn decode_latency_model(t: &Trial) {
+    changes_only(t, "d_first", "p_prefill");
+}
+
+/// Requests that are too long for an instance are dropped there.
+fn drops(t: &Trial) {
+    let figures = t.figures(&rows(5, 1_000_000, ROW), &format!("{APART} {{}} 200"));
+    assert_eq!((number(&figures, "dropped_unservable"), number(&figures, "completed_requests")), (5.0, 0.0));
+}
+
+pub(super) fn prefill_max_model_len(t: &Trial) {
+    drops(t);
+}
+
+pub(super) fn decode_max_model_len(t: &Trial) {
+    drops(t);
+}
+
+pub(super) fn prefill_routing_scorers(t: &Trial) {
+    let flags = "--prefill-instances 2 --decode-instances 1 --pd-decider always --tie-break lowest-index";
+    assert_eq!(instances(t, flags).1, [0, 1]);
+    assert_eq!(instances(t, &format!("{flags} {{}} active-requests:1")).1, [0], "each is idle again");
+    assert!(t.error(&rows(1, 1, ROW), &format!("{flags} {{}} nothing:1")).contains("not built in"));
+}
+
+pub(super) fn decode_routing_scorers(t: &Trial) {
+    let flags = "--prefill-instances 1 --decode-instances 2 --pd-decider always --tie-break lowest-index";
+    assert_eq!(instances(t, flags).0, [1, 2]);
+    assert_eq!(instances(t, &format!("{flags} {{}} active-requests:1")).0, [1], "each is idle again");
+}
+
+fn disaggregated(t: &Trial, tokens: u32, flags: &str) -> f64 {
+    let flags = format!("--prefill-instances 1 --decode-instances 1 {flags}");
+    number(&apart(t, tokens, &flags), "disaggregated_requests")
+}
+
+pub(super) fn pd_decider(t: &Trial) {
+    let of = |name: &str| disaggregated(t, 300, &format!("{{}} {name}"));
+    assert_eq!([of("never"), of("always"), of("prefix-threshold"), of("edpp")], [0.0, 20.0, 20.0, 0.0]);
+    assert_eq!(disaggregated(t, 300, ""), 0.0);
+    assert!(t.error(&rows(1, 1, ROW), "{} always").contains("needs instances that prefill"));
+}
+
+pub(super) fn pd_prefix_threshold(t: &Trial) {
+    let of = |tokens: u32| disaggregated(t, 300, &format!("--pd-decider prefix-threshold {{}} {tokens}"));
+    assert_eq!([of(300), of(301), of(0)], [20.0, 0.0, 0.0]);
+    let in_blis =
+        |tokens: u32| disaggregated(t, 300, &format!("--parity blis --pd-decider prefix-threshold {{}} {tokens}"));
+    assert_eq!([in_blis(299), in_blis(300), in_blis(0)], [20.0, 0.0, 20.0], "more tokens than that");
+}
+
+/// Requests that come at once, so that the decode instance has a backlog.
+fn under_load(t: &Trial, flags: &str) -> f64 {
+    let flags =
+        format!("--prefill-instances 1 --decode-instances 1 --pd-decider edpp --pd-handshake-latency 0 {flags}");
+    let figures = t.figures(&rows(80, 30_000, Row { input: 3000, ..ROW }), &flags);
+    number(&figures["pd_metrics"], "disaggregated_requests")
+}
+
+pub(super) fn pd_ttft_target(t: &Trial) {
+    let (strict, lax) = (under_load(t, "{} 1ms"), under_load(t, "{} 100s"));
+    assert!(strict < lax, "{strict} with a target that is missed, {lax} with one that is met");
+}
+
+pub(super) fn pd_prefill_rate(t: &Trial) {
+    let target = "--pd-ttft-target 50ms";
+    let (slow, fast) =
+        (under_load(t, &format!("{target} {{}} 1000")), under_load(t, &format!("{target} {{}} 10000000")));
+    assert!(slow > fast, "{slow} with a long backlog, {fast} with a short one");
+}
+
+pub(super) fn pd_stage_order(t: &Trial) {
+    assert_eq!(disaggregated(t, 300, "{} prefill-first"), 20.0);
+    assert_eq!(disaggregated(t, 300, "{} decode-first"), 0.0, "the decider is never");
+    let both = format!("{APART} {{}} prefill-first");
+    assert!(t.error(&rows(1, 1, ROW), &both).contains("cannot be used with `--pd-stage-order prefill-first`"));
+}
+
+fn transfer(t: &Trial, flags: &str) -> f64 {
+    mean(&apart(t, 3000, &format!("{APART} --pd-handshake-latency 0 {flags}")), "transfer")
+}
+
+pub(super) fn pd_transfer_link(t: &Trial) {
+    let [ethernet, rdma, nvlink] = ["ethernet", "rdma", "nvlink"].map(|name| transfer(t, &format!("{{}} {name}")));
+    assert!(ethernet > rdma && rdma > nvlink, "{ethernet} {rdma} {nvlink}");
+    assert_eq!(transfer(t, ""), rdma);
+}
+
+pub(super) fn pd_transfer_bandwidth(t: &Trial) {
+    // 3000 tokens of 131 072 bytes, and 2 ms.
+    let ms = 3000.0 * 131_072.0 / 10e6 + 2.0;
+    let ours = transfer(t, "{} 10");
+    assert!((ours - ms).abs() < 0.01, "{ours} ms instead of {ms}");
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} 0")).contains("above 0"));
+}
+
+pub(super) fn pd_transfer_base_latency(t: &Trial) {
+    let difference = transfer(t, "{} 7.5") - transfer(t, "{} 2.5");
+    assert!((difference - 5.0).abs() < 1e-6, "{difference}");
+}
+
+pub(super) fn pd_transfer_contention(t: &Trial) {
+    let figures = |flags: &str| {
+        let flags = format!("{APART} --parity blis --pd-transfer-bandwidth 0.5 {flags}");
+        mean(&t.figures(&rows(20, 20_000, ROW), &flags)["pd_metrics"], "transfer")
+    };
+    assert!(figures("{}") > 1.5 * figures(""));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}}")).contains("needs `--parity blis`"));
+}
+
+pub(super) fn pd_handshake_latency(t: &Trial) {
+    // The first of twenty transfers.
+    let of = |ms: u32| mean(&apart(t, 300, &format!("{APART} {{}} {ms}000")), "transfer");
+    assert!((of(200) - of(0) - 10.0).abs() < 1e-6);
+}
+
+pub(super) fn pd_hop_latency(t: &Trial) {
+    let of = |ms: u32| apart(t, 300, &format!("{APART} {{}} {ms}000"));
+    let (near, far) = (of(0), of(4));
+    assert_eq!((mean(&near, "hold"), mean(&far, "hold")), (0.0, 4.0));
+    assert!((mean(&far, "ttft") - mean(&near, "ttft") - 8.0).abs() < 0.1, "there and back");
+}
+
+pub(super) fn encode_decider(t: &Trial) {
+    let flags = format!("{APART} --encode-instances 1 {{}}");
+    for name in ["never", "always", "multimodal"] {
+        assert_eq!(instances(t, &format!("{flags} {name}")), (vec![1], vec![0]), "encoding takes no time: {name}");
+    }
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} always")).contains("needs instances that encode"));
+}
