@@ -16,6 +16,7 @@
 //! that there is no room either.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -91,9 +92,9 @@ struct OffloadedRequest {
     loads: Option<bool>,
     /// Whether the request has ended, and is kept for its transfers.
     ended: bool,
-    /// Its chunks that were read from the secondary tier for it: each once, so that a tier that is smaller than its prompt
-    /// does not read them for ever.
-    promoted: FxHashSet<ChunkKey>,
+    /// Its chunks that the secondary tier had, and whether they were read for it: each is tried once, so that a tier that is
+    /// smaller than its prompt does not read them for ever.
+    promotions: FxHashMap<ChunkKey, bool>,
 }
 
 /// A transfer in progress, or about to begin.
@@ -366,9 +367,8 @@ impl Offloading {
             return found;
         }
         let state = self.requests.get_mut(&id).expect("it is being looked up");
-        if state.promoted.contains(&chunk.0) {
-            return SecondaryLookup::Miss;
-        }
+        let Entry::Vacant(promotion) = state.promotions.entry(chunk.0) else { return SecondaryLookup::Miss };
+        let is_read = promotion.insert(false);
         if let Some(user) = state.user.as_deref().filter(|_| self.is_ranked) {
             self.tier.set_moment(self.now, *user, 0);
         }
@@ -385,8 +385,14 @@ impl Offloading {
         self.changes += 1;
         self.counters.evicted += stored.evicted.len() as u64;
         secondary.promote(id, chunk.0);
-        state.promoted.insert(chunk.0);
+        *is_read = true;
         SecondaryLookup::Hit
+    }
+
+    /// Whether a look-up does more than to find: a policy for loads is asked at the first step with a hit, and a secondary tier
+    /// is looked up and read.
+    pub fn look_ups_have_effects(&self) -> bool {
+        self.decides_loads || self.secondary.is_some()
     }
 
     /// Whether a policy decides about loads.
@@ -448,8 +454,8 @@ impl Offloading {
         state.load = LoadProgress::InProgress;
         let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
         if let Some(secondary) = &mut self.secondary {
-            let promoted = std::mem::take(&mut state.promoted);
-            let hits = chunks.iter().filter(|key| promoted.contains(key)).count() as u64;
+            let promotions = std::mem::take(&mut state.promotions);
+            let hits = chunks.iter().filter(|&key| promotions.get(key) == Some(&true)).count() as u64;
             secondary.count_hits(hits * u64::from(self.config.blocks_per_chunk * self.block_size));
         }
         self.loading.extend(&chunks);

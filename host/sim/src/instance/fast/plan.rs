@@ -631,9 +631,9 @@ impl Fast {
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
         if uncut || whole || blocks(start + num_tokens) > free {
             let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
-            // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that does not fit as
-            // a whole does not fit either way. A policy for loads is asked at the first step with a hit.
-            let tier = self.offloading.as_ref().is_some_and(|offloading| !whole || offloading.decides_loads());
+            // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that
+            // does not fit as a whole does not fit either way, if the look-up does nothing else.
+            let tier = self.offloading.as_ref().is_some_and(|tier| !whole || tier.look_ups_have_effects());
             if stays && !tier && !self.config.options.adaptive_prefill_threshold {
                 self.refused = Some((key, budget));
             }
