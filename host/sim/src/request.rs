@@ -25,6 +25,10 @@ pub struct Request {
     pub tags: Tags,
     /// The sampling parameters that the client set.
     pub sampling: SamplingParams,
+    /// The part of it that the instance executes to which it is dispatched.
+    pub stage: Stage,
+    /// Whether its prompt has images, audio or video.
+    pub has_media: bool,
     /// Time at which it reaches the service.
     pub arrival: Micros,
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
@@ -36,10 +40,6 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     /// Priority set by the client: lower is served first (vLLM's `priority`); `None` if it left that to the service.
     pub client_priority: Option<i32>,
-    /// The part of it that the instance executes to which it is dispatched.
-    pub stage: Stage,
-    /// Whether its prompt has images, audio or video.
-    pub has_media: bool,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
 }

@@ -22,8 +22,10 @@ pub struct RankedChunks {
     chunks: Vec<Option<TouchedChunk>>,
     /// The chunks that can be evicted, the first to be evicted first.
     order: BTreeSet<EvictionKey>,
-    /// The number of the last access or end of a request.
+    /// The number of the last access or end of a request, and its time: never earlier than the one before, although a request
+    /// may have ended some time before that is noticed.
     turn: u64,
+    latest: Micros,
     /// Provisional turns of requests, with their times.
     turn_times: FxHashMap<u64, Micros>,
     /// Time and request of what happens now.
@@ -64,6 +66,7 @@ impl RankedChunks {
             chunks: Vec::new(),
             order: BTreeSet::new(),
             turn: 0,
+            latest: Micros::ZERO,
             turn_times: FxHashMap::default(),
             now: Micros::ZERO,
             user: ChunkUser::default(),
@@ -111,15 +114,16 @@ impl RankedChunks {
 
     fn next_turn(&mut self) -> u64 {
         self.turn += 1;
+        self.latest = self.latest.max(self.now);
         self.turn
     }
 
     /// The provisional turn of a request and its time.
     fn turn_of(&mut self, request: &mut RequestRank<'_>) -> (u64, Micros) {
         let turn = request.get_or(|| {
-            self.turn += 1;
-            self.turn_times.insert(self.turn, self.now);
-            self.turn
+            let turn = self.next_turn();
+            self.turn_times.insert(turn, self.latest);
+            turn
         });
         (turn, self.turn_times.get(&turn).copied().unwrap_or(self.now))
     }
@@ -215,7 +219,8 @@ impl CachePolicy for RankedChunks {
     }
 
     fn ended(&mut self, chunks: &[EndedUse]) {
-        let (turn, now, user) = (self.next_turn(), self.now, self.user);
+        let (turn, user) = (self.next_turn(), self.user);
+        let now = self.latest;
         let present = chunks.iter().filter_map(|chunk| chunk.slot);
         for (order, slot) in (0..).zip(present) {
             self.touch(slot, |chunk| {

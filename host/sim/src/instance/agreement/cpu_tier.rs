@@ -152,9 +152,7 @@ fn ranks_by_the_last_use_are_lru() {
     };
     proptest!(ProptestConfig { cases: 300, ..ProptestConfig::default() }, |(config in config_with_tier(), drafts in drafts())| {
         let requests = requests(&drafts, config.block_size);
-        // While an idle instance waits for the tier below, a timeout counts as a use after the look-ups that follow it: by its
-        // time it is before them.
-        let tier = OffloadConfig { eviction: ChunkEviction::Lru, secondary: None, ..config.offload.expect("a tier") };
+        let tier = OffloadConfig { eviction: ChunkEviction::Lru, ..config.offload.expect("a tier") };
         let own = InstanceConfig { offload: Some(tier), kv_cache: KvCacheChoice::BuiltIn, ..config };
         let ranked = InstanceConfig { kv_cache: KvCacheChoice::Custom(Box::new(LeastRecent)), ..own.clone() };
         prop_assert_eq!(run(&own, &requests), run(&ranked, &requests));
