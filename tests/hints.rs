@@ -38,10 +38,10 @@ fn an_unknown_plugin_has_a_short_hint() {
 }
 
 #[test]
-fn view_is_not_there_yet() {
+fn search_is_not_there_yet() {
     assert_eq!(
-        message("view"),
-        "error: `blis view` is not there yet: reports and timelines to look at\nhint: `blis help` lists what is\n"
+        message("search"),
+        "error: `blis search` is not there yet: a search for policies, built in\nhint: `blis help` lists what is\n"
     );
 }
 

@@ -32,6 +32,7 @@ fn not_a_count(bytes: &[u8], name: &str) -> RowError {
 }
 
 /// A count that fits `u32`.
+#[inline]
 pub(super) fn count(bytes: &[u8], name: &str) -> Result<u32, RowError> {
     fits_u32(unsigned(bytes, name)?, name)
 }
@@ -43,11 +44,13 @@ pub(super) fn count_of_table(bytes: &[u8], name: &str) -> Result<u32, RowError> 
 }
 
 /// `value` as a 32-bit count.
+#[inline]
 pub(super) fn fits_u32(value: u64, name: &str) -> Result<u32, RowError> {
     u32::try_from(value).map_err(|_| RowError::new(format!("`{name}` is {value}, more than {}", u32::MAX)))
 }
 
 /// A time in µs that fits a signed 64-bit integer, as in every BLIS file.
+#[inline]
 pub(super) fn micros(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let value = unsigned(bytes, name)?;
     if value > i64::MAX as u64 {

@@ -673,7 +673,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// `request` arrives on `instance`.
-    #[inline]
+    #[inline(always)]
     fn hand_over(
         &mut self,
         now: Micros,
@@ -810,11 +810,17 @@ impl<I: Instance> Cluster<I> {
             WatchedEvents::Ends => self.instances[instance.index()].next_end(),
             WatchedEvents::Events => self.instances[instance.index()].next_event(),
         };
-        let next = match &self.pairs {
-            Some(_) => next.into_iter().chain(self.instances[instance.index()].next_read()).min(),
-            None => next,
-        };
+        if self.pairs.is_some() {
+            return self.watch_reads(instance, next);
+        }
         self.next_events.set(instance, next);
+    }
+
+    /// As [`Self::watch`], if requests move between instances.
+    #[inline(never)]
+    fn watch_reads(&mut self, instance: InstanceIndex, next: Option<Micros>) {
+        let read = self.instances[instance.index()].next_read();
+        self.next_events.set(instance, next.into_iter().chain(read).min());
     }
 
     /// Starts to keep the signals up to date that are read.

@@ -276,7 +276,9 @@ impl SignalBoard {
         if self.load.refresh(now, read) {
             self.versions.load += 1;
         }
-        if let Some(tiers) = self.tiers.as_mut().filter(|_| self.caches.is_due(now)) {
+        if let Some(tiers) = &mut self.tiers
+            && self.caches.is_due(now)
+        {
             tiers.refresh(now, instances);
         }
         let cached = &mut self.cached;

@@ -463,6 +463,7 @@ impl Fast {
 }
 
 impl Instance for Fast {
+    #[inline]
     fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
         let request = request.into();
         self.counters.clock = self.counters.clock.max(now);

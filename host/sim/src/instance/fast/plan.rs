@@ -86,7 +86,7 @@ impl Fast {
         if !self.draining.is_empty() {
             self.release_drained(now);
         }
-        let batch = self.batch(&plan);
+        let batch = self.batch::<TIERED>(&plan);
         if self.cadence.is_used() {
             self.cadence.executed(batch.tokens() > 0, prefill);
         }
@@ -502,7 +502,7 @@ impl Fast {
                 }
             }
             let decision = reports.then(|| self.scheduling(key, budget, now));
-            let num_tokens = match self.admit(key, budget, now) {
+            let num_tokens = match self.admit::<TIERED>(key, budget, now) {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
                     wait_reason.get_or_insert(found);
@@ -533,7 +533,7 @@ impl Fast {
             prefill |= live.computed + 1 < live.target;
             live.num_new = num_tokens;
             // Only a decode part with reserved blocks has computed its whole prompt.
-            let is_zero = self.config.semantics.hit_context_is_zero && live.computed < live.target;
+            let is_zero = self.config.semantics.hit_context_is_zero && (!TIERED || live.computed < live.target);
             live.context = if is_zero { 0 } else { live.computed };
             live.state = RequestState::Prefilling;
             live.seq = self.order.join(key);
@@ -609,9 +609,9 @@ impl Fast {
 
     /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
     /// computes. If the request does not fit, nothing changes.
-    fn admit(&mut self, key: RequestKey, budget: u32, now: Micros) -> Result<u32, WaitReason> {
+    fn admit<const TIERED: bool>(&mut self, key: RequestKey, budget: u32, now: Micros) -> Result<u32, WaitReason> {
         let live = &mut self.live[key];
-        if live.computed > 0 {
+        if TIERED && live.computed > 0 {
             return self.admit_prefilled(key, budget, now);
         }
         // vLLM never takes the last token from the cache: something must be computed.
@@ -683,11 +683,11 @@ impl Fast {
     }
 
     #[inline]
-    fn batch(&self, plan: &StepPlan) -> Batch {
+    fn batch<const TIERED: bool>(&self, plan: &StepPlan) -> Batch {
         let (sampled, common_prefix) = (self.decoders.sampled, self.common_prefix());
         let mut batch = Batch { sampled, common_prefix, ..Batch::default() };
         for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
-            if live.computed < live.target {
+            if !TIERED || live.computed < live.target {
                 batch.add_prefill(live.num_new, live.context, live.target);
             } else {
                 batch.add_decode(live.context); // a decode part with reserved blocks

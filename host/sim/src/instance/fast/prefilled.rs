@@ -114,14 +114,21 @@ impl Fast {
     }
 
     /// Releases the blocks of `key`, which has finished, as `Fast::release`; those of a prefill stay until they are read.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release_finished(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
-        let stays = self.transferred.is_some()
-            && self.live[key].request.stage == Stage::Prefill
-            && !self.config.semantics.reserves_before_decode;
-        if !stays {
-            return self.release(key, tokens, known, now);
+        if self.transferred.is_some() && self.stays(key) {
+            self.pin(key, tokens, known);
+        } else {
+            self.release(key, tokens, known, now);
         }
+    }
+
+    /// Whether the blocks of `key` are to be read by a decode instance.
+    fn stays(&self, key: RequestKey) -> bool {
+        self.live[key].request.stage == Stage::Prefill && !self.config.semantics.reserves_before_decode
+    }
+
+    fn pin(&mut self, key: RequestKey, tokens: u32, known: u32) {
         let live = &mut self.live[key];
         let (id, holding) = (live.request.id, std::mem::take(&mut live.holding));
         if let Some(mut blocks) = self.moves_kv().pin(id, StayingBlocks { holding, tokens, known }) {
