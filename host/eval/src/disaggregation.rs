@@ -21,6 +21,37 @@ use crate::spec::{
 };
 use blis_config::policy::ScorerName;
 
+/// The settings of prefill apart from decode.
+pub(crate) const SETTINGS: &[&str] = &[
+    "role",
+    "prefill-instances",
+    "decode-instances",
+    "prefill-decode-instances",
+    "encode-instances",
+    "prefill-tp",
+    "decode-tp",
+    "prefill-hardware",
+    "decode-hardware",
+    "prefill-latency-model",
+    "decode-latency-model",
+    "prefill-max-model-len",
+    "decode-max-model-len",
+    "prefill-routing-scorers",
+    "decode-routing-scorers",
+    "pd-decider",
+    "pd-prefix-threshold",
+    "pd-ttft-target",
+    "pd-prefill-rate",
+    "pd-stage-order",
+    "pd-transfer-link",
+    "pd-transfer-bandwidth",
+    "pd-transfer-base-latency",
+    "pd-transfer-contention",
+    "pd-handshake-latency",
+    "pd-hop-latency",
+    "encode-decider",
+];
+
 /// llm-d's and BLIS's threshold, tokens.
 pub(crate) const PREFIX_THRESHOLD: u32 = 16;
 /// `peakPrefillThroughput` in llm-d's guide for gpt-oss-120b on an H200, tokens/s.

@@ -5,6 +5,7 @@
 //! computed again when one of those settings changes. The policies come last, without indentation: from there to the
 //! end the page is a bundle for `--policy-config`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -20,6 +21,7 @@ use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
+use crate::disaggregation;
 use crate::error::RunError;
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
@@ -359,6 +361,23 @@ impl Explanation<'_> {
         self.flag(settings, "kv-offloading-backpressure", backpressure);
     }
 
+    /// Prefill apart from decode, if a setting of it is there.
+    fn disaggregation(&self, settings: &mut ExplainedSettings) {
+        let spec = &self.config.spec;
+        if !disaggregation::SETTINGS.iter().any(|name| spec.has(name)) {
+            return;
+        }
+        let given: BTreeMap<&str, Vec<String>> = spec.entries().map(|(key, texts)| (key.name, texts)).collect();
+        for &name in disaggregation::SETTINGS {
+            let value = match given.get(name).map(Vec::as_slice) {
+                None => ExplainedValue::Null,
+                Some([value]) => ExplainedValue::One(value.clone()),
+                Some(values) => ExplainedValue::Several(values.to_vec()),
+            };
+            self.flag(settings, name, value);
+        }
+    }
+
     /// LoRA adapters, if they are on.
     fn adapters(&self, settings: &mut ExplainedSettings) {
         let (spec, Some(args)) = (&self.config.spec, &self.config.deployment.adapters) else { return };
@@ -411,6 +430,7 @@ impl Explanation<'_> {
             OnError::Fallback => "fallback",
         };
         self.flag(settings, "on-plugin-error", on_error);
+        self.disaggregation(settings);
     }
 
     fn flow_control(&self, settings: &mut ExplainedSettings) {

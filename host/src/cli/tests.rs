@@ -336,6 +336,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
         format!("run {MODEL} --workload-trace t.csv"),
         format!("run {MODEL} --workload-spec ../examples/workload-spec/mixed.yaml"),
         format!("run {MODEL} --concurrency 3 --num-requests 9"),
+        format!("run {MODEL} --prefill-instances 1 --decode-instances 1"),
         format!("run {MODEL} --parity blis --kv-cpu-blocks 9 --kv-offload-threshold 0.5"),
         format!("run {MODEL} --parity blis --kv-offload-config fuzz/seeds/kv_offload/two-tiers.yaml"),
         format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv --session-mode closed-loop"),
