@@ -140,8 +140,8 @@ typedef struct blis_chunk_offer {
 typedef struct blis_kv_hit {
     uint64_t now_us, bytes, queued_bytes;
     double bandwidth;
-    uint32_t request, gpu_tokens, tokens, input_tokens, prefill_tokens, waiting, running, slo_class, tenant,
-        session, prefix_group, round;
+    uint32_t request, gpu_tokens, tokens, input_tokens, prefill_tokens, waiting, running;
+    uint32_t slo_class, tenant, session, prefix_group, round;
 } blis_kv_hit;
 
 typedef struct blis_step {

@@ -44,7 +44,7 @@ pub struct TimeSeriesLog {
     moments: SampledMoments,
     /// What happened from each moment to the next.
     counts: Vec<MomentCounts>,
-    /// By instance.
+    /// The rows by instance.
     instances: Vec<InstanceSeries>,
     /// The state of each replica that has changed its state.
     replicas: Vec<Option<ReplicaState>>,
@@ -57,7 +57,7 @@ pub struct TimeSeriesLog {
 /// What happened between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MomentCounts {
-    /// Requests that arrived.
+    /// Number of requests that arrived.
     pub arrivals: u32,
     /// Requests that completed, at the end of their last step.
     pub completions: u32,
@@ -300,7 +300,7 @@ fn sum(pair: &[MomentCounts]) -> MomentCounts {
     sum
 }
 
-/// Index in [`MomentCounts::replicas`].
+/// The index of a state in [`MomentCounts::replicas`].
 fn phase(state: ReplicaState) -> usize {
     match state {
         ReplicaState::Scheduling | ReplicaState::Loading | ReplicaState::Warming => 0,
@@ -435,7 +435,7 @@ impl CsvLine {
         self
     }
 
-    /// Empty columns.
+    /// Columns without any row.
     fn empty(&mut self, count: usize) -> &mut Self {
         self.0.resize(self.0.len() + count, b',');
         self
@@ -470,7 +470,7 @@ pub struct LoadChange {
     pub cache_hits: u64,
     /// KV blocks allocated without a hit.
     pub cache_misses: u64,
-    /// Preemptions.
+    /// Number of preemptions so far.
     pub preemptions: u64,
 }
 

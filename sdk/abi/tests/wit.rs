@@ -135,7 +135,7 @@ fn records_are_the_rows() {
     is_row::<KvHit>(&wit, "types", "kv-hit");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
-    assert_eq!(wit.interface("types").types.len(), 14, "a record without a row");
+    assert_eq!(wit.interface("types").types.len(), 17, "a record without a row");
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn calibrate(config: &Experiment, options: CalibrationOptions) -> Result<Cal
     let measured =
         measure(config, &deployment, (&names, &slo_targets), (requests, follow_ups), SimulatedEnds::default())?;
     let SimulatedEnds { ends, shares_blocks } = measured.observer;
-    let pairs = Pairs::new(ends, &recorded, config.warmup, |tokens| deployment.latency.queueing_time(tokens));
+    let pairs = MatchedPairs::new(ends, &recorded, config.warmup, |tokens| deployment.latency.queueing_time(tokens));
     let mut unknown: Vec<String> = Vec::new();
     if recorded.values().all(|times| times.queue_us.is_none()) {
         unknown
@@ -103,12 +103,12 @@ pub fn calibrate(config: &Experiment, options: CalibrationOptions) -> Result<Cal
 }
 
 /// The pairs, in the order of arrival, and the numbers of other requests.
-struct Pairs {
+struct MatchedPairs {
     pairs: Vec<LatencyPair>,
     counts: PairCounts,
 }
 
-impl Pairs {
+impl MatchedPairs {
     fn new(
         ends: BTreeMap<RequestId, Outcome>,
         recorded: &FxHashMap<RequestId, RecordedTimes>,

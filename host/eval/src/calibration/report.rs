@@ -6,7 +6,7 @@ use blis_workload::Names;
 use serde::Serialize;
 
 use super::figures::{LatencyErrors, PairedValues, StatisticErrors, percentile};
-use super::{CalibrationOptions, LatencyPair, Pairs};
+use super::{CalibrationOptions, LatencyPair, MatchedPairs};
 
 /// Requests with the largest errors that are shown.
 const WORST: usize = 10;
@@ -110,7 +110,7 @@ pub struct WorstRequest {
 
 impl Calibration {
     pub(super) fn new(
-        Pairs { pairs, counts }: Pairs,
+        MatchedPairs { pairs, counts }: MatchedPairs,
         names: &Names,
         options: CalibrationOptions,
         seed: u64,

@@ -112,7 +112,7 @@ choices! {
     Nvlink = "nvlink",
     /// InfiniBand or RoCE, 400 Gb/s = 50 GB/s
     Rdma = "rdma",
-    /// TCP, 2 GB/s
+    /// TCP over Ethernet, 2 GB/s
     Ethernet = "ethernet",
 }
 
@@ -236,7 +236,7 @@ choices! {
 choices! {
     /// The tier below the CPU tier (`--kv-offloading-secondary`).
     SecondaryTierName:
-    /// No tier
+    /// The CPU tier is the last
     None = "none",
     /// Files on a local disk
     Fs = "fs",
@@ -247,9 +247,9 @@ choices! {
 choices! {
     /// What happens to copies to a secondary tier that is slow (`--kv-offloading-backpressure`).
     BackpressureName:
-    /// They wait
+    /// They wait, however many there are
     None = "none",
-    /// They are dropped
+    /// All of them are dropped
     Drop = "drop",
     /// Some are dropped, the more the slower it is
     Throttle = "throttle",

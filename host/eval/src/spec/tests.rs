@@ -118,6 +118,12 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "hot:2".to_owned(),
         "newest".to_owned(),
         "lru".to_owned(),
+        "fs".to_owned(),
+        "drop".to_owned(),
+        "prefill".to_owned(),
+        "always".to_owned(),
+        "prefill-first".to_owned(),
+        "rdma".to_owned(),
         "16".to_owned(),
     ];
     let key = SettingKey::find(key.name).expect("known");

@@ -30,7 +30,7 @@ pub(super) struct ParsedRequest {
 struct Body {
     model: Option<String>,
     prompt: Option<Prompt>,
-    messages: Option<Vec<Message>>,
+    messages: Option<Vec<ChatMessage>>,
     max_tokens: Option<i64>,
     max_completion_tokens: Option<i64>,
     n: Option<u32>,
@@ -56,7 +56,7 @@ enum Prompt {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct ChatMessage {
     role: String,
     content: Option<MessageContent>,
 }
@@ -135,7 +135,7 @@ fn prompt_tokens(prompt: Prompt, tokens: &mut Vec<Token>) -> Result<(), String> 
 }
 
 /// A chat template adds a few tokens to each message: here its role.
-fn chat_tokens(messages: &[Message], tokens: &mut Vec<Token>) {
+fn chat_tokens(messages: &[ChatMessage], tokens: &mut Vec<Token>) {
     for message in messages {
         tokens_of_text(&message.role, tokens);
         match &message.content {

@@ -12,7 +12,7 @@ use crate::{Fault, KvCacheGuest};
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChunksState {
     pub(crate) offer: ChunkOfferRow,
-    /// Never empty.
+    /// There is always at least one.
     pub(crate) chunks: Vec<ChunkRow>,
 }
 
@@ -162,7 +162,7 @@ impl ChunksState {
 }
 
 impl TierHitState {
-    /// State number `item`.
+    /// The state with the number `item`.
     #[must_use]
     pub fn plausible(item: u64) -> Self {
         let mut rng = generator("tier hit", item);

@@ -114,10 +114,10 @@ fn a_router_decides_as_the_built_in_does() {
             load: true,
             in_flight: true,
             cached_blocks: false,
+            cpu_cached_blocks: false,
             tokens: false,
             latencies: false,
             waiting_tokens: false,
-            cpu_cached_blocks: false,
             adapters: false,
         },
         events: Events {

@@ -23,11 +23,11 @@ pub(super) struct ChunksObject {
     pub rows: Arc<[ChunkRow]>,
 }
 
-/// `t` of `store`.
+/// The argument `t` of `store`.
 #[derive(Clone, Debug)]
 pub(super) struct OfferObject(pub ChunkOfferRow);
 
-/// `h` of `load`.
+/// The argument `h` of `load`.
 #[derive(Clone, Debug)]
 pub(super) struct HitObject(pub TierHitRow);
 

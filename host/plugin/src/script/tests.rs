@@ -264,7 +264,9 @@ fn a_script_reads_the_columns_that_it_names() {
     let (columns, reads) = description("-s.ttft_ewma - s.waiting_tokens");
     assert_eq!(columns, [Column::WaitingTokens, Column::TtftEwma]);
     assert_eq!(reads, Reads { load: true, waiting_tokens: true, latencies: true, ..Reads::NOTHING });
-    assert_eq!(description("s.cached_tokens_cpu + s.price").1, Reads::NOTHING);
+    let by_tier = Reads { cached_blocks: true, cpu_cached_blocks: true, ..Reads::NOTHING };
+    assert_eq!(description("s.cached_tokens_cpu + s.price").1, by_tier);
+    assert_eq!(description("s.cached_tokens_remote + s.price").1, Reads::NOTHING);
     assert_eq!(description("s.cached_tokens_gpu").1, Reads { cached_blocks: true, ..Reads::NOTHING });
     assert_eq!(description("s.running_tokens").1, Reads { load: true, ..Reads::NOTHING });
 }

@@ -91,7 +91,7 @@ fn values(plugin: &ScriptPlugin, set: &[(String, f64)]) -> Result<Vec<f64>, Faul
     Ok(values)
 }
 
-/// `lru` as `Lru`.
+/// The name of a Python class: `lru` becomes `Lru`.
 fn capitalized(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())

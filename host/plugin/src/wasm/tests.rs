@@ -155,10 +155,10 @@ fn a_core_module_says_what_it_is() {
             load: true,
             in_flight: true,
             cached_blocks: false,
+            cpu_cached_blocks: false,
             tokens: false,
             latencies: false,
             waiting_tokens: false,
-            cpu_cached_blocks: false,
             adapters: false,
         },
         events: Events {

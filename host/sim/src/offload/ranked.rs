@@ -23,7 +23,7 @@ pub struct RankedChunks {
     /// The chunks that can be evicted, the first to be evicted first.
     order: BTreeSet<EvictionKey>,
     /// The number of the last access or end of a request, and its time: never earlier than the one before, although a request
-    /// may have ended some time before that is noticed.
+    /// may have ended some time before the policy hears of it.
     turn: u64,
     latest: Micros,
     /// Provisional turns of requests, with their times.

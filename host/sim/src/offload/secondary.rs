@@ -6,7 +6,7 @@
 //!   [`SecondaryLookup::Unknown`]. The result holds as long as a request that asked for it has not ended.
 //! * What is found is read into the CPU tier ([`SecondaryTier::promote`]), and is loaded from there.
 //!
-//! Nothing is ever removed: vLLM's `fs` tier leaves that to whoever owns the folder. Every instance has a folder of its own.
+//! Nothing is ever removed: vLLM's `fs` tier leaves that to the owner of the folder. Every instance has a folder of its own.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ pub enum BackpressurePolicy {
 }
 
 impl BackpressurePolicy {
-    /// All choices.
+    /// All choices, by the names of the flag.
     pub const ALL: [(&'static str, Self); 3] =
         [("none", Self::None), ("drop", Self::Drop), ("throttle", Self::Throttle)];
 }
@@ -210,7 +210,7 @@ impl SecondaryTier {
         }
     }
 
-    /// Chunks were written to the CPU tier at `now`, by which everything was noticed. Returns those that are copied here, to be pinned until the copy has ended.
+    /// Chunks were written to the CPU tier at `now`, after [`Self::notice`] of that time. Returns those that are copied here, to be pinned until the copy has ended.
     pub fn store(&mut self, now: Micros, chunks: &[ChunkKey]) -> Vec<ChunkKey> {
         if let Some(backpressure) = &mut self.backpressure
             && !backpressure.lets_through(now)

@@ -273,7 +273,7 @@ impl TraceExport<'_> {
         Ok(())
     }
 
-    /// Requests in lanes.
+    /// Requests in lanes of tracks.
     fn requests(&self, process: u32, mut spans: Vec<RequestSpan<'_>>, form: &mut impl TraceForm) -> io::Result<()> {
         spans.sort_by_key(|span| (span.times, span.journey.request.id));
         let mut free: BinaryHeap<std::cmp::Reverse<(Micros, u32)>> = BinaryHeap::new();

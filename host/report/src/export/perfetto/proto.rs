@@ -11,7 +11,7 @@ use super::{Arrow, Counter, Properties, Property, TraceForm, Track};
 
 /// Fields of the messages, by their numbers in Perfetto's definitions.
 pub(super) mod field {
-    /// `Trace.packet`.
+    /// The field number of `Trace.packet`.
     pub const PACKET: u32 = 1;
     pub const TIMESTAMP: u32 = 8;
     pub const SEQUENCE: u32 = 10;
@@ -48,7 +48,7 @@ pub(super) mod field {
     pub const ENTRY_NAME: u32 = 2;
 }
 
-/// `TrackEvent.Type`.
+/// The values of `TrackEvent.Type`.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
 const COUNT: u64 = 4;
