@@ -109,7 +109,7 @@ pub trait CachePolicy: Debug + Send {
     /// result is `false`.
     fn evict(&mut self, number: usize, is_protected: &dyn Fn(ChunkSlot) -> bool, chosen: &mut Vec<ChunkSlot>) -> bool;
 
-    /// This policy if a [`KvCachePolicy`] ranks its chunks.
+    /// This policy if a [`KvCachePolicy`](crate::policy::kv_cache::KvCachePolicy) ranks its chunks.
     fn ranked(&mut self) -> Option<&mut RankedChunks> {
         None
     }

@@ -103,7 +103,7 @@ pub const WRITE: TransferDirection = TransferDirection::ToGpu;
 /// A transfer between the CPU tier and the secondary tier that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedTransfer {
-    /// [`READ`] or [`WRITE`].
+    /// [`READ`], or the other one for writes.
     pub direction: TransferDirection,
     /// Its chunks.
     pub chunks: Vec<ChunkKey>,
