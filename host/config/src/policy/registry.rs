@@ -538,7 +538,7 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::KvCache,
         "workload-aware",
-        "The chunk whose reuse became improbable first, by prefix group and round",
+        "The chunk that became improbable to be reused first, by prefix group and round",
         Build::KvCache(|set| Box::new(WorkloadAware::new(set.get("least-probability")))),
     )
     .with(&[LEAST_PROBABILITY]),

@@ -6,7 +6,7 @@ use super::{ChunkTouch, ChunkView, KvCachePolicy};
 use crate::request::Name;
 use crate::units::Micros;
 
-/// Evicts the chunk whose reuse became improbable first. Our reading of the workload-aware policy of arXiv 2506.02634, which
+/// Evicts the chunk that became improbable to be reused first. Our reading of the workload-aware policy of arXiv 2506.02634, which
 /// evicts by the probability of reuse, with a distribution of reuse times for each kind of request and turn.
 ///
 /// Chunks are divided into categories by prefix group and round of the request that used them last. Of each category it
