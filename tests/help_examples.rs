@@ -29,10 +29,7 @@ fn commands(page: &str) -> Vec<String> {
 
 /// Whether `line` printed text for people: no document, script, manual page or help, which may be wider.
 fn is_text(line: &str, stdout: &str) -> bool {
-    if line.starts_with("blis export vllm-cache-policy") {
-        return false; // a Python file
-    }
-    let others = ["completions", "--help", "blis man", "workload compose", "import llm-d", "export llm-d"];
+    let others = ["completions", "--help", "blis man", "workload compose", "import llm-d", "blis export"];
     !stdout.starts_with(['{', '[']) && !others.iter().any(|other| line.contains(other))
 }
 
