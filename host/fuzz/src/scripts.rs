@@ -13,7 +13,7 @@ use blis_plugin::{FaultKind, Limits, Plugin, script};
 const PAGE: &str = include_str!("../../../sdk/rhai/README.md");
 
 /// Functions that the host calls, and their arguments.
-const DECISIONS: [(&str, &str); 15] = [
+const DECISIONS: [(&str, &str); 18] = [
     ("admit", "r, s"),
     ("route", "r, s"),
     ("filter", "r, s"),

@@ -233,8 +233,8 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
     ]),
     ("blis observe", &[
-        ("A server on this machine, and a record of it; here a simulated one", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8431 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8431 --rate 20 \\\n--num-requests 20 --trace-output observed"),
-        ("Chats as words, with the time of every token", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8432 --time-scale 0.1 --exit-after 9s > /dev/null & \\\nsleep 1; blis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8432 --api chat --rate 20 \\\n--num-requests 20 --record-itl --trace-output observed-chats"),
+        ("A server on this machine, and a record of it; here a simulated one", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8431 --time-scale 0.1 \\\n--exit-after 9s > /dev/null & sleep 1; \\\nblis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8431 --rate 20 \\\n--num-requests 20 --trace-output observed"),
+        ("Chats as words, with the time of every token", "blis mock-server --model qwen/qwen3-14b --listen 127.0.0.1:8432 --time-scale 0.1 \\\n--exit-after 9s > /dev/null & sleep 1; \\\nblis observe --model qwen/qwen3-14b --server-url http://127.0.0.1:8432 --api chat --rate 20 \\\n--num-requests 20 --record-itl --trace-output observed-chats"),
     ]),
     ("blis calibrate", &[
         ("A run beside its own trace: no error", "blis run --model qwen/qwen3-14b --rate 2 --trace-output own > /dev/null && \\\nblis calibrate --model qwen/qwen3-14b --trace-header own.yaml --trace-data own.csv"),
