@@ -21,37 +21,6 @@ use crate::spec::{
 };
 use blis_config::policy::ScorerName;
 
-/// The settings of prefill apart from decode.
-pub(crate) const SETTINGS: &[&str] = &[
-    "role",
-    "prefill-instances",
-    "decode-instances",
-    "prefill-decode-instances",
-    "encode-instances",
-    "prefill-tp",
-    "decode-tp",
-    "prefill-hardware",
-    "decode-hardware",
-    "prefill-latency-model",
-    "decode-latency-model",
-    "prefill-max-model-len",
-    "decode-max-model-len",
-    "prefill-routing-scorers",
-    "decode-routing-scorers",
-    "pd-decider",
-    "pd-prefix-threshold",
-    "pd-ttft-target",
-    "pd-prefill-rate",
-    "pd-stage-order",
-    "pd-transfer-link",
-    "pd-transfer-bandwidth",
-    "pd-transfer-base-latency",
-    "pd-transfer-contention",
-    "pd-handshake-latency",
-    "pd-hop-latency",
-    "encode-decider",
-];
-
 /// llm-d's and BLIS's threshold, tokens.
 pub(crate) const PREFIX_THRESHOLD: u32 = 16;
 /// `peakPrefillThroughput` in llm-d's guide for gpt-oss-120b on an H200, tokens/s.
@@ -93,6 +62,21 @@ const NEED_POOLS: [&str; 19] = [
     "pd-transfer-base-latency",
     "encode-decider",
 ];
+
+/// Whether `name` is a setting of prefill apart from decode.
+pub(crate) fn is_setting(name: &str) -> bool {
+    const OTHERS: [&str; 8] = [
+        "role",
+        "prefill-instances",
+        "decode-instances",
+        "prefill-decode-instances",
+        "encode-instances",
+        "pd-transfer-contention",
+        "pd-handshake-latency",
+        "pd-hop-latency",
+    ];
+    OTHERS.contains(&name) || NEED_POOLS.contains(&name)
+}
 
 /// The flags that BLIS does not have.
 const NOT_IN_BLIS: [&str; 7] = [

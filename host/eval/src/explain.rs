@@ -27,8 +27,8 @@ use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{scaling_rules_text, start_mode_text, start_times_text, target_text, think_time_text};
 use crate::spec::{
-    ArrivalName, BackpressureName, ChunkEvictionName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName,
-    ParityName, SecondaryTierName, SessionMode, SettingKey, ValueForm, WorkloadName,
+    ArrivalName, BackpressureName, ChunkEvictionName, DtypeName, ExperimentSpec, InlinePolicies, KEYS,
+    KvCacheDtypeName, ParityName, SecondaryTierName, SessionMode, SettingKey, ValueForm, WorkloadName,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
@@ -364,11 +364,11 @@ impl Explanation<'_> {
     /// Prefill apart from decode, if a setting of it is there.
     fn disaggregation(&self, settings: &mut ExplainedSettings) {
         let spec = &self.config.spec;
-        if !disaggregation::SETTINGS.iter().any(|name| spec.has(name)) {
+        let given: BTreeMap<&str, Vec<String>> = spec.entries().map(|(key, texts)| (key.name, texts)).collect();
+        if !given.keys().any(|name| disaggregation::is_setting(name)) {
             return;
         }
-        let given: BTreeMap<&str, Vec<String>> = spec.entries().map(|(key, texts)| (key.name, texts)).collect();
-        for &name in disaggregation::SETTINGS {
+        for name in KEYS.iter().map(|key| key.name).filter(|name| disaggregation::is_setting(name)) {
             let value = match given.get(name).map(Vec::as_slice) {
                 None => ExplainedValue::Null,
                 Some([value]) => ExplainedValue::One(value.clone()),

@@ -117,7 +117,7 @@ impl TimeSeriesLog {
         Self::new(SampledMoments { interval, most: None }, front)
     }
 
-    /// A series of at most `most` rows, whose interval doubles while the run lasts.
+    /// A series of at most `most` rows: the interval doubles while the run lasts.
     #[must_use]
     pub fn at_most(most: u64, front: ServiceFront) -> Self {
         const FIRST: Micros = Micros(10_000);

@@ -207,7 +207,7 @@ pub struct StageTimes {
     pub decode_first: Option<Micros>,
     /// From the arrival to the first token.
     pub ttft: Option<Micros>,
-    /// Prompt tokens whose KV was transferred; 0 without a transfer.
+    /// Prompt tokens with KV that was transferred; 0 without a transfer.
     pub transferred_tokens: u32,
     /// Transfers in progress when its own began, with it; 0 without a transfer.
     pub transfers: u32,

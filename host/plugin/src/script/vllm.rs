@@ -59,7 +59,7 @@ pub fn vllm_cache_policy(
         return Err(script.source.fault(FaultKind::MissingExport, None, &text));
     }
     if let Some(function) = ["store", "load"].into_iter().find(|name| script.function(name).is_some()) {
-        let text = format!("`{function}` has no counterpart in vLLM, whose cache policies only rank: leave it out");
+        let text = format!("`{function}` has no counterpart in vLLM: its cache policies only rank; leave it out");
         return Err(script.source.fault(FaultKind::Refused, None, &text));
     }
     let values = values(&plugin, parameters)?;

@@ -30,7 +30,7 @@ const REQUESTS_OF_A_WINDOW: usize = 20;
 const GROUPS: usize = 8;
 /// Requests that are described one by one.
 const SLOWEST: usize = 10;
-/// Parts of the requests in the order of their latency, whose stages are shown.
+/// Parts of the requests in the order of their latency, to show their stages.
 const PARTS: usize = 20;
 
 /// The charts of one run.

@@ -38,7 +38,7 @@ impl PageResult {
     /// The result that is printed as `document`; `charts` if it is one run that was made for a page.
     ///
     /// # Panics
-    /// If `document` is not one that can be JSON, such as a map whose keys are no texts.
+    /// If `document` is not one that can be JSON, such as a map with keys that are no texts.
     pub fn new(name: impl Into<String>, document: &impl Serialize, charts: Option<&RunCharts>) -> Self {
         let json = |value: serde_json::Result<String>| harmless(&value.expect("a document is JSON"));
         let (result, charts) = (serde_json::to_string(document), charts.map(serde_json::to_string));

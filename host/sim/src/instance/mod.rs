@@ -279,7 +279,7 @@ pub trait Instance {
     /// store on, until `now`, up to which all events were executed; one that ends during the step under way may be there already.
     fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool));
 
-    /// Reserves KV blocks for the prompt of `request`, whose prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
+    /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
     /// the events before were executed. Returns `false` if there are not enough.
     fn reserve(&mut self, request: &Request) -> bool;
 

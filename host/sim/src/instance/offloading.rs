@@ -191,7 +191,7 @@ pub(super) struct Offloading {
     /// Whether a policy ranks chunks, and whether it decides about loads.
     is_ranked: bool,
     decides_loads: bool,
-    /// Requests whose load is decided in advance, for counterfactuals.
+    /// Decisions about loads that are made in advance, by request, for counterfactuals.
     forced_loads: Vec<(RequestId, bool)>,
     /// The start of the present step.
     now: Micros,

@@ -1,7 +1,7 @@
 //! KV blocks that move from a prefill instance to a decode instance, as one instance sees them; both engines share this.
 //!
 //! With vLLM and NIXL, after the prefill:
-//! 1. The blocks of a request whose prefill has ended stay where they are: [`TransferredKv::pin`].
+//! 1. When a prefill has ended, the blocks of its request stay where they are: [`TransferredKv::pin`].
 //! 2. On the decode instance the request takes all its blocks at once when it is at the head of the queue, and begins to read
 //!    what the instance lacks: [`TransferredKv::begin`]. It has neither a slot nor tokens of the budget, like a request that
 //!    waits for a load from the CPU tier (`offloading.rs`).
@@ -110,7 +110,7 @@ impl<H> TransferredKv<H> {
         self.ended.push((now, id));
     }
 
-    /// Notices the reads that have ended by `now`. Returns the blocks of those whose requests have ended.
+    /// Notices the reads that have ended by `now`. Returns the blocks of those that ended requests have left.
     pub fn notice(&mut self, now: Micros) -> Vec<(RequestId, H)> {
         let mut released = Vec::new();
         let seen = self.ended.partition_point(|&(at, _)| at <= now);

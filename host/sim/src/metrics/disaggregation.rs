@@ -10,7 +10,7 @@ use crate::units::Micros;
 /// What prefill apart from decode did. The names are those of BLIS, where it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DisaggregationReport {
-    /// Requests whose KV was transferred.
+    /// Number of requests with a transfer of KV.
     pub disaggregated: u64,
     /// Requests that were dropped because the decode instance had no KV blocks when their prefill had ended (BLIS).
     pub dropped_at_decode: u64,
@@ -34,7 +34,7 @@ pub struct DisaggregationReport {
     pub transfer: Distribution,
     /// From its end to the first token.
     pub decode_first: Distribution,
-    /// Prompt tokens whose KV was transferred.
+    /// Prompt tokens with KV that was transferred.
     pub transferred_tokens: u64,
     /// Largest number of transfers in progress when one began, with it.
     pub peak_transfers: u32,
@@ -47,7 +47,7 @@ pub struct DisaggregationReport {
 pub(super) struct DisaggregationSamples {
     /// The parts of requests by instance.
     parts: Vec<InstanceSamples>,
-    /// The request whose stages were reported last: its outcome follows.
+    /// The request of the stages that were reported last: its outcome follows.
     pub reported: Option<RequestId>,
     prefills: u64,
     decodes: u64,

@@ -8,7 +8,7 @@
 //! | `requests` of an instance | a request; inside: `queue`, `prefill`, `decode`, `preempted` |
 //! | counters of an instance | waiting and running requests, KV blocks in use (%) |
 //!
-//! A file whose name ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
+//! A file with a name that ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
 //! (Chrome's trace event format). Both have the same content, and a further `.gz` compresses either. Requests overlap, so those of a process are laid out in lanes:
 //! in each lane one follows the other.
 
@@ -131,7 +131,7 @@ trait TraceForm {
     fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
     /// A track of requests. Called before its events.
     fn lane(&mut self, track: Track) -> io::Result<()>;
-    /// An event of the track from `start` to `end`, in which nothing else happens. `arrow`: the request whose arrow starts
+    /// An event of the track from `start` to `end`, in which nothing else happens. `arrow`: the request of the arrow that starts
     /// or ends here.
     fn slice(
         &mut self,

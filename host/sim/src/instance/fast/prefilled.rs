@@ -49,7 +49,7 @@ impl Fast {
         true
     }
 
-    /// The decode part `request` arrives, whose blocks are reserved.
+    /// The decode part `request` arrives; its blocks are reserved.
     pub(super) fn prefilled_arrives(&mut self, now: Micros, request: Box<Request>) {
         let index = self.arriving.partition_point(|&(other, _)| other < now);
         self.arriving.insert(index, (now, request));

@@ -36,7 +36,7 @@ impl Plain {
         reserved
     }
 
-    /// The decode part `request` arrives, whose blocks are reserved, and has a token.
+    /// The decode part `request` arrives; its blocks are reserved, and it has a token.
     pub(super) fn prefilled_arrives(&mut self, now: Micros, request: Request) {
         let computed = request.input_tokens;
         let live = PlainRequest { computed, generated: 1, decoding: true, ..PlainRequest::new(request) };
@@ -65,7 +65,7 @@ impl Plain {
         self.step_at.get_or_insert(self.config.wakes_at(now, self.left_at));
     }
 
-    /// Adds the waiting request `key`, whose prompt is in reserved blocks, to the batch: it computes one token.
+    /// Adds the waiting request `key` to the batch: its prompt is in reserved blocks, and it computes one token.
     pub(super) fn admit_prefilled(
         &mut self,
         key: QueueKey,

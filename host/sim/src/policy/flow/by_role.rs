@@ -1,4 +1,4 @@
-//! The saturation of a service whose instances have roles.
+//! The saturation of a service of instances with roles.
 
 use super::SaturationPolicy;
 use crate::ids::InstanceIndex;

@@ -88,7 +88,7 @@ pub struct ChunkView {
     pub tokens: u32,
     /// Number of requests that used it since it was stored, the one that stored it included.
     pub uses: u32,
-    /// Number of times it was offered for storing, of chunks whose offers are counted: with a threshold, and if the policy
+    /// Number of times it was offered for storing, if offers are counted: with a threshold, and if the policy
     /// decides about stores; else 0.
     pub offers: u32,
     /// The request that used it last.
