@@ -13,8 +13,8 @@ use crate::prefetch::soon;
 use crate::units::Micros;
 
 impl Fast {
-    /// Executes every event before `limit`. `TIERED`: whether there is a CPU tier, or adapters; without them the loop
-    /// has none of their checks.
+    /// Executes every event before `limit`. `TIERED`: whether there is a CPU tier, or adapters, or KV blocks
+    /// that move between instances; without them the loop has none of their checks.
     #[inline(never)]
     pub(super) fn catch_up<const TIERED: bool>(
         &mut self,
