@@ -17,7 +17,7 @@ pub(super) enum Foreign {
 
 use Foreign::{Alias, Instead, NotYet};
 
-const OFFLOAD: Foreign = NotYet("KV offloading");
+const WEIGHTS_ON_HOST: Foreign = NotYet("weights in the memory of the host");
 const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
 const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
@@ -34,7 +34,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("num-speculative-tokens", SPECULATION),
     ("speculative-model", SPECULATION),
     ("swap-space", Instead("vLLM V1 preempts by recomputation: leave it out")),
-    ("cpu-offload-gb", OFFLOAD),
+    ("cpu-offload-gb", WEIGHTS_ON_HOST),
     ("kv-transfer-config", Instead("`--prefill-instances N --decode-instances M`, or `--kv-offloading-size GIB`")),
     ("kv-offloading-backend", Instead("only vLLM's own CPU tier (`native`) is simulated: leave it out")),
     ("lora-modules", Instead("`--lora-config FILE` declares adapters with their ranks")),

@@ -55,7 +55,10 @@ pub fn vllm_cache_policy(
     let plugin = compile(path, source, limits, engine::kit(limits))?;
     let script = &plugin.script;
     if script.function("keep").is_none() {
-        let text = format!("it has no function `keep`, which ranks chunks: `{}` policies have", Kind::KvCache);
+        let text = format!(
+            "it has no function `keep`, which ranks chunks: only policies of the kind `{}` can be exported",
+            Kind::KvCache
+        );
         return Err(script.source.fault(FaultKind::MissingExport, None, &text));
     }
     if let Some(function) = ["store", "load"].into_iter().find(|name| script.function(name).is_some()) {

@@ -361,17 +361,17 @@ impl Offloading {
     /// Looks up `chunk` in the secondary tier. If it is there, its read into the CPU tier begins; without room for it, it is a
     /// miss.
     fn look_up_below(&mut self, id: RequestId, chunk: Positioned) -> SecondaryLookup {
-        let Some(secondary) = &mut self.secondary else { return SecondaryLookup::Miss };
-        let found = secondary.look_up(id, chunk.0);
+        let found = self.secondary.as_mut().map_or(SecondaryLookup::Miss, |secondary| secondary.look_up(id, chunk.0));
         if found != SecondaryLookup::Hit {
             return found;
         }
+        if self.is_ranked {
+            self.set_moment(id, self.now);
+        }
+        let Some(secondary) = &mut self.secondary else { return SecondaryLookup::Miss };
         let state = self.requests.get_mut(&id).expect("it is being looked up");
         let Entry::Vacant(promotion) = state.promotions.entry(chunk.0) else { return SecondaryLookup::Miss };
         let is_read = promotion.insert(false);
-        if let Some(user) = state.user.as_deref().filter(|_| self.is_ranked) {
-            self.tier.set_moment(self.now, *user, 0);
-        }
         let Some(stored) = self.tier.store(&[chunk], &mut state.access) else {
             secondary.refuse();
             return SecondaryLookup::Miss;
@@ -380,7 +380,7 @@ impl Offloading {
             watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
         }
         if stored.chunks.is_empty() {
-            return SecondaryLookup::Miss; // it was offered too rarely
+            return SecondaryLookup::Miss; // it was offered too rarely, or the policy does not store it
         }
         self.changes += 1;
         self.counters.evicted += stored.evicted.len() as u64;
