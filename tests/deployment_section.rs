@@ -1,5 +1,7 @@
 //! The section `deployment` of a configuration file: the same service as by flags.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::macros::{Scratch, blis};
@@ -71,6 +73,30 @@ fn the_section_works_without_an_autoscaler_and_under_flags() {
     };
     assert_eq!(groups(""), ["2.0 \"H100\"", "1.0 \"A100-SXM\""]);
     assert_eq!(groups("--hardware H200 --num-instances 3"), ["3.0 \"H200\"", "1.0 \"A100-SXM\""]);
+}
+
+/// Regression: the columns `group`, `role` and `price` were 0 for all instances.
+#[test]
+fn routing_policies_read_the_group_the_role_and_the_price() {
+    let folder = Scratch::new();
+    let served = |score: &str, flags: &str| {
+        let script = folder.write("by-label.rhai", &format!("fn route(r, s) {{ {score} }}"));
+        let out = folder.path("out.json");
+        let setting = "run --model qwen/qwen3-14b --num-requests 20 --metrics-path";
+        let run = blis!(setting, &out, "--routing-policy", script, flags);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let results: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+        let requests = results["requests"].as_array().expect("requests").clone();
+        requests.iter().map(|request| request["handled_by"].to_string()).collect::<BTreeSet<_>>()
+    };
+    let groups =
+        "--hardware H100 --num-instances 2 --group hardware=A100-SXM --prices examples/autoscaling/prices.yaml";
+    assert_eq!(served("s.group", groups), [r#""instance_2""#.to_owned()].into());
+    assert_eq!(served("-s.price", groups), [r#""instance_2""#.to_owned()].into(), "the cheaper one");
+    assert_eq!(served("where(s.price == 2.49, 1.0, 0.0) * (1 + s.id)", groups), [r#""instance_1""#.to_owned()].into());
+    let roles = "--role both --num-instances 1 --group role=decode,instances=2 --pd-decider never";
+    assert_eq!(served("where(s.role == 2, s.id, -1.0)", roles), [r#""instance_2""#.to_owned()].into());
+    assert_eq!(served("where(s.role == 0, 1.0, 0.0)", roles), [r#""instance_0""#.to_owned()].into());
 }
 
 /// A policy bundle may have the section as well.

@@ -118,6 +118,7 @@ impl Scenario {
         let c = &self.config;
         let by_priority = c.policy == "priority";
         InstanceConfig {
+            labels: blis_sim::policy::InstanceLabels::default(),
             index: InstanceIndex(0),
             max_num_seqs: c.max_num_seqs,
             max_num_batched_tokens: c.max_num_batched_tokens,

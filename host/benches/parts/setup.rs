@@ -32,6 +32,7 @@ pub fn instance(latency: LatencyKind) -> InstanceConfig {
 pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
     InstanceConfig {
         index: InstanceIndex(0),
+        labels: blis_sim::policy::InstanceLabels::default(),
         max_num_seqs: 256,
         max_num_batched_tokens: 2048,
         long_prefill_token_threshold: 0,

@@ -24,7 +24,13 @@ impl BenchCluster {
     pub fn new(n: usize) -> Self {
         let load = |i: usize, step: usize, modulo: usize| u32::try_from(i * step % modulo).expect("small");
         let column = |step, modulo| (0..n).map(|i| load(i, step, modulo)).collect::<Vec<_>>();
-        let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
+        let info = |id| InstanceInfo {
+            id,
+            max_num_seqs: 256,
+            total_kv_blocks: 10_000,
+            block_size: 16,
+            ..InstanceInfo::default()
+        };
         Self {
             request: Request::new(RequestId(7), Micros(100), 512, 64),
             instances: (0..n).map(InstanceIndex::at).map(info).collect(),

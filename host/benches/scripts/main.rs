@@ -155,7 +155,13 @@ struct BenchService {
 
 impl BenchService {
     fn new(n: u32) -> Self {
-        let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
+        let info = |id| InstanceInfo {
+            id,
+            max_num_seqs: 256,
+            total_kv_blocks: 10_000,
+            block_size: 16,
+            ..InstanceInfo::default()
+        };
         let some = |step: u32, most: u32| (0..n).map(|i| (i + 1).wrapping_mul(step) % most).collect::<Vec<_>>();
         Self {
             instances: (0..n).map(InstanceIndex).map(info).collect(),

@@ -45,6 +45,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
     let config = InstanceConfig {
         latency: Arc::clone(&deployment.latency),
         index: InstanceIndex(0),
+        labels: blis_sim::policy::InstanceLabels::default(),
         max_num_seqs: 128,
         max_num_batched_tokens: budget,
         block_size: 16,

@@ -1085,6 +1085,7 @@ impl EngineConfig {
     fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,
+            labels: blis_sim::policy::InstanceLabels::default(),
             max_num_seqs: deployment.batch_limits.max_num_seqs,
             // Each of the micro-batches of a round has the budget: `blis_sim::latency::Pipeline`.
             max_num_batched_tokens: (deployment.batch_limits.max_num_batched_tokens)

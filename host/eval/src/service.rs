@@ -9,8 +9,8 @@ use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingC
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, RoutingPolicy,
-    ScorerStep, TenantBudgets, Ties, Weighted,
+    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, InstanceLabels,
+    InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
@@ -103,13 +103,21 @@ pub(crate) fn cluster<I: Instance>(
     };
     let adapters = groups.iter().map(|(deployment, model, _)| lora::settings(deployment, model, names));
     let adapters: Vec<_> = adapters.collect::<Result<_, _>>()?;
-    let of_all = groups
-        .iter()
-        .zip(&adapters)
-        .flat_map(|(&(deployment, _, initial), adapters)| (0..initial).map(move |_| (deployment, adapters)));
+    let roles = settings.disaggregation.iter().flat_map(|roles| &roles.pools).map(|pool| pool.role);
+    let roles = roles.chain(std::iter::repeat(InstanceRole::default()));
+    let labels = groups.iter().zip(roles).enumerate().map(|(group, ((deployment, ..), role))| {
+        let price = config.usd_per_gpu_hour(deployment)?.map_or(0.0, |price| price * f64::from(deployment.gpus()));
+        Ok(InstanceLabels { group: group as u32, role, price })
+    });
+    let labels: Vec<InstanceLabels> = labels.collect::<Result<_, RunError>>()?;
+    let of_all =
+        groups.iter().zip(&adapters).zip(&labels).flat_map(|((&(deployment, _, initial), adapters), &labels)| {
+            (0..initial).map(move |_| (deployment, adapters, labels))
+        });
     let mut instances: Vec<InstanceConfig> = of_all
         .enumerate()
-        .map(|(index, (deployment, adapters))| InstanceConfig {
+        .map(|(index, (deployment, adapters, labels))| InstanceConfig {
+            labels,
             adapters: adapters.clone(),
             ..config.instance(InstanceIndex::at(index), deployment, &classes)
         })
@@ -124,15 +132,16 @@ pub(crate) fn cluster<I: Instance>(
     };
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
-    let groups = groups.into_iter().zip(adapters).map(|((deployment, model, initial), adapters)| {
-        let template = config.instance(InstanceIndex(0), deployment, &classes);
-        let mut template = InstanceConfig { adapters, ..template };
-        if settings.scaling.is_some() {
-            plugins.attach(std::slice::from_mut(&mut template))?;
-        }
-        let serves = serves(&[model, &deployment.model], names);
-        Ok(ServiceGroup { deployment, template, serves, initial })
-    });
+    let groups =
+        groups.into_iter().zip(adapters).zip(labels).map(|(((deployment, model, initial), adapters), labels)| {
+            let template = config.instance(InstanceIndex(0), deployment, &classes);
+            let mut template = InstanceConfig { labels, adapters, ..template };
+            if settings.scaling.is_some() {
+                plugins.attach(std::slice::from_mut(&mut template))?;
+            }
+            let serves = serves(&[model, &deployment.model], names);
+            Ok(ServiceGroup { deployment, template, serves, initial })
+        });
     let groups: Vec<ServiceGroup<'_>> = groups.collect::<Result<_, RunError>>()?;
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,

@@ -62,6 +62,7 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
     InstanceConfig {
         latency: Arc::clone(latency),
         index: InstanceIndex(0),
+        labels: blis_sim::policy::InstanceLabels::default(),
         max_num_seqs: run.max_num_seqs,
         max_num_batched_tokens: run.max_num_batched_tokens,
         block_size: run.deployment.block_size,

@@ -294,8 +294,13 @@ const INSTANCE: [&str; 22] = [
 impl NamedInstance {
     /// Instance `id`, idle.
     pub fn new(id: InstanceIndex) -> Self {
-        let info =
-            InstanceInfo { id, max_num_seqs: MAX_NUM_SEQS, total_kv_blocks: TOTAL_KV_BLOCKS, block_size: BLOCK_SIZE };
+        let info = InstanceInfo {
+            id,
+            max_num_seqs: MAX_NUM_SEQS,
+            total_kv_blocks: TOTAL_KV_BLOCKS,
+            block_size: BLOCK_SIZE,
+            ..InstanceInfo::default()
+        };
         Self {
             info,
             queue_depth: 0,

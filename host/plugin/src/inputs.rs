@@ -51,8 +51,13 @@ pub const NAMES: [&str; 12] = [
 /// The configuration of each instance of a service of `n`.
 #[must_use]
 pub fn instances(n: usize) -> Vec<InstanceInfo> {
-    let info =
-        |id| InstanceInfo { id, max_num_seqs: MAX_NUM_SEQS, total_kv_blocks: TOTAL_KV_BLOCKS, block_size: BLOCK_SIZE };
+    let info = |id| InstanceInfo {
+        id,
+        max_num_seqs: MAX_NUM_SEQS,
+        total_kv_blocks: TOTAL_KV_BLOCKS,
+        block_size: BLOCK_SIZE,
+        ..InstanceInfo::default()
+    };
     (0..n).map(InstanceIndex::at).map(info).collect()
 }
 

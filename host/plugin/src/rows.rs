@@ -7,8 +7,8 @@ use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness,
-    Versions,
+    BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, InstanceRole, QueuedView, Reads, RequestView,
+    Signals, Staleness, Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
@@ -212,68 +212,91 @@ fn fill(
     });
 }
 
-/// Calls `push` with the value of `column` for each instance in turn. Calls it once per instance. Without a request, nothing
-/// of it is cached.
+/// Takes the values of a column: one for each instance, in turn.
+pub(crate) trait TakeValues {
+    /// Takes all of them.
+    fn take(self, values: impl Iterator<Item = f64>);
+}
+
+impl<F: FnMut(f64)> TakeValues for F {
+    fn take(self, values: impl Iterator<Item = f64>) {
+        values.for_each(self);
+    }
+}
+
+/// The role of an instance as the column `role` has it.
+fn role_number(role: InstanceRole) -> u32 {
+    match role {
+        InstanceRole::PrefillDecode => 0,
+        InstanceRole::Prefill => 1,
+        InstanceRole::Decode => 2,
+        InstanceRole::Encode => 3,
+        InstanceRole::Unassigned => 4,
+    }
+}
+
+/// Gives `to` the values of `column`. Without a request, nothing of it is cached.
 pub(crate) fn each_value(
     column: Column,
     request: Option<&RequestView<'_>>,
     cluster: &ClusterView<'_>,
-    push: impl FnMut(f64),
+    to: impl TakeValues,
 ) {
-    fn counts(column: &[u32], push: impl FnMut(f64)) {
-        column.iter().map(|&count| f64::from(count)).for_each(push);
+    fn counts(column: &[u32], to: impl TakeValues) {
+        to.take(column.iter().map(|&count| f64::from(count)));
     }
-    fn sums(column: &[u64], push: impl FnMut(f64)) {
-        column.iter().map(|&count| count as f64).for_each(push);
+    fn sums(column: &[u64], to: impl TakeValues) {
+        to.take(column.iter().map(|&count| count as f64));
     }
-    fn infos(instances: &[InstanceInfo], get: fn(&InstanceInfo) -> u32, push: impl FnMut(f64)) {
-        instances.iter().map(|info| f64::from(get(info))).for_each(push);
+    fn infos(instances: &[InstanceInfo], get: fn(&InstanceInfo) -> f64, to: impl TakeValues) {
+        to.take(instances.iter().map(get));
     }
-    fn same(value: f64, count: usize, push: impl FnMut(f64)) {
-        std::iter::repeat_n(value, count).for_each(push);
+    fn same(value: f64, count: usize, to: impl TakeValues) {
+        to.take(std::iter::repeat_n(value, count));
     }
     let (signals, instances) = (cluster.signals, cluster.instances);
     match column {
-        Column::Id => infos(instances, |info| info.id.0, push),
-        Column::TotalKvBlocks => infos(instances, |info| info.total_kv_blocks, push),
-        Column::MaxNumSeqs => infos(instances, |info| info.max_num_seqs, push),
-        Column::QueueDepth => counts(&signals.queue_depth, push),
-        Column::BatchSize => counts(&signals.batch_size, push),
-        Column::KvUtilization => signals.kv_utilization.iter().copied().for_each(push),
-        Column::FreeKvBlocks => counts(&signals.free_kv_blocks, push),
-        Column::CacheHitRate => signals.cache_hit_rate.iter().copied().for_each(push),
-        Column::PreemptionCount => sums(&signals.preemption_count, push),
-        Column::InFlight => counts(&signals.in_flight, push),
-        Column::CachedBlocks => counts(&signals.cached_blocks, push),
-        Column::InFlightTokens => sums(&signals.in_flight_tokens, push),
-        Column::InFlightOutput => sums(&signals.in_flight_output, push),
+        Column::Id => infos(instances, |info| info.id.0.into(), to),
+        Column::TotalKvBlocks => infos(instances, |info| info.total_kv_blocks.into(), to),
+        Column::MaxNumSeqs => infos(instances, |info| info.max_num_seqs.into(), to),
+        Column::QueueDepth => counts(&signals.queue_depth, to),
+        Column::BatchSize => counts(&signals.batch_size, to),
+        Column::KvUtilization => to.take(signals.kv_utilization.iter().copied()),
+        Column::FreeKvBlocks => counts(&signals.free_kv_blocks, to),
+        Column::CacheHitRate => to.take(signals.cache_hit_rate.iter().copied()),
+        Column::PreemptionCount => sums(&signals.preemption_count, to),
+        Column::InFlight => counts(&signals.in_flight, to),
+        Column::CachedBlocks => counts(&signals.cached_blocks, to),
+        Column::InFlightTokens => sums(&signals.in_flight_tokens, to),
+        Column::InFlightOutput => sums(&signals.in_flight_output, to),
         Column::CachedTokensGpu => match request {
-            Some(request) => signals.cached_tokens_of_all(request).map(f64::from).for_each(push),
-            None => same(0.0, instances.len(), push),
+            Some(request) => to.take(signals.cached_tokens_of_all(request).map(f64::from)),
+            None => same(0.0, instances.len(), to),
         },
         Column::CachedTokensCpu => match request {
-            Some(request) => signals.cpu_cached_tokens_of_all(request).map(f64::from).for_each(push),
-            None => same(0.0, instances.len(), push),
+            Some(request) => to.take(signals.cpu_cached_tokens_of_all(request).map(f64::from)),
+            None => same(0.0, instances.len(), to),
         },
-        // No instance has such a tier, a role or a group of its own, and no price is known.
-        Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
-            same(0.0, instances.len(), push);
-        }
-        Column::WaitingTokens => sums(&signals.waiting_tokens, push),
-        Column::AdapterActive => counts(&signals.adapter_active, push),
-        Column::AdapterWaiting => counts(&signals.adapter_waiting, push),
-        Column::FreeAdapterSlots => counts(&signals.free_adapter_slots, push),
+        // No instance has such a tier.
+        Column::CachedTokensRemote => same(0.0, instances.len(), to),
+        Column::Role => infos(instances, |info| role_number(info.labels.role).into(), to),
+        Column::Group => infos(instances, |info| info.labels.group.into(), to),
+        Column::Price => infos(instances, |info| info.labels.price, to),
+        Column::WaitingTokens => sums(&signals.waiting_tokens, to),
+        Column::AdapterActive => counts(&signals.adapter_active, to),
+        Column::AdapterWaiting => counts(&signals.adapter_waiting, to),
+        Column::FreeAdapterSlots => counts(&signals.free_adapter_slots, to),
         Column::RunningTokens => {
             let held = |(info, &free): (&InstanceInfo, &u32)| {
                 u64::from(info.total_kv_blocks.saturating_sub(free)) * u64::from(info.block_size)
             };
-            instances.iter().zip(&signals.free_kv_blocks).map(|one| held(one) as f64).for_each(push);
+            to.take(instances.iter().zip(&signals.free_kv_blocks).map(|one| held(one) as f64));
         }
-        Column::TtftEwma => signals.ttft_ewma.iter().copied().for_each(push),
-        Column::ItlEwma => signals.itl_ewma.iter().copied().for_each(push),
-        Column::Staleness => same(cluster.staleness.load.0 as f64, instances.len(), push),
-        Column::Score if cluster.scores.is_empty() => same(0.0, instances.len(), push),
-        Column::Score => cluster.scores.iter().copied().for_each(push),
+        Column::TtftEwma => to.take(signals.ttft_ewma.iter().copied()),
+        Column::ItlEwma => to.take(signals.itl_ewma.iter().copied()),
+        Column::Staleness => same(cluster.staleness.load.0 as f64, instances.len(), to),
+        Column::Score if cluster.scores.is_empty() => same(0.0, instances.len(), to),
+        Column::Score => to.take(cluster.scores.iter().copied()),
     }
 }
 
@@ -558,7 +581,7 @@ mod tests {
             n in 1usize..9,
             steps in prop::collection::vec((0usize..9, 0u32..5, prop::option::of(0u32..5), any::<bool>(), 0usize..12), 1..60),
         ) {
-            let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id.0, block_size: 16 };
+            let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id.0, block_size: 16, ..InstanceInfo::default() };
             let mut instances: Vec<InstanceInfo> = (0..n).map(InstanceIndex::at).map(info).collect();
             let mut signals = Signals::idle(vec![0; n]);
             // Columns of the decision at hand change all rows.

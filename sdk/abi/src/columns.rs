@@ -130,8 +130,8 @@ columns! {
     1 RunningTokens "running-tokens" "running_tokens" Periodic "tokens"
         "Context tokens that fit the KV blocks its requests hold"
         "vllm:kv_cache_usage_perc and vllm:cache_config_info",
-    1 Role "role" "role" Constant "index" "What it computes: 0 prefill and decode" "label of the pod",
-    1 Group "group" "group" Constant "index" "Its group of equal instances: 0, there is one" "label of the pod",
+    1 Role "role" "role" Constant "index" "What it computes: 0 prefill and decode, 1 prefill, 2 decode, 3 encode, 4 nothing" "label of the pod",
+    1 Group "group" "group" Constant "index" "Its group of equal instances, from 0; of instances with roles, its pool" "label of the pod",
     1 Price "price" "price" Constant "$/h" "Price of its GPUs; 0 if none is known" "label of the pod",
     1 TtftEwma "ttft-ewma" "ttft_ewma" Router "µs"
         "Moving average of the times to first token, a tenth of each new one; 0 before the first"

@@ -80,6 +80,7 @@ fn simulate(service: &BoundedService, prompts: &[(&Request, u32)]) -> Result<Vec
 fn idle_cluster(service: &BoundedService) -> Cluster<Fast> {
     let instance = InstanceConfig {
         index: InstanceIndex(0),
+        labels: blis_sim::policy::InstanceLabels::default(),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         latency: Arc::new(LeastTimes(Arc::clone(&service.instance.latency))),

@@ -27,6 +27,7 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
     let latency = Arc::new(Blackbox::new(&[300.0, 2.0, 70.0], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
     let instance = InstanceConfig {
         index: InstanceIndex(0),
+        labels: blis_sim::policy::InstanceLabels::default(),
         max_num_seqs,
         max_num_batched_tokens: 512,
         long_prefill_token_threshold: 0,

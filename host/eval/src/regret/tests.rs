@@ -43,6 +43,7 @@ impl TestService {
         let latency = Arc::new(Blackbox::new(&[0.0; 3], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
         let instance = |index| InstanceConfig {
             index,
+            labels: blis_sim::policy::InstanceLabels::default(),
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: 2_048,
             long_prefill_token_threshold: 0,

@@ -44,7 +44,13 @@ struct ScriptService {
 
 impl ScriptService {
     fn idle(n: usize) -> Self {
-        let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: 16 };
+        let info = |id| InstanceInfo {
+            id,
+            max_num_seqs: 64,
+            total_kv_blocks: 1000,
+            block_size: 16,
+            ..InstanceInfo::default()
+        };
         let signals = Signals::idle(vec![1000; n]);
         Self { now: Micros(1000), instances: (0..n).map(InstanceIndex::at).map(info).collect(), signals }
     }

@@ -17,7 +17,7 @@ use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use super::values::{NameTexts, int, optional, register_column, text};
 use crate::limits::ROW_NUMBERS;
-use crate::rows::{LatestView, OutdatedEntries, each_value, reads_of, update};
+use crate::rows::{LatestView, OutdatedEntries, TakeValues, each_value, reads_of, update};
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
@@ -203,13 +203,19 @@ impl ClusterFields {
                 OutdatedEntries::None | OutdatedEntries::At([]) => {}
                 OutdatedEntries::At(changed) => update(column.entries(), 1, 0, of, changed, cluster.signals),
                 OutdatedEntries::All => {
-                    let mut entries = column.entries_to_fill(cluster.len()).iter_mut();
-                    each_value(of, request, cluster, |value| {
-                        entries.next().into_iter().for_each(|entry| *entry = value);
-                    });
+                    each_value(of, request, cluster, EntriesToFill(column.entries_to_fill(cluster.len())));
                 }
             }
         }
+    }
+}
+
+/// The entries of a column, all of which are set.
+struct EntriesToFill<'a>(&'a mut [f64]);
+
+impl TakeValues for EntriesToFill<'_> {
+    fn take(self, values: impl Iterator<Item = f64>) {
+        self.0.iter_mut().zip(values).for_each(|(entry, value)| *entry = value);
     }
 }
 

@@ -83,8 +83,14 @@ fn setup(kind: Kind) -> GuestSetup {
         kind,
         parameters: vec![2.0],
         others: Vec::new(),
-        instances: [InstanceInfo { id: InstanceIndex(0), max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }]
-            .into(),
+        instances: [InstanceInfo {
+            id: InstanceIndex(0),
+            max_num_seqs: 256,
+            total_kv_blocks: 1000,
+            block_size: 16,
+            ..InstanceInfo::default()
+        }]
+        .into(),
         names: ["".into(), "gold".into()].into(),
         model_facts: [("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
@@ -119,7 +125,8 @@ fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterV
         in_flight: in_flight.to_vec(),
         ..Signals::idle(vec![500; n])
     };
-    let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 };
+    let info =
+        |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16, ..InstanceInfo::default() };
     let instances: Vec<_> = (0..n).map(InstanceIndex::at).map(info).collect();
     let cluster = ClusterView {
         now: Micros(200),

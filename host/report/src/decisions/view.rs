@@ -173,6 +173,8 @@ fn instances(header: &DecisionHeader) -> Result<Vec<InstanceInfo>, RowError> {
             max_num_seqs: group.max_num_seqs,
             total_kv_blocks: group.total_kv_blocks,
             block_size: group.block_size,
+            // A trace is of equal instances.
+            labels: blis_sim::policy::InstanceLabels::default(),
         })
     });
     Ok(infos.collect())

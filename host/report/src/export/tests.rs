@@ -23,6 +23,7 @@ pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {
     let latency = std::sync::Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
     let instance = |index| InstanceConfig {
         index,
+        labels: blis_sim::policy::InstanceLabels::default(),
         max_num_seqs: 8,
         max_num_batched_tokens: 64,
         long_prefill_token_threshold: 0,

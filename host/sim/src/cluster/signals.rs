@@ -535,6 +535,7 @@ impl From<&InstanceConfig> for InstanceInfo {
             max_num_seqs: config.max_num_seqs,
             total_kv_blocks: config.total_kv_blocks,
             block_size: config.block_size,
+            labels: config.labels,
         }
     }
 }

@@ -469,6 +469,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
             let latency = Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
             let instance = |index| InstanceConfig {
                 index,
+                labels: crate::policy::InstanceLabels::default(),
                 max_num_seqs: seqs,
                 max_num_batched_tokens: tokens.max(seqs),
                 long_prefill_token_threshold: 0,

@@ -392,6 +392,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
             let (scheduler, preemption) = policies;
             InstanceConfig {
                 index: InstanceIndex(3),
+                labels: crate::policy::InstanceLabels::default(),
                 max_num_seqs: limits.0,
                 max_num_batched_tokens: limits.1,
                 long_prefill_token_threshold: limits.2,
@@ -876,6 +877,7 @@ fn random_loads_reach_the_difficult_cases() {
 fn steady() -> InstanceConfig {
     InstanceConfig {
         index: InstanceIndex(0),
+        labels: crate::policy::InstanceLabels::default(),
         max_num_seqs: 16,
         max_num_batched_tokens: 512,
         long_prefill_token_threshold: 0,

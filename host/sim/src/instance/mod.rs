@@ -61,8 +61,8 @@ use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::OffloadConfig;
 use crate::outcome::{AdapterChange, AdapterEvent, Counters};
-use crate::policy::Classes;
 use crate::policy::kv_cache::KvCacheChoice;
+use crate::policy::{Classes, InstanceLabels};
 use crate::request::{BlockKey, Name, Request};
 use crate::sampling::Sampling;
 use crate::semantics::Semantics;
@@ -76,6 +76,8 @@ pub struct InstanceConfig {
     pub latency: Arc<dyn LatencyModel>,
     /// Index of the instance in the cluster.
     pub index: InstanceIndex,
+    /// Its group, role and price, for policies to read.
+    pub labels: InstanceLabels,
     /// Maximum number of requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
     pub max_num_seqs: u32,
     /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.

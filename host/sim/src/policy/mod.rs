@@ -53,7 +53,8 @@ pub use routing::{
 };
 pub(crate) use view::copy_rows;
 pub use view::{
-    AdapterSlotUse, BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions,
+    AdapterSlotUse, BlockIds, Changes, ClusterView, InstanceInfo, InstanceLabels, InstanceRole, RequestView, Signals,
+    Staleness, Versions,
 };
 
 use self::linear_model::{Features, LinearModel};

@@ -20,7 +20,13 @@ pub(super) struct TestService {
 impl TestService {
     /// `n` idle instances of 64 sequences and 1000 blocks.
     pub fn idle(n: usize) -> Self {
-        let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: BLOCK_SIZE };
+        let info = |id| InstanceInfo {
+            id,
+            max_num_seqs: 64,
+            total_kv_blocks: 1000,
+            block_size: BLOCK_SIZE,
+            ..InstanceInfo::default()
+        };
         let signals = Signals::idle(std::iter::repeat_n(1000, n));
         Self {
             now: Micros::ZERO,

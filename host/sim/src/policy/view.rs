@@ -129,7 +129,7 @@ impl<'a> RequestView<'a> {
 }
 
 /// The constant properties of an instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct InstanceInfo {
     /// Index in the cluster.
     pub id: InstanceIndex,
@@ -139,6 +139,49 @@ pub struct InstanceInfo {
     pub total_kv_blocks: u32,
     /// Size of a KV block, tokens.
     pub block_size: u32,
+    /// What its operator says of it.
+    pub labels: InstanceLabels,
+}
+
+/// What the operator of an instance says of it; the simulator itself reads none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InstanceLabels {
+    /// Its group of equal instances, from 0; of instances with roles, its pool.
+    pub group: u32,
+    /// Its part in prefill apart from decode.
+    pub role: InstanceRole,
+    /// Price of its GPUs, dollars per hour; 0 if none is known.
+    pub price: f64,
+}
+
+/// What an instance does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstanceRole {
+    /// It computes prompts for other instances.
+    Prefill,
+    /// It decodes, and prefills requests that are not prefilled elsewhere.
+    Decode,
+    /// It prefills for others, and decodes.
+    #[default]
+    PrefillDecode,
+    /// It encodes images, audio and video.
+    Encode,
+    /// Nothing: it is in no pool (BLIS).
+    Unassigned,
+}
+
+impl InstanceRole {
+    /// Whether it prefills for other instances.
+    #[must_use]
+    pub fn prefills(self) -> bool {
+        matches!(self, Self::Prefill | Self::PrefillDecode)
+    }
+
+    /// Whether it generates outputs.
+    #[must_use]
+    pub fn decodes(self) -> bool {
+        matches!(self, Self::Decode | Self::PrefillDecode)
+    }
 }
 
 /// The signals of the instances: a column each, indexed by the instances of the view.

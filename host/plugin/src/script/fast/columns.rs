@@ -67,6 +67,27 @@ impl Columns {
         filled.filter(|()| self.held <= most).map(|()| FastValue::Own(index))
     }
 
+    /// As [`Self::make`] with the numbers of `value`, changed in their own memory. `None` if something else uses them, or if
+    /// they are no column of this call.
+    pub fn change<'a>(
+        &mut self,
+        value: FastValue<'a>,
+        most: usize,
+        change: impl FnOnce(&Self, &mut [f64]) -> Option<()>,
+    ) -> Option<Option<FastValue<'a>>> {
+        let FastValue::Own(index) = value else { return None };
+        if self.uses[index] != 1 {
+            return None;
+        }
+        let mut column = std::mem::take(&mut self.all[index]);
+        // Another column would exist beside it.
+        let has_room = self.held + column.len() <= most;
+        let changed = if has_room { change(self, &mut column) } else { None };
+        self.all[index] = column;
+        self.uses[index] = 2;
+        Some(changed.map(|()| value))
+    }
+
     fn grow(&mut self) -> Option<usize> {
         if self.all.len() == MOST_COLUMNS {
             return None;

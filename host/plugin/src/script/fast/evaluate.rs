@@ -75,17 +75,41 @@ pub(super) fn call<'a>(
     Some(FastOutput { output, operations, numbers })
 }
 
-/// Sets each number of `made` to `f` of that of `values`. By itself, so that the compiler sees that they do not overlap, and
-/// computes several at once.
+/// Appends `f` of each number of `values` to `made`. By itself, so that the compiler computes several at once.
 #[inline(never)]
-fn each_number(made: &mut [f64], values: &[f64], f: impl Fn(f64) -> f64) {
-    made.iter_mut().zip(values).for_each(|(made, &x)| *made = f(x));
+fn each_number(made: &mut Vec<f64>, values: &[f64], f: impl Fn(f64) -> f64) {
+    made.extend(values.iter().map(|&x| f(x)));
 }
 
 /// As [`each_number`], of two columns.
 #[inline(never)]
-fn each_pair(made: &mut [f64], left: &[f64], right: &[f64], f: impl Fn(f64, f64) -> f64) {
-    made.iter_mut().zip(left).zip(right).for_each(|((made, &a), &b)| *made = f(a, b));
+fn each_pair(made: &mut Vec<f64>, left: &[f64], right: &[f64], f: impl Fn(f64, f64) -> f64) {
+    made.extend(left.iter().zip(right).map(|(&a, &b)| f(a, b)));
+}
+
+/// Changes each number of `values` to `f` of it.
+#[inline(never)]
+fn change_each(values: &mut [f64], f: impl Fn(f64) -> f64) {
+    values.iter_mut().for_each(|x| *x = f(*x));
+}
+
+/// As [`change_each`], with the number of `others` at the same index.
+#[inline(never)]
+fn change_pairs(values: &mut [f64], others: &[f64], f: impl Fn(f64, f64) -> f64) {
+    values.iter_mut().zip(others).for_each(|(x, &other)| *x = f(*x, other));
+}
+
+/// Changes each number of `values` to `f` of it and of `other`, a number or a column as long.
+fn change_with(values: &mut [f64], columns: &Columns, other: FastValue<'_>, f: impl Fn(f64, f64) -> f64) -> Option<()> {
+    match columns.of(other) {
+        Some(others) if others.len() == values.len() => change_pairs(values, others, f),
+        Some(_) => return None,
+        None => {
+            let other = short_number(other)?;
+            change_each(values, |x| f(x, other));
+        }
+    }
+    Some(())
 }
 
 fn expected<'a, T>(value: Option<T>) -> Result<T, Stop<'a>> {
@@ -239,6 +263,18 @@ impl<'a> Evaluation<'a, '_> {
         self.memory.columns.make(most, fill)
     }
 
+    /// As [`Self::make`] in the memory of `value`, if it is a column of this call that nothing else uses; `None` if it is not.
+    fn change(
+        &mut self,
+        value: FastValue<'a>,
+        change: impl FnOnce(&Columns, &mut [f64]) -> Option<()>,
+    ) -> Option<Option<FastValue<'a>>> {
+        let most = self.limits.memory_bytes / size_of::<f64>();
+        let len = self.memory.columns.of(value)?.len();
+        let changed = self.memory.columns.change(value, most, change)?;
+        Some(self.charge(len).and(changed))
+    }
+
     fn pair(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> ValueResult<'a> {
         let result = match (left, right) {
             (FastValue::View(_) | FastValue::Own(_), _) | (_, FastValue::View(_) | FastValue::Own(_)) => {
@@ -275,8 +311,14 @@ impl<'a> Evaluation<'a, '_> {
     fn zip(&mut self, left: FastValue<'a>, right: FastValue<'a>, f: impl Fn(f64, f64) -> f64) -> Option<FastValue<'a>> {
         let columns = &self.memory.columns;
         let len = columns.of(left).or_else(|| columns.of(right))?.len();
+        if let Some(changed) = self.change(left, |columns, values| change_with(values, columns, right, &f)) {
+            return changed;
+        }
+        if let Some(changed) = self.change(right, |columns, values| change_with(values, columns, left, |b, a| f(a, b)))
+        {
+            return changed;
+        }
         self.make(len, |columns, made| {
-            made.resize(len, 0.0);
             match (columns.of(left), columns.of(right)) {
                 (Some(a), Some(b)) if a.len() == b.len() => each_pair(made, a, b, f),
                 (Some(a), None) => {
@@ -336,9 +378,15 @@ impl<'a> Evaluation<'a, '_> {
     }
 
     fn each(&mut self, operand: FastValue<'a>, f: impl Fn(f64) -> f64) -> Option<FastValue<'a>> {
+        let changed = self.change(operand, |_, values| {
+            change_each(values, &f);
+            Some(())
+        });
+        if let Some(changed) = changed {
+            return changed;
+        }
         let len = self.memory.columns.of(operand)?.len();
         self.make(len, |columns, made| {
-            made.resize(len, 0.0);
             each_number(made, columns.of(operand)?, f);
             Some(())
         })

@@ -15,37 +15,8 @@ mod pairs;
 pub use self::network::KvNetwork;
 pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
 use crate::ids::InstanceIndex;
+pub use crate::policy::InstanceRole;
 use crate::policy::{DisaggregationPolicy, EncodeRule, RoutingPolicy, Ties};
-
-/// What an instance does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InstanceRole {
-    /// It computes prompts for other instances.
-    Prefill,
-    /// It decodes, and prefills requests that are not prefilled elsewhere.
-    Decode,
-    /// It prefills for others, and decodes.
-    #[default]
-    PrefillDecode,
-    /// It encodes images, audio and video.
-    Encode,
-    /// Nothing: it is in no pool (BLIS).
-    Unassigned,
-}
-
-impl InstanceRole {
-    /// Whether it prefills for other instances.
-    #[must_use]
-    pub fn prefills(self) -> bool {
-        matches!(self, Self::Prefill | Self::PrefillDecode)
-    }
-
-    /// Whether it generates outputs.
-    #[must_use]
-    pub fn decodes(self) -> bool {
-        matches!(self, Self::Decode | Self::PrefillDecode)
-    }
-}
 
 /// How KV gets from one instance to the other.
 #[derive(Clone, Debug)]

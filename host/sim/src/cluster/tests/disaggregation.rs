@@ -259,6 +259,7 @@ fn by_hand(hop: u64) -> PairSetup {
     let latency = Arc::new(Blackbox::new(&[1000.0, 10.0, 100.0], &[0.0, 0.0, 0.0]).expect("valid"));
     let instance = |index| InstanceConfig {
         index: InstanceIndex(index),
+        labels: crate::policy::InstanceLabels::default(),
         max_num_seqs: 8,
         max_num_batched_tokens: 2048,
         long_prefill_token_threshold: 0,

@@ -232,6 +232,7 @@ pub(super) fn steady(
     let config = InstanceConfig {
         latency: Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid")),
         index: InstanceIndex(0),
+        labels: crate::policy::InstanceLabels::default(),
         max_num_seqs: 8,
         max_num_batched_tokens: 256,
         long_prefill_token_threshold: 0,
