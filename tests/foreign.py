@@ -33,8 +33,9 @@ def environment(name, packages, least=(3, 10), without_dependencies=()):
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([base, "-m", "venv", folder], check=True)
     pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-    for command in ([*pip, "--no-deps", *without_dependencies], [*pip, *packages]):
-        if command[-1] not in (pip[-1], "--no-deps") and subprocess.run(command, check=False).returncode != 0:
+    steps = [[*pip, *packages], [*pip, "--no-deps", *without_dependencies]] if without_dependencies else [[*pip, *packages]]
+    for step in steps:
+        if subprocess.run(step, check=False).returncode != 0:
             print(f"skipped: {name}: the registry lacks {wanted}")
             return None
     installed.write_text(wanted)
@@ -82,16 +83,18 @@ def wait_for_model(url, seconds=120):
 
 def observe(url, model, folder, requests, flags):
     """The report of `blis observe`, all of whose requests completed."""
-    command = [program(), "observe", "--model", model, "--server-url", url, "--num-requests", str(requests),
-               "--arrival-process", "constant", "--trace-output", str(folder / "observed"), "--output", "json", *flags]
+    command = [program(), "observe", "--model", model, "--server-url", url, "--trace-output", str(folder / "observed"),
+               "--output", "json", *flags]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert report["unaccounted_requests"] == 0 and report["ends"] == {"completed": requests}, report
     return report
 
 
-def lengths(prompt, output):
-    return ["--prompt-tokens", str(prompt), "--prompt-tokens-stdev", "0", "--prompt-tokens-max", "100000",
-            "--output-tokens", str(output), "--output-tokens-stdev", "0"]
+def constant_load(requests, rate, prompt, output):
+    """Flags: requests of equal lengths at constant inter-arrival times."""
+    return ["--num-requests", str(requests), "--rate", str(rate), "--arrival-process", "constant", "--prompt-tokens", str(prompt),
+            "--prompt-tokens-stdev", "0", "--prompt-tokens-max", "100000", "--output-tokens", str(output),
+            "--output-tokens-stdev", "0"]
 
 
 def write_tokenizer(folder, words=0):

@@ -12,13 +12,12 @@ numbers of tokens, and the server's own counters say the same.
 """
 
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import urllib.request
 
-from foreign import FOLDER, environment, free_port, lengths, observe, running, wait_for_model, write_tokenizer
+from foreign import FOLDER, constant_load, environment, free_port, observe, running, wait_for_model, write_tokenizer
 
 REQUESTS, RATE, PROMPT, OUTPUT = 100, 5, 300, 40
 
@@ -127,10 +126,10 @@ def dynamo(url):
 
 def measure(name, url, input_counter, output_counter):
     model = wait_for_model(url)
-    results = FOLDER / f"{pathlib.PurePath(name).name.replace(' ', '-')}-results"
+    results = FOLDER / f"{name.replace(' ', '-')}-results"
     results.mkdir(exist_ok=True)
     before = counters(url)
-    report = observe(url, model, results, REQUESTS, ["--rate", str(RATE), "--record-itl", *lengths(PROMPT, OUTPUT)])
+    report = observe(url, model, results, REQUESTS, [*constant_load(REQUESTS, RATE, PROMPT, OUTPUT), "--record-itl"])
     after = counters(url)
     for figure in ("ttft", "tpot", "e2e"):
         one = report[figure]
