@@ -261,7 +261,7 @@ def _document(command: str, specification: Specification, words: Sequence[str], 
 
 
 def _write(specification: Specification, folder: Path) -> Path:
-    """Writes a configuration file with a line for each setting, and files for dictionaries in the place of files."""
+    """Writes a configuration file with a line for each setting, and a file for each dictionary that is one."""
     lines = []
     for name, value in specification.items():
         dashed = name.replace("_", "-")
