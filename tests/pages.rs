@@ -89,7 +89,7 @@ fn what_cannot_be_shown_is_refused() {
     for (file, message) in [
         (bad.display().to_string(), "bad.json` is not JSON: expected value at line 2 column 6"),
         (empty.display().to_string(), "empty.json` is empty"),
-        (folder.path("no.json"), "cannot read"),
+        (folder.path("no.json"), "no.json` does not exist\nhint: check the path and the current folder"),
     ] {
         let ended = blis!("view", &file, "--report", &page);
         assert_eq!(ended.code, Some(2), "{file}");

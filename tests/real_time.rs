@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -278,27 +278,35 @@ type ServerFailure = fn(&mut TcpStream);
 
 /// A server that fails in one way, for every request; and what it was sent.
 fn failing_server(fail: ServerFailure) -> (String, Arc<Mutex<String>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
     let requests = Arc::new(Mutex::new(String::new()));
     let seen = Arc::clone(&requests);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let seen = Arc::clone(&seen);
-            std::thread::spawn(move || {
-                let Ok(mut stream) = stream else { return };
-                if let Some(request) = read_request(&mut stream) {
-                    seen.lock().expect("no panic").push_str(&request);
-                    fail(&mut stream);
-                }
-            });
-        }
+    let address = small_server(move |stream, request| {
+        seen.lock().expect("no panic").push_str(request);
+        fail(stream);
     });
     (address, requests)
 }
 
+/// The address of a server that passes every connection to `respond`, with the request that it has read.
+fn small_server(respond: impl Fn(&mut TcpStream, &str) + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let respond = respond.clone();
+            std::thread::spawn(move || {
+                let Ok(mut stream) = stream else { return };
+                if let Some(request) = read_request(&mut stream) {
+                    respond(&mut stream, &request);
+                }
+            });
+        }
+    });
+    address
+}
+
 /// Head and body of a request; `None` if the connection is closed without one.
-fn read_request(stream: &mut TcpStream) -> Option<String> {
+fn read_request(stream: &mut impl Read) -> Option<String> {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -323,11 +331,11 @@ const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntran
 const PART: &str = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n";
 
 /// The client may be gone: that is what some of the tests are about.
-fn send(stream: &mut TcpStream, text: &str) {
+fn send(stream: &mut impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-fn send_chunk(stream: &mut TcpStream, text: &str) {
+fn send_chunk(stream: &mut impl Write, text: &str) {
     send(stream, &format!("{:x}\r\n{text}\r\n", text.len()));
 }
 
@@ -387,6 +395,67 @@ const FAILURES: &[(&str, &str, &str, ServerFailure)] = &[
     }),
 ];
 
+/// A chat that counts words as tokens and writes ` yes`; the session and the messages of each request go into `seen`.
+fn yes_server(seen: &Arc<Mutex<Vec<(String, Value)>>>) -> String {
+    let seen = Arc::clone(seen);
+    small_server(move |stream, request| {
+        let (head, body) = request.split_at(request.find('{').expect("a body"));
+        let body: Value = serde_json::from_str(body).expect("JSON");
+        let text = |message: &Value| message["content"].as_str().expect("a text").to_owned();
+        let texts: String = body["messages"].as_array().expect("messages").iter().map(text).collect();
+        let session = head.lines().find_map(|line| line.strip_prefix("x-session-id: ")).unwrap_or_default();
+        seen.lock().expect("no panic").push((session.to_owned(), body["messages"].clone()));
+        let usage = json!({"prompt_tokens": texts.split(' ').count() - 1, "completion_tokens": body["max_tokens"]});
+        let delta = json!({"role": "assistant", "content": " yes"});
+        let part = json!({"choices": [{"delta": delta, "finish_reason": "length"}], "usage": usage});
+        send(stream, STREAM);
+        send_chunk(stream, &format!("data: {part}\n\ndata: [DONE]\n\n"));
+        send(stream, "0\r\n\r\n");
+    })
+}
+
+#[test]
+fn rounds_contain_what_the_server_wrote() {
+    let (seen, folder) = (Arc::default(), Scratch::new());
+    let address = yes_server(&seen);
+    let spec = folder.write("spec.yaml", SESSIONS);
+    let flags = format!("--workload-spec {} --api chat --context actual --log off", spec.display());
+    let (report, rows) = observe(&address, &folder, &flags);
+    assert_eq!(report["ends"], json!({"completed": 12}), "{report}");
+    let requests = seen.lock().expect("no panic");
+    let rounds = requests.iter().filter(|(session, _)| !session.is_empty());
+    let mut sessions: BTreeMap<&str, Vec<&Vec<Value>>> = BTreeMap::new();
+    rounds.for_each(|(name, sent)| sessions.entry(name).or_default().push(sent.as_array().expect("messages")));
+    let mut later = 0;
+    for rounds in sessions.values() {
+        assert_eq!(rounds[0].len(), 1);
+        for pair in rounds.windows(2) {
+            // The whole round before, its output, and a message of 40 words.
+            let (before, output, last) =
+                (&pair[1][..pair[0].len()], &pair[1][pair[0].len()], &pair[1][pair[1].len() - 1]);
+            assert_eq!((before, pair[1].len()), (&pair[0][..], pair[0].len() + 2));
+            assert_eq!(output, &json!({"role": "assistant", "content": " yes"}));
+            assert_eq!(
+                (&last["role"], last["content"].as_str().map(|text| text.split(' ').count() - 1)),
+                (&json!("user"), Some(40))
+            );
+            later += 1;
+        }
+    }
+    assert!(later >= 4, "{requests:?}");
+    // The server counted one word of each output, not the five tokens that the trace has.
+    let count = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<u32>().expect("a number");
+    for row in rows {
+        assert_eq!(
+            count(&row, "input_tokens") - count(&row, "server_input_tokens"),
+            4 * count(&row, "round_index"),
+            "{row:?}"
+        );
+    }
+    let line = "observe --model m --context actual --trace-output x";
+    assert!(blis!(line).refused().contains("needs prompts as text"));
+}
+
 #[test]
 fn every_failure_of_a_server_has_its_status_and_loses_nothing() {
     for &(what, kind, message, fail) in FAILURES {
@@ -435,12 +504,84 @@ fn a_server_that_is_not_there_is_an_error_with_its_address() {
     let line = format!("observe --model m --server-url http://{free} --num-requests 1 --trace-output");
     let ended = blis!(line, folder.path("trace")).with_code(1);
     assert!(ended.stderr.contains(&format!("cannot connect to http://{free}")), "{}", ended.stderr);
-    for (url, part) in [("https://a.example", "no TLS"), ("ftp://a.example", "no `http://`")] {
-        let line = format!("observe --model m --server-url {url} --trace-output x");
-        assert!(blis!(line).refused().contains(part));
-    }
+    let line = "observe --model m --server-url ftp://a.example --trace-output x";
+    assert!(blis!(line).refused().contains("no `http://` or `https://`"));
     let line = "observe --model m --api chat --prompts ids --trace-output x";
     assert!(blis!(line).refused().contains("a chat has text"));
+}
+
+const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tls/cert.pem");
+
+/// A server on TLS: it serves the first `good` connections, one request each, and sends something else than TLS to the others.
+fn tls_server(good: usize) -> u16 {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let certificate = CertificateDer::from_pem_file(CERTIFICATE).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(CERTIFICATE.replace("cert.pem", "key.pem")).expect("a key");
+    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
+    let config = Arc::new(config.expect("a configuration"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (Ok(mut stream), config) = (stream, Arc::clone(&config)) else { return };
+            std::thread::spawn(move || {
+                if number >= good {
+                    return send(&mut stream, "220 mail.example ESMTP\r\n");
+                }
+                let session = rustls::ServerConnection::new(config).expect("a session");
+                let mut encrypted = rustls::StreamOwned::new(session, stream);
+                if read_request(&mut encrypted).is_some() {
+                    send(&mut encrypted, STREAM);
+                    send_chunk(
+                        &mut encrypted,
+                        "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"length\"}]}\n\n",
+                    );
+                    send_chunk(&mut encrypted, "data: [DONE]\n\n");
+                    send(&mut encrypted, "0\r\n\r\n");
+                    encrypted.conn.send_close_notify();
+                    let _ = encrypted.flush();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn tls_needs_a_certificate_that_is_trusted() {
+    let folder = Scratch::new();
+    let observe = |port: u16, certificate: Option<&str>| {
+        let line = format!(
+            "observe --model m --server-url https://localhost:{port} {SMALL} --num-requests 4 --log off --output json \
+             --trace-output"
+        );
+        let mut program = program!(line, folder.path("trace"));
+        if let Some(file) = certificate {
+            program.env("SSL_CERT_FILE", file);
+        }
+        program.output().expect("it runs")
+    };
+    let trusted = observe(tls_server(usize::MAX), Some(CERTIFICATE));
+    let report: Value = serde_json::from_slice(&trusted.stdout).expect("a report");
+    assert_eq!((&report["ends"], &report["unaccounted_requests"]), (&json!({"completed": 4}), &json!(0)));
+
+    // The first connection is opened before the start.
+    let broken = observe(tls_server(1), Some(CERTIFICATE));
+    let report: Value = serde_json::from_slice(&broken.stdout).expect("a report");
+    assert_eq!(
+        (&report["ends"], &report["unaccounted_requests"]),
+        (&json!({"completed": 1, "tls-error": 3}), &json!(0))
+    );
+    let errors: Vec<String> = rows(folder.path("trace.csv")).iter().map(|row| row["error_message"].clone()).collect();
+    assert_eq!(errors.iter().filter(|error| error.starts_with("tls-error: ")).count(), 3, "{errors:?}");
+
+    let own = observe(tls_server(usize::MAX), None);
+    let message = String::from_utf8_lossy(&own.stderr).into_owned();
+    assert_eq!(own.status.code(), Some(1), "{message}");
+    for part in ["no TLS connection with https://localhost:", "hint: ", "SSL_CERT_FILE"] {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 #[test]

@@ -17,6 +17,8 @@ export BLIS_BINARY
 requirements=(
     openevolve==0.4.0 gepa==0.1.4 shinka-evolve==0.0.7 skydiscover==0.1.0 'ray>=2.40,<3'
     'mypy>=2,<3' 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'types-PyYAML' 'maturin>=1.9,<2'
+    # Data frames, and what runs the notebooks of examples/notebooks.
+    'pandas>=2.2,<4' 'polars>=1,<3' 'nbclient>=0.10,<1' 'ipykernel>=7,<8'
 )
 venv=$root/target/python/venv
 python=$venv/bin/python

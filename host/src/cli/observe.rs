@@ -9,7 +9,9 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::live::open_to_send;
 use blis_eval::spec::{defaults, parse};
-use blis_http::observe::{ApiKey, LiveFigures, ObserveSettings, PromptForm, Recording, ServerApi, ServerUrl, observe};
+use blis_http::observe::{
+    ApiKey, LiveFigures, ObserveSettings, PromptForm, Recording, ServerApi, ServerUrl, SessionContext, observe,
+};
 use blis_report::check_target;
 use blis_sim::units::Micros;
 use clap::builder::NonEmptyStringValueParser;
@@ -30,7 +32,7 @@ const API_KEYS: [&str; 2] = ["BLIS_API_KEY", "OPENAI_API_KEY"];
 pub(super) struct ObserveArgs {
     #[command(flatten)]
     given: Settings,
-    /// The server, as http://HOST:PORT. A key for it is read from BLIS_API_KEY or OPENAI_API_KEY
+    /// The server, as http://HOST:PORT or https://HOST. A key for it is read from BLIS_API_KEY or OPENAI_API_KEY
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", value_parser = ServerUrl::parse,
           help_heading = SERVER)]
     server_url: ServerUrl,
@@ -41,10 +43,13 @@ pub(super) struct ObserveArgs {
     /// Interface of the server
     #[arg(long, value_enum, value_name = "API", default_value_t = ApiChoice::Completions, help_heading = SERVER)]
     api: ApiChoice,
-    /// PromptChoice as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
+    /// Prompts as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
     /// tokens for [default: ids; text with --api chat]
     #[arg(long, value_enum, value_name = "FORM", help_heading = SERVER)]
     prompts: Option<PromptChoice>,
+    /// What later rounds of sessions contain of the rounds before, in closed loop
+    #[arg(long, value_enum, value_name = "CONTEXT", default_value_t = ContextChoice::Planned, help_heading = SERVER)]
+    context: ContextChoice,
     /// Whole responses instead of streams: there is no TTFT then
     #[arg(long, help_heading = SERVER)]
     no_streaming: bool,
@@ -108,6 +113,14 @@ enum PromptChoice {
     Text,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ContextChoice {
+    /// As many tokens as planned
+    Planned,
+    /// What the server wrote, as text (--prompts text)
+    Actual,
+}
+
 /// Runs `blis observe` and prints its report.
 pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     start_log(args.log.into());
@@ -141,6 +154,16 @@ impl ObserveArgs {
             (Some(PromptChoice::Text), _) | (None, ServerApi::Chat) => PromptForm::Text,
             (Some(PromptChoice::Ids) | None, ServerApi::Completions) => PromptForm::Ids,
         };
+        let context = match (self.context, prompts) {
+            (ContextChoice::Planned, _) => SessionContext::Planned,
+            (ContextChoice::Actual, PromptForm::Text) => SessionContext::Actual,
+            (ContextChoice::Actual, PromptForm::Ids) => {
+                return Err(RunError::usage(
+                    "`--context actual` needs prompts as text: outputs are text, not token ids",
+                )
+                .hint("use `--prompts text`, or `--api chat`"));
+            }
+        };
         let keys = API_KEYS.into_iter().filter_map(|name| std::env::var(name).ok());
         Ok(ObserveSettings {
             server: self.server_url.clone(),
@@ -148,6 +171,7 @@ impl ObserveArgs {
             api_key: keys.into_iter().find(|key| !key.is_empty()).map(ApiKey),
             api,
             prompts,
+            context,
             streaming: !self.no_streaming,
             exact_lengths: !self.no_exact_lengths,
             max_concurrency: self.max_in_flight,

@@ -58,8 +58,8 @@ fn rebase(args: &RebaseArgs) -> Result<(), RunError> {
     let best = best_built_in(&prepared, args.threads.map_or(0, NonZeroUsize::get));
     drop(spinner);
     let best = best?;
-    let unreadable = |error| RunError::usage(format_args!("`{}` cannot be read: {error}", args.suite));
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text =
+        fs::read_to_string(path).map_err(|error| RunError::refused(blis_diag::unreadable(&args.suite, &error)))?;
     let new = rebased(&prepared.suite, &text, &best)?;
     if !args.dry_run && new.text != text {
         write_text(path, &new.text).map_err(|error| RunError::file(&error))?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use blis_diag::unreadable;
 use blis_eval::error::RunError;
 use blis_report::{PageResult, check_target, write_page};
 use clap::Args;
@@ -39,7 +40,7 @@ pub(super) fn view(args: &ViewArgs) -> Result<(), RunError> {
 /// The results in a file.
 fn read(path: &Path) -> Result<Vec<PageResult>, RunError> {
     let shown = path.display();
-    let unreadable = |error: std::io::Error| RunError::usage(format_args!("cannot read `{shown}`: {error}"));
+    let unreadable = |error: std::io::Error| RunError::refused(unreadable(&shown.to_string(), &error));
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MOST_BYTES {
         let what = format_args!("`{shown}` has {} MB: a page shows results of at most 16 MB", bytes >> 20);

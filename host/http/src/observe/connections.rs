@@ -10,14 +10,18 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::target::ServerUrl;
+use super::tls::TlsClient;
 
 /// Idle connections, the last used one at the end. Used by one thread.
 pub(super) struct Connections {
     url: ServerUrl,
+    /// `None` for connections that are not encrypted.
+    tls: Option<TlsClient>,
     idle: RefCell<Vec<Connection>>,
 }
 
@@ -29,6 +33,8 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 pub(super) enum SendError {
     /// No connection could be opened.
     Connect(io::Error),
+    /// The server speaks no TLS, or has no certificate that this machine trusts.
+    Tls(io::Error),
     /// The connection broke before the response.
     Broken(hyper::Error),
 }
@@ -45,8 +51,12 @@ pub(super) struct Answered {
 
 impl Connections {
     /// No connections to `url` yet.
-    pub fn new(url: ServerUrl) -> Self {
-        Self { url, idle: RefCell::new(Vec::new()) }
+    ///
+    /// # Errors
+    /// If it is encrypted, and this machine trusts no certificate.
+    pub fn new(url: ServerUrl) -> io::Result<Self> {
+        let tls = url.is_tls().then(|| TlsClient::new(url.address().0)).transpose()?;
+        Ok(Self { url, tls, idle: RefCell::new(Vec::new()) })
     }
 
     /// Sends `request` on an idle connection, or on a new one.
@@ -77,22 +87,17 @@ impl Connections {
     }
 
     /// Opens a connection, so that a server that is not there is found before the start.
-    pub async fn open_first(&self) -> io::Result<()> {
-        match self.open().await {
-            Ok(connection) => self.give_back(connection),
-            Err(SendError::Connect(error)) => return Err(error),
-            Err(SendError::Broken(error)) => return Err(io::Error::other(error)),
-        }
-        Ok(())
+    pub async fn open_first(&self) -> Result<(), SendError> {
+        self.open().await.map(|connection| self.give_back(connection))
     }
 
     async fn open(&self) -> Result<Connection, SendError> {
         let stream = TcpStream::connect(self.url.address()).await.map_err(SendError::Connect)?;
         stream.set_nodelay(true).map_err(SendError::Connect)?;
-        let (connection, driver) = handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
-        // Its errors reach the request that it carries.
-        tokio::task::spawn_local(async move { drop(driver.await) });
-        Ok(connection)
+        match &self.tls {
+            None => speak_http(stream).await,
+            Some(tls) => speak_http(tls.connect(stream).await.map_err(SendError::Tls)?).await,
+        }
     }
 
     /// Keeps `connection` for later requests, if the server does.
@@ -101,4 +106,11 @@ impl Connections {
             self.idle.borrow_mut().push(connection);
         }
     }
+}
+
+async fn speak_http(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Connection, SendError> {
+    let (connection, driver) = handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
+    // Its errors reach the request that it carries.
+    tokio::task::spawn_local(async move { drop(driver.await) });
+    Ok(connection)
 }

@@ -37,6 +37,8 @@ pub(super) struct Exchange {
     pub prompt_tokens: Option<u32>,
     pub output_tokens: Option<u32>,
     pub finish_reason: String,
+    /// The output, without reasoning, if that is kept.
+    pub text: String,
     pub end: Option<ExchangeEnd>,
 }
 
@@ -51,6 +53,8 @@ pub(super) enum ExchangeEnd {
     Error { status: u16, message: String },
     /// No connection could be opened.
     NotConnected(String),
+    /// The connection could not be encrypted.
+    Tls(String),
     /// The connection broke before the end of the response.
     Disconnected(String),
     /// The stream ended as a response should, but before its last part.
@@ -71,6 +75,7 @@ impl ExchangeEnd {
             Self::Rejected { .. } => "rejected",
             Self::Error { .. } => "http-error",
             Self::NotConnected(_) => "not-connected",
+            Self::Tls(_) => "tls-error",
             Self::Disconnected(_) => "disconnected",
             Self::Truncated => "truncated",
             Self::Malformed(_) => "malformed",
@@ -89,7 +94,9 @@ impl fmt::Display for ExchangeEnd {
             Self::Rejected { status, retry_after: None } => write!(f, "{name}: {status}"),
             Self::Rejected { status, retry_after: Some(after) } => write!(f, "{name}: {status}, retry after {after}"),
             Self::Error { status, message } => write!(f, "{name}: {status} {message}"),
-            Self::NotConnected(what) | Self::Disconnected(what) | Self::Malformed(what) => write!(f, "{name}: {what}"),
+            Self::NotConnected(what) | Self::Tls(what) | Self::Disconnected(what) | Self::Malformed(what) => {
+                write!(f, "{name}: {what}")
+            }
             Self::Truncated => write!(f, "{name}: the stream ended without its last part"),
             Self::TimedOut | Self::Interrupted => f.write_str(name),
         }
@@ -103,6 +110,8 @@ pub(super) struct ReadOptions {
     pub streaming: bool,
     /// Record the time of every part.
     pub record_chunks: bool,
+    /// Keep the text of the output.
+    pub keep_text: bool,
 }
 
 impl ReadOptions {
@@ -149,6 +158,7 @@ async fn send_and_read(
     let Answered { response, connection, connected_in, sent } = match connections.send(request).await {
         Ok(answered) => answered,
         Err(SendError::Connect(error)) => return ExchangeEnd::NotConnected(shortened(&error.to_string())),
+        Err(SendError::Tls(error)) => return ExchangeEnd::Tls(shortened(&error.to_string())),
         Err(SendError::Broken(error)) => return broken(&error),
     };
     measured.connected_in_us = connected_in.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
@@ -202,7 +212,7 @@ async fn read_stream(response: Response<Incoming>, options: &ReadOptions, measur
         let Some(bytes) = frame.data_ref() else { continue };
         let read = events.read(bytes, |data| match data {
             "[DONE]" => is_done = true,
-            data => wrong = wrong.take().or(measured.add(data, at, options.record_chunks)),
+            data => wrong = wrong.take().or(measured.add(data, at, options)),
         });
         if let Err(error) = read {
             return ExchangeEnd::Malformed(error.to_string());
@@ -225,7 +235,7 @@ async fn read_whole(response: Response<Incoming>, options: &ReadOptions, measure
     };
     let at = options.since_start(Instant::now());
     let Ok(text) = std::str::from_utf8(&body) else { return ExchangeEnd::Malformed("no UTF-8".to_owned()) };
-    match measured.add(text, at, options.record_chunks) {
+    match measured.add(text, at, options) {
         Some(end) => end,
         None if measured.finish_reason.is_empty() => ExchangeEnd::Truncated,
         None => ExchangeEnd::Completed,
@@ -307,11 +317,17 @@ impl Choice {
         let in_part = |part: &DeltaText| filled(&part.content) || filled(&part.reasoning_content);
         filled(&self.text) || parts.into_iter().flatten().any(in_part)
     }
+
+    /// Its text, without reasoning.
+    fn output(&self) -> Option<&str> {
+        let part = self.delta.as_ref().or(self.message.as_ref());
+        self.text.as_deref().or_else(|| part?.content.as_deref())
+    }
 }
 
 impl Exchange {
     /// Adds a part that came at `at`. Returns the end that it means, if it is none of an output.
-    fn add(&mut self, data: &str, at: u64, record: bool) -> Option<ExchangeEnd> {
+    fn add(&mut self, data: &str, at: u64, options: &ReadOptions) -> Option<ExchangeEnd> {
         let part: ResponsePart = match serde_json::from_str(data) {
             Ok(part) => part,
             Err(error) => return Some(ExchangeEnd::Malformed(shortened(&error.to_string()))),
@@ -329,8 +345,14 @@ impl Exchange {
                 self.chunks = self.chunks.saturating_add(1);
                 self.first_us.get_or_insert(at);
                 self.last_us = Some(at);
-                if record {
+                if options.record_chunks {
                     self.chunks_us.push(at);
+                }
+                if options.keep_text {
+                    self.text.extend(choice.output());
+                    if self.text.len() > LONGEST_BODY {
+                        return Some(ExchangeEnd::Malformed(format!("an output of more than {LONGEST_BODY} bytes")));
+                    }
                 }
             }
             if let Some(reason) = &choice.finish_reason {
@@ -355,6 +377,10 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn options() -> ReadOptions {
+        ReadOptions { start: Instant::now(), streaming: true, record_chunks: true, keep_text: true }
+    }
+
     #[test]
     fn the_first_part_with_text_is_the_first_token() {
         let mut measured = Exchange::default();
@@ -365,16 +391,17 @@ mod tests {
             r#"{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 5}}"#,
         ];
         for (at, part) in (1..).zip(parts) {
-            assert_eq!(measured.add(part, at, true), None);
+            assert_eq!(measured.add(part, at, &options()), None);
         }
         assert_eq!((measured.first_us, measured.last_us, measured.chunks), (Some(2), Some(3), 2));
         assert_eq!((measured.prompt_tokens, measured.output_tokens), (Some(4), Some(5)));
         assert_eq!((measured.finish_reason.as_str(), &measured.chunks_us[..]), ("length", &[2, 3][..]));
+        assert_eq!(measured.text, "so", "without reasoning");
     }
 
     #[test]
     fn errors_within_a_stream_end_it() {
-        let end = |part| Exchange::default().add(part, 0, false).expect("an end").to_string();
+        let end = |part| Exchange::default().add(part, 0, &options()).expect("an end").to_string();
         assert_eq!(end(r#"{"error": {"message": "too\nlong", "code": 400}}"#), "http-error: 400 too long");
         assert_eq!(end(r#"{"error": "no"}"#), "http-error: 200 no");
         assert!(end("{\"choices\": [").starts_with("malformed: EOF"));

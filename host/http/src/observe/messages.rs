@@ -8,6 +8,7 @@ use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use serde_json::{Map, Value, json};
 
+use super::contexts::Turn;
 use super::prompts::{PromptText, TokensPerWord};
 use super::{ObserveSettings, ServerApi};
 
@@ -44,12 +45,41 @@ impl<'a> Messages<'a> {
         })
     }
 
-    /// The message of `request` of the workload with these names.
+    /// The message of `request` of the workload with these names, with a prompt as planned.
     pub fn of(&self, request: &Request, names: &Names) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
         let prompt = match self.words {
             None => json!(self.text.ids(request)),
             Some(words) => json!(self.text.text(request, words)),
         };
+        self.with_prompt(self.prompt(&[], prompt), request, names)
+    }
+
+    /// The text that `request` adds to the conversation `before` it: `new_tokens` tokens.
+    pub fn added(&self, before: &[Turn], request: &Request, new_tokens: u32) -> String {
+        match self.words {
+            Some(words) if before.is_empty() => self.text.text(request, words),
+            Some(words) => self.text.added(request, new_tokens, words),
+            None => String::new(),
+        }
+    }
+
+    /// The message of `request` that adds `text` to the conversation `before` it.
+    pub fn continuing(
+        &self,
+        before: &[Turn],
+        text: &str,
+        request: &Request,
+        names: &Names,
+    ) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
+        self.with_prompt(self.prompt(before, json!(text)), request, names)
+    }
+
+    fn with_prompt(
+        &self,
+        prompt: Value,
+        request: &Request,
+        names: &Names,
+    ) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
         let tags = &request.tags;
         let text = |name: Name| (name != Name::NONE).then(|| names.text(name).to_owned());
         let session = (tags.session != Name::NONE).then(|| session_text(names.texts(), tags.session).into_owned());
@@ -69,8 +99,27 @@ impl<'a> Messages<'a> {
 
     /// A message with `words` words, for the measurement of tokens per word.
     pub fn probe(&self, words: u32) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
-        let body = self.body(json!(self.text.probe(words)), 1, &self.settings.model);
+        let prompt = self.prompt(&[], json!(self.text.probe(words)));
+        let body = self.body(prompt, 1, &self.settings.model);
         self.message(&Value::Object(body), &[])
+    }
+
+    /// The value of `prompt` or `messages`: the conversation `before`, then `last`.
+    fn prompt(&self, before: &[Turn], last: Value) -> Value {
+        match self.settings.api {
+            ServerApi::Completions if before.is_empty() => last,
+            ServerApi::Completions => {
+                let texts = before.iter().flat_map(|turn| [turn.prompt.as_str(), turn.output.as_str()]);
+                json!(texts.chain(last.as_str()).collect::<String>())
+            }
+            ServerApi::Chat => {
+                let message = |role: &str, content: Value| json!({"role": role, "content": content});
+                let turns = before.iter().flat_map(|Turn { prompt, output }| {
+                    [message("user", json!(prompt)), message("assistant", json!(output))]
+                });
+                turns.chain([message("user", last)]).collect()
+            }
+        }
     }
 
     fn body(&self, prompt: Value, output_tokens: u32, model: &str) -> Map<String, Value> {
@@ -79,7 +128,7 @@ impl<'a> Messages<'a> {
         set("model", json!(model));
         match self.settings.api {
             ServerApi::Completions => set("prompt", prompt),
-            ServerApi::Chat => set("messages", json!([{"role": "user", "content": prompt}])),
+            ServerApi::Chat => set("messages", prompt),
         }
         set("max_tokens", json!(output_tokens));
         if self.settings.exact_lengths {
@@ -116,7 +165,7 @@ impl<'a> Messages<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{ApiKey, PromptForm, ServerUrl};
+    use crate::observe::{ApiKey, PromptForm, ServerUrl, SessionContext};
     use blis_sim::ids::RequestId;
     use blis_sim::request::Tags;
     use blis_sim::units::Micros;
@@ -130,6 +179,7 @@ mod tests {
             api_key: Some(ApiKey("secret".to_owned())),
             api,
             prompts: PromptForm::Ids,
+            context: SessionContext::Planned,
             streaming: true,
             exact_lengths: true,
             max_concurrency: None,
@@ -177,6 +227,30 @@ mod tests {
         let text = body["messages"][0]["content"].as_str().unwrap();
         assert_eq!(text.split_whitespace().count(), 10);
         assert_eq!((body.get("min_tokens"), body.get("stream")), (None, None));
+    }
+
+    #[test]
+    fn a_conversation_goes_before_the_words_that_a_round_adds() {
+        let turn = |prompt: &str, output: &str| Turn { prompt: prompt.to_owned(), output: output.to_owned() };
+        let before = [turn(" a", " b"), turn(" c", " d")];
+        let request = Request::new(RequestId(3), Micros::ZERO, 24, 7);
+        let body_of = |api| {
+            let settings = settings(api);
+            let mut messages = Messages::new(&settings).unwrap();
+            messages.words = Some(TokensPerWord { around: 4.0, each: 2.0 });
+            let added = messages.added(&before, &request, 6);
+            assert_eq!(added.split_whitespace().count(), 3);
+            assert_eq!(messages.added(&[], &request, 6).split_whitespace().count(), 10, "the whole prompt");
+            (body(messages.continuing(&before, &added, &request, &Names::default()).unwrap()), added)
+        };
+        let (completion, added) = body_of(ServerApi::Completions);
+        assert_eq!(completion["prompt"], format!(" a b c d{added}"));
+        let (chat, added) = body_of(ServerApi::Chat);
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let earlier =
+            [message("user", " a"), message("assistant", " b"), message("user", " c"), message("assistant", " d")];
+        assert_eq!(chat["messages"].as_array().unwrap()[..4], earlier);
+        assert_eq!(chat["messages"][4], message("user", &added));
     }
 
     #[test]

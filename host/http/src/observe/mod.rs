@@ -11,6 +11,7 @@
 //! from the start.
 
 mod connections;
+mod contexts;
 mod exchange;
 mod messages;
 mod pace;
@@ -18,6 +19,7 @@ mod prompts;
 mod record;
 mod report;
 mod target;
+mod tls;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -34,7 +36,7 @@ use blis_workload::Workload;
 pub enum ServerApi {
     /// The route `/v1/completions`, with one prompt.
     Completions,
-    /// The route `/v1/chat/completions`, with one message.
+    /// The route `/v1/chat/completions`.
     Chat,
 }
 
@@ -47,6 +49,16 @@ pub enum PromptForm {
     Text,
 }
 
+/// What the prompt of a later round of a session contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionContext {
+    /// Content of its own, with as many tokens as planned.
+    Planned,
+    /// The prompts before and what the server wrote, and then as many words as the round adds. Prompts are
+    /// [`PromptForm::Text`].
+    Actual,
+}
+
 /// How a server is observed.
 #[derive(Clone, Debug)]
 pub struct ObserveSettings {
@@ -57,6 +69,7 @@ pub struct ObserveSettings {
     pub api_key: Option<ApiKey>,
     pub api: ServerApi,
     pub prompts: PromptForm,
+    pub context: SessionContext,
     pub streaming: bool,
     /// Ask for outputs of exactly the planned length (vLLM's `ignore_eos` and `min_tokens`).
     pub exact_lengths: bool,

@@ -18,12 +18,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::connections::Connections;
+use super::connections::{Connections, SendError};
+use super::contexts::{SessionContexts, Turn};
 use super::exchange::{Exchange, ExchangeEnd, ReadOptions, exchange};
 use super::messages::Messages;
 use super::prompts::TokensPerWord;
 use super::record::{ObservedRequest, Recording};
-use super::{LiveFigures, ObserveSettings, PromptForm};
+use super::{LiveFigures, ObserveSettings, PromptForm, SessionContext};
 use crate::Termination;
 
 /// The runtime's timer is accurate to a millisecond. The rest of the time to a planned moment passes in turns of the other
@@ -40,12 +41,16 @@ pub(super) async fn run(
     show: &mut dyn FnMut(&LiveFigures),
 ) -> Result<Recording, RunError> {
     let mut messages = Messages::new(settings)?;
-    let connections = Rc::new(Connections::new(settings.server.clone()));
-    let unreachable = |error: std::io::Error| {
-        RunError::runtime(format_args!("cannot connect to {}: {error}", settings.server))
-            .hint("is the server running, and is `--server-url` its address?")
+    let no_tls = |error: std::io::Error| {
+        RunError::runtime(format_args!("no TLS connection with {}: {error}", settings.server))
+            .hint("the environment variable `SSL_CERT_FILE` names a file with the certificate of a private authority")
     };
-    connections.open_first().await.map_err(unreachable)?;
+    let connections = Rc::new(Connections::new(settings.server.clone()).map_err(no_tls)?);
+    connections.open_first().await.map_err(|error| match error {
+        SendError::Tls(error) => no_tls(error),
+        SendError::Connect(error) => unreachable(settings, &error),
+        SendError::Broken(error) => unreachable(settings, &error),
+    })?;
     if settings.prompts == PromptForm::Text {
         messages.words = Some(measure_words(&messages, &connections, settings).await?);
     }
@@ -65,7 +70,9 @@ pub(super) async fn run(
             start: Instant::now(),
             streaming: settings.streaming,
             record_chunks: settings.record_itl,
+            keep_text: settings.context == SessionContext::Actual,
         },
+        conversations: (settings.context == SessionContext::Actual).then(|| SessionContexts::new(settings.block_size)),
         connections,
         permits: settings.max_concurrency.map(|most| Rc::new(Semaphore::new(most.get()))),
         report,
@@ -76,6 +83,11 @@ pub(super) async fn run(
         last_second: (0, 0, 0),
     };
     Ok(pace.execute(reports, interrupt, show).await)
+}
+
+fn unreachable(settings: &ObserveSettings, error: &dyn std::error::Error) -> RunError {
+    RunError::runtime(format_args!("cannot connect to {}: {error}", settings.server))
+        .hint("is the server running, and is `--server-url` its address?")
 }
 
 /// Measures how many tokens the server counts for a word.
@@ -122,7 +134,8 @@ async fn before_start(
     settings: &ObserveSettings,
     words: u32,
 ) -> Result<Exchange, RunError> {
-    let options = ReadOptions { start: Instant::now(), streaming: settings.streaming, record_chunks: false };
+    let options =
+        ReadOptions { start: Instant::now(), streaming: settings.streaming, record_chunks: false, keep_text: false };
     let message = messages.probe(words).map_err(RunError::runtime)?;
     let probed = exchange(connections, message, &options, (settings.timeout, watch::channel(false).1)).await;
     match &probed.end {
@@ -145,6 +158,8 @@ struct LoadPace<'a> {
     /// Requests that follow from ends, by time and then as they became known.
     following: BinaryHeap<Reverse<(Micros, u64, FollowingRequest)>>,
     followed: u64,
+    /// What sessions sent and the server wrote; `None` with planned contexts.
+    conversations: Option<SessionContexts>,
     options: ReadOptions,
     connections: Rc<Connections>,
     permits: Option<Rc<Semaphore>>,
@@ -229,11 +244,18 @@ impl LoadPace<'_> {
     fn send(&mut self, planned: Micros, request: Request) {
         self.in_flight += 1;
         self.live.sent += 1;
-        let message = self.messages.of(&request, &self.names);
+        let (message, added) = match &self.conversations {
+            None => (self.messages.of(&request, &self.names), None),
+            Some(conversations) => {
+                let (before, new_tokens) = conversations.before(&request);
+                let added = self.messages.added(before, &request, new_tokens);
+                (self.messages.continuing(before, &added, &request, &self.names), Some(added))
+            }
+        };
         let limit = request.deadline.map_or(self.settings.timeout, |deadline| {
             self.settings.timeout.min(Duration::from_micros(deadline.saturating_sub(planned).0))
         });
-        let record = ObservedRequest { planned, due: self.now(), request, exchange: Exchange::default() };
+        let record = ObservedRequest { planned, due: self.now(), request, added, exchange: Exchange::default() };
         let (connections, permits, options) = (Rc::clone(&self.connections), self.permits.clone(), self.options);
         let (report, interrupted) = (self.report.clone(), self.interrupted.clone());
         tokio::task::spawn_local(async move {
@@ -247,8 +269,9 @@ impl LoadPace<'_> {
         });
     }
 
-    fn ended(&mut self, record: ObservedRequest) {
+    fn ended(&mut self, mut record: ObservedRequest) {
         self.in_flight -= 1;
+        self.keep_turn(&mut record);
         if record.exchange.end == Some(ExchangeEnd::Completed) {
             self.live.completed += 1;
             self.last_second.0 += 1;
@@ -267,6 +290,15 @@ impl LoadPace<'_> {
             self.following.push(Reverse((next.arrival, self.followed, FollowingRequest(next))));
         }
         self.records.push(record);
+    }
+
+    /// Adds what `record` sent and received to the conversation of its session, and keeps none of it in the record.
+    fn keep_turn(&mut self, record: &mut ObservedRequest) {
+        let (Some(conversations), Some(prompt)) = (&mut self.conversations, record.added.take()) else { return };
+        let turn = Turn { prompt, output: std::mem::take(&mut record.exchange.text) };
+        if record.completed() {
+            conversations.add(&record.request, turn, record.output_tokens().unwrap_or(0));
+        }
     }
 
     fn show(&mut self, show: &mut dyn FnMut(&LiveFigures)) {

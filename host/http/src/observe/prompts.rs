@@ -46,8 +46,8 @@ impl TokensPerWord {
     }
 
     /// The number of words with that many tokens, at least one.
-    fn words(self, tokens: u32) -> u32 {
-        ((f64::from(tokens) - self.around) / self.each).round().max(1.0) as u32
+    fn words(self, tokens: f64) -> u32 {
+        (tokens / self.each).round().max(1.0) as u32
     }
 }
 
@@ -61,9 +61,14 @@ impl PromptText {
 
     /// The prompt of `request` as words, by what the server counts for a word.
     pub fn text(self, request: &Request, count: TokensPerWord) -> String {
-        let words = count.words(request.input_tokens);
-        let hashes = self.hashes(request, words, f64::from(self.block_size) / count.each);
-        hashes.map(|hash| WORDS[(hash % WORDS.len() as u64) as usize]).collect()
+        let words = count.words(f64::from(request.input_tokens) - count.around);
+        self.words(self.hashes(request, words, f64::from(self.block_size) / count.each))
+    }
+
+    /// Words of `request` alone, which have `tokens` tokens: what a round adds to a conversation.
+    pub fn added(self, request: &Request, tokens: u32, count: TokensPerWord) -> String {
+        let own = mix(mix(self.salt, 1), u64::from(request.id.0));
+        self.words((0..count.words(f64::from(tokens))).map(|position| mix(own, u64::from(position))))
     }
 
     /// `count` hashes, each the identity of a token or word, of which a block has `per_block`.
@@ -78,8 +83,11 @@ impl PromptText {
 
     /// A prompt of `words` words for the measurement of tokens.
     pub fn probe(self, words: u32) -> String {
-        let hash = |position| mix(mix(self.salt, 3), u64::from(position));
-        (0..words).map(|position| WORDS[(hash(position) % WORDS.len() as u64) as usize]).collect()
+        self.words((0..words).map(|position| mix(mix(self.salt, 3), u64::from(position))))
+    }
+
+    fn words(self, hashes: impl Iterator<Item = u64>) -> String {
+        hashes.map(|hash| WORDS[(hash % WORDS.len() as u64) as usize]).collect()
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct ObservedRequest {
     /// When it was to be sent, and when the load generator came to it.
     pub planned: Micros,
     pub due: Micros,
+    /// What it added to the conversation of its session, if that is kept.
+    pub added: Option<String>,
     pub exchange: Exchange,
 }
 

@@ -14,7 +14,7 @@ const LATE_US: u64 = 10_000;
 /// Share of late requests above which latencies are not to be trusted.
 const MOST_LATE: f64 = 0.01;
 
-/// The figures of a run of `blis observe`. LatencyFigures are those of requests that completed.
+/// The figures of a run of `blis observe`. Latencies are those of requests that completed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObserveReport {
     /// Requests that were to be sent in the time of the run.

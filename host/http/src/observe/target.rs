@@ -2,26 +2,27 @@
 
 use std::fmt;
 
-/// A server by its URL: `http://host:port`, or with a path before `/v1`.
+/// A server by its URL: `http://host:port` or `https://host:port`, or with a path before `/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
+    is_tls: bool,
     host: String,
     port: u16,
     path: String,
 }
 
 impl ServerUrl {
-    /// Reads `http://host[:port][/path]`; a `/v1` at its end belongs to the interface, not to the path.
+    /// Reads `http[s]://host[:port][/path]`; a `/v1` at its end belongs to the interface, not to the path.
     ///
     /// # Errors
     /// What is wrong with `text`, and what to write.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let form = "write http://HOST:PORT";
-        if text.starts_with("https://") {
-            let what = "this build has no TLS; let a proxy on this machine (stunnel, socat, ssh -L) speak it, and ";
-            return Err(format!("{what}{form}"));
-        }
-        let rest = text.strip_prefix("http://").ok_or_else(|| format!("it has no `http://`; {form}"))?;
+        let form = "write http://HOST:PORT, or https://HOST";
+        let (is_tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            (None, None) => return Err(format!("it has no `http://` or `https://`; {form}")),
+        };
         let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
         if authority.contains('@') {
             return Err(format!("names and passwords do not belong into a URL; {form}"));
@@ -38,7 +39,14 @@ impl ServerUrl {
         if has_port && uri.port_u16().is_none() {
             return Err(format!("`{authority}` has no valid port; {form}"));
         }
-        Ok(Self { host: uri.host().trim_matches(['[', ']']).to_owned(), port: uri.port_u16().unwrap_or(80), path })
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        Ok(Self { is_tls, host: uri.host().trim_matches(['[', ']']).to_owned(), port, path })
+    }
+
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// The host and port to connect to.
@@ -66,7 +74,7 @@ impl ServerUrl {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.path)
+        write!(f, "{}://{}{}", if self.is_tls { "https" } else { "http" }, self.authority(), self.path)
     }
 }
 
@@ -84,12 +92,13 @@ mod tests {
         assert_eq!(parts("http://a.example/v1/"), ("a.example".to_owned(), 80, "/v1/models".to_owned()));
         assert_eq!(parts("http://[::1]:9/team/v1"), ("::1".to_owned(), 9, "/team/v1/models".to_owned()));
         assert_eq!(ServerUrl::parse("http://[::1]:9/x").unwrap().to_string(), "http://[::1]:9/x");
+        let tls = ServerUrl::parse("https://a.example/v1").unwrap();
+        assert_eq!((tls.is_tls(), tls.to_string()), (true, "https://a.example:443".to_owned()));
     }
 
     #[test]
     fn other_texts_are_refused_with_the_form() {
         for (text, part) in [
-            ("https://a.example", "no TLS"),
             ("localhost:8000", "no `http://`"),
             ("http://", "no host"),
             ("http://user:secret@a.example", "passwords"),

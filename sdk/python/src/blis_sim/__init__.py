@@ -1,6 +1,11 @@
-"""Evaluates routing policies for LLM inference on the BLIS simulator.
+"""Simulates LLM inference services, and evaluates policies for them, with the simulator BLIS.
 
     >>> import blis_sim
+    >>> run = blis_sim.run({"model": "qwen/qwen3-14b", "rate": 4, "num_requests": 200})
+    >>> run["ttft_p99_ms"], run.requests.pandas()
+
+`run`, `replay`, `compare`, `sweep` and `calibrate` are the commands of these names, with dictionaries for flags.
+
     >>> result = blis_sim.host("chat").evaluate("fn route(r, s) { -s.effective_load }")
     >>> result.status, result.combined_score
 
@@ -11,20 +16,46 @@ OpenEvolve, GEPA, ShinkaEvolve and SkyDiscover; `blis_sim.ray` distributes evalu
 from ._binary import BinaryNotFoundError, binary
 from ._evaluation import BANDS, FEATURES, Evaluation, Paired, Scenario
 from ._host import Host, HostError, Request, Task, TaskScenario, held_out, host
+from ._simulation import (
+    Calibration,
+    Comparison,
+    Run,
+    SimulationError,
+    Specification,
+    Sweep,
+    calibrate,
+    compare,
+    replay,
+    run,
+    sweep,
+)
+from ._table import Table
 
 __all__ = [
     "BANDS",
     "FEATURES",
     "BinaryNotFoundError",
+    "Calibration",
+    "Comparison",
     "Evaluation",
     "Host",
     "HostError",
     "Paired",
     "Request",
+    "Run",
     "Scenario",
+    "SimulationError",
+    "Specification",
+    "Sweep",
+    "Table",
     "Task",
     "TaskScenario",
     "binary",
+    "calibrate",
+    "compare",
     "held_out",
     "host",
+    "replay",
+    "run",
+    "sweep",
 ]
