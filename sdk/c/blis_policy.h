@@ -129,6 +129,7 @@ typedef struct blis_node {
 typedef struct blis_kv_chunk {
     uint64_t created_us, last_use_us, previous_use_us;
     uint32_t tier, position, tokens, uses, offers, touch, slo_class, tenant, session, prefix_group, round, input_tokens;
+    uint32_t client, adapter;
 } blis_kv_chunk;
 
 typedef struct blis_chunk_offer {
