@@ -145,7 +145,8 @@ fn a_policy_decides_which_adapter_makes_room() {
         )
     };
     let clients: String = [("often", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1)].map(|(a, b)| client(a, b)).concat();
-    scratch.write("adapters.yaml", format!("version: \"2\"\naggregate_rate: 4\nnum_requests: 200\nclients:\n{clients}"));
+    scratch
+        .write("adapters.yaml", format!("version: \"2\"\naggregate_rate: 4\nnum_requests: 200\nclients:\n{clients}"));
     scratch.write("equal.rhai", "fn keep(c) { 0.0 }");
     scratch.write("often.rhai", "fn keep(c) { if c.tier[0] < 2 { throw \"no chunk\" }; c.uses }");
     let run = |policy: &str| {

@@ -1,6 +1,8 @@
 //! Guests as policies of KV tiers.
 
-use blis_sim::policy::kv_cache::{CacheTier, ChunkTouch, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView};
+use blis_sim::policy::kv_cache::{
+    CacheTier, ChunkTouch, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView,
+};
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;

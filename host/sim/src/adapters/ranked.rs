@@ -34,7 +34,8 @@ impl RankedAdapters {
     /// `request`, which names an adapter that is held, enters the batch at `now`.
     pub fn used(&mut self, request: &Request, now: Micros) {
         let user = ChunkUser { tags: request.tags, input_tokens: request.input_tokens };
-        let first = ChunkView { touch: ChunkTouch::Ended, created: now, last_use: now, tokens: 1, ..ChunkView::default() };
+        let first =
+            ChunkView { touch: ChunkTouch::Ended, created: now, last_use: now, tokens: 1, ..ChunkView::default() };
         let view = self.views.entry(request.tags.adapter).or_insert(first);
         view.previous_use = (view.uses > 0).then_some(view.last_use);
         (view.last_use, view.user) = (now, user);

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::plugins::{
-    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role, UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role,
+    UTILIZATION_DETECTOR,
 };
 use super::{EndpointPicker, SENT_BLOCKS, Saturation};
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer};

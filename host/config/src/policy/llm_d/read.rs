@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::plugins::{
-    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role,
+    TypeParameter, UTILIZATION_DETECTOR,
 };
 use super::value::AnyYaml;
 use super::{EndpointPicker, GatewaySettings, SENT_BLOCKS, Saturation, WHOLE_MAX};
@@ -423,11 +424,7 @@ impl Reader<'_> {
 
     /// The blocks that the record of sent prompts holds of each instance, if a scorer reads it: as its producer says, or, in earlier
     /// versions, the scorer itself.
-    fn sent_blocks(
-        &self,
-        plugins: &[DeclaredPlugin],
-        scorers: &[WeightedScorer],
-    ) -> Result<Option<f64>, PolicyError> {
+    fn sent_blocks(&self, plugins: &[DeclaredPlugin], scorers: &[WeightedScorer]) -> Result<Option<f64>, PolicyError> {
         let record = ScorerKind::PrefixAffinity;
         if scorers.iter().all(|scorer| scorer.kind() != Some(record)) {
             return Ok(None);
