@@ -593,7 +593,7 @@ fn prefix_cache(set: &ParameterValues) -> PrefixCacheFilter {
 }
 
 /// The parameter of `weighted` and `epp-default` that is no weight.
-pub(super) const PREFIX_CAPACITY: &str = "prefix-capacity";
+pub const PREFIX_CAPACITY: &str = "prefix-capacity";
 
 const SENT_BLOCKS_PARAMETER: NumericParameter = NumericParameter::new(
     PREFIX_CAPACITY,
