@@ -115,6 +115,61 @@ fn a_router_sees_what_the_tiers_have() {
     assert!(hits("tier.rhai") > hits("gpu.rhai"), "{} {}", hits("tier.rhai"), hits("gpu.rhai"));
 }
 
+/// Candidates in the suites of the kind: the policies of this repository score more than the reference, the default as much as
+/// itself, and a policy that evicts what is used most less.
+#[test]
+fn suites_rank_policies_of_kv_tiers() {
+    let scratch = Scratch::new();
+    scratch.write("worst.rhai", "fn keep(c) { -c.uses }");
+    let score = |suite: &str, candidate: &str| {
+        let result = blis!(format!("evaluate {candidate} --suite {suite} --stage smoke --output json")).json();
+        assert_eq!(result["status"], "ok", "{result}");
+        result["metrics"]["smoke_score"].as_f64().expect("a score")
+    };
+    for (suite, policy, least) in [("kv-eviction", "expected-reuse", 1.5), ("kv-offload", "load-or-compute", 1.2)] {
+        let [best, default, worst] =
+            [policy, "examples/built-ins/lru.rhai", &scratch.path("worst.rhai")].map(|name| score(suite, name));
+        assert!(best > least * default, "{suite}: {policy} {best}, lru {default}");
+        assert!(worst < default, "{suite}: {worst} {default}");
+    }
+}
+
+/// Five adapters in turn with two slots, one of them three times as often as the others.
+#[test]
+fn a_policy_decides_which_adapter_makes_room() {
+    let scratch = Scratch::new();
+    let client = |name: &str, share: u32| {
+        format!(
+            "  - {{id: {name}, adapter: {name}, rate_fraction: {share}, arrival: {{process: poisson}}, input_distribution: \
+             {{type: constant, params: {{value: 64}}}}, output_distribution: {{type: constant, params: {{value: 8}}}}}}\n"
+        )
+    };
+    let clients: String = [("often", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1)].map(|(a, b)| client(a, b)).concat();
+    scratch
+        .write("adapters.yaml", format!("version: \"2\"\naggregate_rate: 4\nnum_requests: 200\nclients:\n{clients}"));
+    scratch.write("equal.rhai", "fn keep(c) { 0.0 }");
+    scratch.write("often.rhai", "fn keep(c) { if c.tier[0] < 2 { throw \"no chunk\" }; c.uses }");
+    let run = |policy: &str| {
+        let flags = "run --model llama-3.1-8b-instruct --hardware H100 --tp 1 --enable-lora --max-loras 2 --max-cpu-loras 3 \
+                     --output json --workload-spec";
+        let mut document = blis!(format!("{flags} {} {policy}", scratch.path("adapters.yaml"))).json();
+        document.as_object_mut().expect("an object").remove("plugins");
+        document
+    };
+    let loads = |document: &Value| document["adapters"].to_string();
+    let default = run("");
+    let path = |name: &str| format!("--kv-cache-policy {}", scratch.path(name));
+    assert_eq!(run("--kv-cache-policy lru"), default);
+    assert_eq!(run(&path("equal.rhai")), default, "of equal ranks the least recently used makes room");
+    assert_eq!(run(&path("often.rhai")), run("--kv-cache-policy lfu"));
+    assert_ne!(loads(&run("--kv-cache-policy lfu")), loads(&default));
+    let refused = |flags: &str| blis!(format!("run --model llama-3.1-8b-instruct {flags}")).with_code(2).stderr;
+    let arc = refused("--enable-lora --kv-cache-policy arc");
+    assert!(arc.contains("`arc` has no effect") && arc.contains("ranks no adapters"), "{arc}");
+    let none = refused("--kv-cache-policy lfu");
+    assert!(none.contains("`--enable-lora`"), "{none}");
+}
+
 #[test]
 fn a_bundle_names_the_policy() {
     let scratch = scratch();

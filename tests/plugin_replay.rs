@@ -94,6 +94,31 @@ fn a_policy_repeats_its_own_decisions() {
 }
 
 #[test]
+fn columns_of_adapters_are_recorded() {
+    let recorded = RecordedTrace(Scratch::new());
+    let script = "fn route(r, s) { s.adapter_active + 0.5 * s.adapter_waiting + 0.1 * s.free_adapter_slots - 0.01 * s.in_flight }";
+    recorded.0.write("mine.rhai", script);
+    recorded.0.write("opposite.rhai", script.replace("s.adapter_active +", "-s.adapter_active +"));
+    let run = |flags: &str, policy: &str| {
+        let trace = format!("--trace-level decisions --trace-path {}", recorded.0.path("t.jsonl"));
+        let service = "run --model llama-3.1-8b-instruct --hardware H100 --tp 1 --num-instances 2 --workload-spec";
+        blis!(format!("{service} examples/adapters.yaml {flags} --routing-policy {policy} {trace}")).done();
+    };
+    run("--lora-config examples/lora.yaml", &recorded.0.path("mine.rhai"));
+    let routings = recorded.lines("routing");
+    let active = |line: &&Value| line["adapter_active"].as_array().is_some_and(|column| column.contains(&1.into()));
+    assert!(routings.iter().filter(active).count() > 10, "{:?}", routings.first());
+    assert!(routings.iter().all(|line| line["free_adapter_slots"].as_array().is_some_and(|column| column.len() == 2)));
+    assert_eq!(recorded.counts("@/mine.rhai").1, 0);
+    assert!(recorded.counts("@/opposite.rhai").1 > 10);
+    run("", "weighted --routing-scorers lora-affinity:1,queue-depth:1");
+    assert!(!recorded.0.read("t.jsonl").contains("adapter_active"), "without adapters there are no columns");
+    run("--lora-config examples/lora.yaml", "least-loaded");
+    let message = recorded.replay("@/mine.rhai").refused();
+    assert!(message.contains("no `adapter_active`"), "{message}");
+}
+
+#[test]
 fn policies_with_the_same_choices_do_not_differ() {
     let recorded = RecordedTrace::new("--routing-policy weighted");
     for policy in ["weighted", "policies/prefix-then-load.rhai", "prefix-then-load --policy-param routing.cache=2"] {

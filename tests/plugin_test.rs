@@ -31,7 +31,8 @@ fn wrong() -> String {
 
 #[test]
 fn the_shipped_fixtures_pass() {
-    for name in ["prefix-then-load", "rhai-least-loaded", "shed-late", "shortest-with-aging"] {
+    let names = ["prefix-then-load", "rhai-least-loaded", "shed-late", "shortest-with-aging"];
+    for name in names.into_iter().chain(["expected-reuse", "load-or-compute"]) {
         let document = blis!("plugin", "test", name).json();
         assert_eq!(document["passed"], true, "{document}");
         assert!(document["tests"].as_array().is_some_and(|tests| tests.len() >= 3), "{document}");

@@ -38,8 +38,10 @@ fn the_list_shows_parameters_and_defaults() {
     assert_eq!(["saturation", "ceilings", "fairness", "ordering", "eviction"].map(of), [3, 3, 5, 3, 1]);
     let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
     let parameters = weighted["parameters"].as_array().expect("a list");
-    assert_eq!((parameters.len(), &parameters[0]["name"]), (16, &"precise-prefix-cache".into()));
-    assert!(parameters.iter().all(|one| one["min"] == 0.0 && one["max"] == 10.0), "{parameters:?}");
+    let (capacity, weights) = parameters.split_last().expect("parameters");
+    assert_eq!((weights.len(), &weights[0]["name"]), (16, &"precise-prefix-cache".into()));
+    assert!(weights.iter().all(|one| one["min"] == 0.0 && one["max"] == 10.0), "{weights:?}");
+    assert_eq!((&capacity["name"], &capacity["default"]), (&"prefix-capacity".into(), &10_000.0.into()));
 }
 
 #[test]

@@ -253,6 +253,46 @@ run:
 """
 
 
+KV = """
+schema: 1
+name: {name}
+about: >
+{about}
+baseline: round-robin
+reference_policies: {policies}
+decides: [kv-cache]
+weights: "mean_ttft:0.5, p99_ttft:0.2, mean_e2e:0.3"
+seeds: {{smoke: 1, train: 3, select: 3, test: 6}}
+gates: {{worst_class: 3.0}}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 1
+  total-kv-blocks: 6000
+  warmup: 30s
+"""
+
+EVICTION = KV.format(
+    name="kv-eviction",
+    policies="[lru, arc, lfu, slru, workload-aware]",
+    about="""\
+  One H100 serves an 8B model for tenants whose prompts are used again in different ways, as the types of requests of the published
+  Bailian traces are: chats with a minute between rounds, agents that come back after seconds, documents that nobody sends twice. Host memory
+  behind the GPU has room for a part of them. Candidates decide which chunk makes room, which are stored and loaded; the link is fast,
+  so that what counts is what is still there when it is used again.""",
+)
+
+OFFLOAD = KV.format(
+    name="kv-offload",
+    policies="[lru, arc, lfu, slru, workload-aware]",
+    about="""\
+  One H100 serves an 8B model for chats, agents and single documents. Host memory has room for most of what is used again, behind a link
+  that is slow: loading takes as long as computing anew, or longer, and what is written delays what is read. Candidates decide which chunks
+  are stored, and whether a request loads what was found or computes it, beside what makes room.""",
+)
+
+
 def chat():
     popular = client("popular", 1, 2048)
     mixed = (agents(24, 1, 4096, cv=3), popular)
@@ -357,8 +397,83 @@ def long():
     ]
 
 
+def talks(name, share, rounds, opening, prompt, output, think_s, cv=1):
+    """Sessions of a tenant, with so many rounds on average and this think time; open loop."""
+    turns = (
+        f"max_rounds: {max(4 * rounds, 2)}, rounds_distribution: {{type: exponential, params: {{mean: {rounds}, min: 1}}}}, "
+        f"think_time_ms_distribution: {{type: exponential, params: {{mean: {1000 * think_s}, min: 500}}}}, "
+        f"opening_distribution: {{type: gaussian, params: {{mean: {opening}, std_dev: {opening // 2}, min: 200, max: {3 * opening}}}}}, "
+        "context_growth: accumulate"
+    )
+    return (
+        "clients",
+        f"id: {name}, tenant_id: {name}, rate_fraction: {share}, {arrival(cv)}, reasoning: {{multi_turn: {{{turns}}}}}, "
+        f"closed_loop: false, {lengths(prompt, output, 0.5)}",
+    )
+
+
+def chats(share, rounds=4, opening=3000, think_s=50, cv=1):
+    return talks("chats", share, rounds, opening, 200, 200, think_s, cv)
+
+
+def tool_agents(share, rounds=10, opening=8000, think_s=6, cv=1):
+    return talks("agents", share, rounds, opening, 600, 120, think_s, cv)
+
+
+def documents(share, prompt=8000, cv=1):
+    return client("documents", share, prompt=prompt, output=150, cv=cv, spread=0.5, tenant="documents")
+
+
+def eviction():
+    usual = (chats(3), tool_agents(1), documents(2))
+    quick = (tool_agents(2), documents(3, 6000))
+
+    def at(name, family, splits, work, tier, rounds=3.9, **run):
+        return scenario(name, family, splits, work, rounds, kv_offloading_size=tier, **run)
+
+    return [
+        at("mixed", "mixed", "smoke, train", workload(1, *usual), 30),
+        at("small-tier", "small-tier", "train", workload(0.8, *usual), 15),
+        at("agents", "agents", "train", workload(0.8, *quick), 15, rounds=4.6),
+        at("chats", "chats", "train", workload(1.4, chats(3), documents(1)), 40, rounds=3.3),
+        at("mixed-2", "mixed", "select", workload(0.9, chats(2), tool_agents(1), documents(2)), 30, rounds=4),
+        at("small-tier-2", "small-tier", "select", workload(0.8, chats(4, think_s=30), tool_agents(1), documents(2)), 12),
+        at("bursts-2", "bursts", "select", workload(0.7, chats(3, cv=3), tool_agents(1, cv=3), documents(2, cv=3)), 20),
+        at("held-mixed", "mixed", "test", workload(0.9, chats(3, think_s=40), tool_agents(1, think_s=8), documents(3)), 30, rounds=3.5),
+        at("held-small-tier", "small-tier", "test", workload(0.8, chats(2), tool_agents(1, rounds=8), documents(2)), 12, rounds=3.6),
+        at("held-bursts", "bursts", "test", workload(0.7, chats(3, cv=4), tool_agents(1, cv=2), documents(3, cv=4)), 25, rounds=3.5),
+        at("held-slow-agents", "slow-agents", "test", workload(0.7, chats(2, think_s=20), tool_agents(1, think_s=30), documents(2)), 30, rounds=4),
+        at("held-a100", "other-gpu", "test", workload(0.35, *usual), 15, hardware="A100-SXM"),
+    ]
+
+
+def offload():
+    usual = (chats(3), tool_agents(1), documents(2))
+
+    def at(name, family, splits, work, tier, bandwidth, rounds=3.9, **run):
+        run |= {"kv_offloading_size": tier, "kv_offloading_bandwidth": bandwidth}
+        return scenario(name, family, splits, work, rounds, **run)
+
+    return [
+        at("slow", "slow", "smoke, train", workload(0.7, *usual), 60, 2),
+        at("quiet", "quiet", "train", workload(0.4, *usual), 60, 2),
+        at("medium", "medium", "train", workload(0.8, *usual), 60, 4),
+        at("small-tier", "small-tier", "train", workload(0.7, *usual), 20, 3),
+        at("slow-2", "slow", "select", workload(0.7, chats(2), tool_agents(1), documents(2)), 60, 2.5),
+        at("medium-2", "medium", "select", workload(0.8, chats(4), tool_agents(1), documents(2)), 60, 5),
+        at("bursts-2", "bursts", "select", workload(0.55, chats(3, cv=3), tool_agents(1, cv=3), documents(2, cv=3)), 60, 3),
+        at("held-slow", "slow", "test", workload(0.7, chats(3, think_s=40), tool_agents(1, think_s=8), documents(3)), 60, 2, rounds=3.5),
+        at("held-very-slow", "very-slow", "test", workload(0.55, *usual), 60, 1.2),
+        at("held-medium", "medium", "test", workload(0.8, chats(2), tool_agents(1, rounds=8), documents(2)), 60, 4, rounds=3.6),
+        at("held-fast", "fast", "test", workload(0.8, *usual), 60, 12),
+        at("held-a100", "other-gpu", "test", workload(0.3, *usual), 60, 1, hardware="A100-SXM"),
+    ]
+
+
 write("chat", CHAT, chat())
 write("slo-tiers", TIERS, tiers())
 write("long-context", LONG, long())
 write("gateway", GATEWAY, gateway())
 write("tenants", TENANTS, tenants())
+write("kv-eviction", EVICTION, eviction())
+write("kv-offload", OFFLOAD, offload())

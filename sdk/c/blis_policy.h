@@ -125,10 +125,12 @@ typedef struct blis_node {
 } blis_node;
 
 /* A chunk of a KV tier, for `keep` and `store`, the tier to which chunks are offered, and what a tier has for a request, for
- * `load`. `touch`: 0 stored, 1 used by another request, 2 a request that used it has ended. */
+ * `load`. `touch`: 0 stored, 1 used by another request, 2 a request that used it has ended. `tier`: 1 the CPU tier, for `keep`
+ * also 2 and 3: a LoRA adapter in a slot on the GPU and in host memory. */
 typedef struct blis_kv_chunk {
     uint64_t created_us, last_use_us, previous_use_us;
     uint32_t tier, position, tokens, uses, offers, touch, slo_class, tenant, session, prefix_group, round, input_tokens;
+    uint32_t client, adapter;
 } blis_kv_chunk;
 
 typedef struct blis_chunk_offer {

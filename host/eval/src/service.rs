@@ -293,7 +293,8 @@ impl PluginStarter<'_> {
             }
             None => None,
         };
-        Ok(Box::new(Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?))
+        let pipeline = Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?;
+        Ok(Box::new(pipeline.with_sent_blocks(plan.sent_blocks)))
     }
 
     /// `control` with the plugins instead of the built-in policies that they replace.

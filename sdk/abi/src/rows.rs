@@ -435,7 +435,7 @@ rows! {
         pub last_use_us: u64,
         /// `last_use_us` when the request came that uses it now, µs; the largest number if it is the first.
         pub previous_use_us: u64,
-        /// 1: the CPU tier.
+        /// 1: the CPU tier. For `keep` also 2 and 3: a LoRA adapter in a slot on the GPU and in host memory.
         pub tier: u32,
         /// Tokens of the prompt in front of it.
         pub position: u32,
@@ -459,6 +459,10 @@ rows! {
         pub round: u32,
         /// Length of the prompt of that request, tokens.
         pub input_tokens: u32,
+        /// Client of that request: what kind of request it is, such as `type` of a Bailian trace.
+        pub client: u32,
+        /// LoRA adapter of that request.
+        pub adapter: u32,
     }
 
     /// The tier to which chunks are offered.

@@ -166,7 +166,8 @@ pub trait Placement: Policy {
 pub trait KvCache: Policy {
     /// Pushes a rank for each of `chunks`, which were touched now: stored, used by another request, or their request ended
     /// ([`KvChunk::touch`]). The smallest is evicted first; of equal ones the least recently used, as vLLM's LRU has it. A rank
-    /// holds until the next touch.
+    /// holds until the next touch. A LoRA adapter is a chunk of [`KvChunk::tier`] 2 or 3: those without a running request are
+    /// ranked when one of them has to make room for another.
     fn keep(&mut self, now_us: u64, chunks: &[KvChunk], ranks: &mut Vec<f64>);
 
     /// Pushes for each of `chunks`, which are not in the tier, whether it is stored; 0 is no. By default all are.

@@ -4,13 +4,13 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::kv_cache::KvCachePolicy;
-use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy};
+use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy, SENT_BLOCKS};
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
 use blis_sim::units::Micros;
 
 use super::parameter::ParameterValues;
-use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
+use super::registry::{Build, BuiltIn, WEIGHTED, sent_blocks, weighted_sum};
 use super::{FlowPolicy, PipelineStep, PolicySettings, PolicyUse, ScorerKind, StepRole};
 use blis_plugin::{Kind, PolicyParameter};
 
@@ -23,6 +23,8 @@ pub struct RoutingPlan<'a> {
     pub scorers: Vec<(PlannedScorer<'a>, f64)>,
     /// A plugin that chooses instead of the largest sum.
     pub picker: Option<&'a PolicyUse>,
+    /// KV blocks sent to each instance that the scorer `prefix-affinity` remembers.
+    pub sent_blocks: u32,
 }
 
 /// A filter of a pipeline.
@@ -100,7 +102,7 @@ impl PolicySettings {
         if used.built_in.is_none() {
             // A plugin that filters first, then chooses.
             let filters = used.steps.iter().map(PlannedFilter::Plugin).collect();
-            return Some(RoutingPlan { filters, scorers: Vec::new(), picker: Some(used) });
+            return Some(RoutingPlan { filters, scorers: Vec::new(), picker: Some(used), sent_blocks: SENT_BLOCKS });
         }
         let filter = |filter: &'_ super::FilterSetting| match filter.built_in() {
             Some(built_in) => Some(PlannedFilter::BuiltIn(built_in.build())),
@@ -118,6 +120,7 @@ impl PolicySettings {
             filters: used.filters.iter().filter_map(|one| filter(&one.value)).collect(),
             scorers: used.parameters.iter().filter(|(_, weight)| **weight > 0.0).filter_map(scorer).collect(),
             picker: picker.map(|step| &step.used),
+            sent_blocks: sent_blocks(&used.values()),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use blis_sim::ids::RequestId;
 use blis_sim::policy::kv_cache::{
-    ChunkTouch, ChunkUser, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView,
+    CacheTier, ChunkTouch, ChunkUser, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView,
 };
 use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
@@ -73,10 +73,13 @@ fn chunk(row: &ChunkRow) -> ChunkView {
         tenant: Name(row.tenant),
         session: Name(row.session),
         prefix_group: Name(row.prefix_group),
+        client: Name(row.client),
+        adapter: Name(row.adapter),
         round_index: row.round,
         ..Tags::default()
     };
     ChunkView {
+        tier: CacheTier::ALL[row.tier.clamp(1, 3) as usize - 1],
         touch: ChunkTouch::ALL[row.touch.min(2) as usize],
         created: Micros(row.created_us),
         last_use: Micros(row.last_use_us),

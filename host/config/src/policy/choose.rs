@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::PolicyError;
 use super::outside::put;
 use super::parameter::number_of;
-use super::registry::{CACHE_AND_LOAD, WEIGHTED};
+use super::registry::{CACHE_AND_LOAD, PREFIX_CAPACITY, WEIGHTED};
 use super::{
     BuiltIn, Bundle, Choices, FilterSetting, ParameterInput, ParameterSetting, PipelineStep, PluginLookup,
     PluginLookupError, PolicySettings, PolicyUse, ScorerName, SettingSource, Sourced, StepRole, TOO_LARGE,
@@ -228,8 +228,10 @@ impl SettingSources<'_> {
             used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
-        let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
-        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != SettingSource::Default);
+        let is_weighed = |(name, weight): &(String, Sourced<f64>)| name != PREFIX_CAPACITY && **weight > 0.0;
+        let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(is_weighed);
+        let zeros = rest.iter().filter(|(name, _)| name != PREFIX_CAPACITY).map(|(_, weight)| &weight.source);
+        let last = { zeros }.rfind(|source| **source != SettingSource::Default);
         if weighed.is_empty() {
             let source = last.unwrap_or(&name.source);
             return Err(Contradiction::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
@@ -346,7 +348,7 @@ fn own_filter(used: &PolicyUse, name: &str, loaded: Arc<LoadedPlugin>) -> Pipeli
     PipelineStep { role: StepRole::Filter, name: name.to_owned(), used: filter }
 }
 
-/// The weights of the `scorers` in their order, then all other scorers with weight 0.
+/// The weights of the `scorers` in their order, then all other scorers with weight 0, and the parameter that is no weight.
 fn listed(row: &BuiltIn, scorers: &[Sourced<WeightedScorer>]) -> Vec<(String, Sourced<f64>)> {
     let mut parameters: Vec<_> = scorers
         .iter()
@@ -354,7 +356,8 @@ fn listed(row: &BuiltIn, scorers: &[Sourced<WeightedScorer>]) -> Vec<(String, So
         .collect();
     for parameter in row.parameters() {
         if parameters.iter().all(|(name, _)| *name != parameter.name) {
-            parameters.push((parameter.name, Sourced::default_value(0.0)));
+            let value = if parameter.name == PREFIX_CAPACITY { parameter.default } else { 0.0 };
+            parameters.push((parameter.name, Sourced::default_value(value)));
         }
     }
     parameters

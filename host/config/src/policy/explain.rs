@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 
-use super::registry::WEIGHTED;
-use super::{BuiltIn, FilterSetting, PipelineStep, PolicySettings, PolicyUse, SettingSource, Sourced, StepRole};
+use super::registry::{PREFIX_CAPACITY, WEIGHTED};
+use super::{
+    BuiltIn, FilterSetting, PipelineStep, PolicySettings, PolicyUse, ScorerKind, SettingSource, Sourced, StepRole,
+};
 use blis_diag::{YamlPage, text};
 use blis_plugin::{Kind, OtherValue, ValueTable};
 
@@ -96,17 +98,19 @@ impl PolicyUse {
                 });
             }
             page.section("scorers", |page| {
-                for (name, weight) in self.parameters.iter().filter(|(_, weight)| **weight > 0.0) {
+                let weighed = |(name, weight): &&(String, Sourced<f64>)| name != PREFIX_CAPACITY && **weight > 0.0;
+                for (name, weight) in self.parameters.iter().filter(weighed) {
                     let step = self.step(StepRole::Scorer, name);
                     let more = step.map_or_else(String::new, |step| format!(", {}", step.used.flow_parameters()));
                     let source = step.map_or_else(|| weight.source.clone(), PipelineStep::shown_source);
                     page.item(format_args!("{{name: {}, weight: {}{more}}}", text(name), weight.value), &source);
                 }
             });
-            if let Some(picker) = self.steps.iter().find(|step| step.role == StepRole::Picker) {
+            let picker = self.steps.iter().find(|step| step.role == StepRole::Picker);
+            if let Some(picker) = picker {
                 page.entry("picker", text(&picker.name), &picker.shown_source());
-                self.explain_step_parameters(page, picker);
             }
+            self.explain_pipeline_parameters(page, picker);
             return;
         }
         let has_key = |name: &str| row.parameter(name).is_some_and(|parameter| !parameter.key.is_empty());
@@ -118,18 +122,25 @@ impl PolicyUse {
 }
 
 impl PolicyUse {
-    /// Parameters of a picker have its name in front: a bundle has no list for it.
-    fn explain_step_parameters(&self, page: &mut YamlPage, step: &PipelineStep) {
-        let used = &step.used;
-        if used.parameters.is_empty() && used.others.is_empty() {
+    /// The capacity of the scorer `prefix-affinity`, if it has a weight, and the parameters of a picker, which have its name in
+    /// front: a bundle has no list for it.
+    fn explain_pipeline_parameters(&self, page: &mut YamlPage, picker: Option<&PipelineStep>) {
+        let value = |name: &str| self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        let has_record = value(ScorerKind::PrefixAffinity.name()).is_some_and(|weight| **weight > 0.0);
+        let capacity = value(PREFIX_CAPACITY).filter(|_| has_record);
+        let of_picker = picker.filter(|step| !(step.used.parameters.is_empty() && step.used.others.is_empty()));
+        if capacity.is_none() && of_picker.is_none() {
             return;
         }
         page.section("parameters", |page| {
-            for (name, value) in &used.parameters {
-                entry(page, &text(&format!("{}.{name}", step.name)), value);
-            }
-            for (name, value) in &used.others {
-                page.entry(&text(&format!("{}.{name}", step.name)), other_text(&value.value), &value.source);
+            capacity.into_iter().for_each(|value| entry(page, PREFIX_CAPACITY, value));
+            for step in of_picker {
+                for (name, value) in &step.used.parameters {
+                    entry(page, &text(&format!("{}.{name}", step.name)), value);
+                }
+                for (name, value) in &step.used.others {
+                    page.entry(&text(&format!("{}.{name}", step.name)), other_text(&value.value), &value.source);
+                }
             }
         });
     }

@@ -42,7 +42,7 @@ pub use error::PolicyError;
 pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
 pub use parameter::ParameterInput;
-pub use registry::{Ambiguous, BuiltIn, built_in_names};
+pub use registry::{Ambiguous, BuiltIn, PREFIX_CAPACITY, built_in_names};
 pub use scaling::{ScalingRow, ScalingUse};
 pub use sourced::{SettingSource, Sourced};
 

@@ -13,8 +13,8 @@ use blis_sim::policy::kv_cache::{KvCachePolicy, LeastRecent, Lfu, SegmentedLru, 
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter,
     ConstantPriority, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
-    PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind,
-    SloBased, TierShed, TokenBucket, Weighted,
+    PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter,
+    ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{
@@ -248,6 +248,7 @@ static BUILT_INS: &[BuiltIn] = &[
             scorer(ScorerKind::Random, 0.0),
             scorer(ScorerKind::SessionAffinity, 0.0),
             scorer(ScorerKind::PredictedLatency, 0.0),
+            SENT_BLOCKS_PARAMETER,
         ])
         .with_scores(),
     row(
@@ -262,8 +263,9 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Routing,
         EPP_DEFAULT,
         "Prefixes sent before 3, short queues 2, free KV blocks 2 (llm-d without a configuration)",
-        Build::Routing(|_| Ok(Box::new(Weighted::new(EPP_PROFILE.to_vec())?))),
+        Build::Routing(|set| Ok(Box::new(Weighted::new(EPP_PROFILE.to_vec())?.with_sent_blocks(sent_blocks(set))))),
     )
+    .with(&[SENT_BLOCKS_PARAMETER])
     .with_scores(),
     row(
         Kind::Routing,
@@ -590,6 +592,22 @@ fn prefix_cache(set: &ParameterValues) -> PrefixCacheFilter {
     }
 }
 
+/// The parameter of `weighted` and `epp-default` that is no weight.
+pub const PREFIX_CAPACITY: &str = "prefix-capacity";
+
+const SENT_BLOCKS_PARAMETER: NumericParameter = NumericParameter::new(
+    PREFIX_CAPACITY,
+    SENT_BLOCKS as f64,
+    (1.0, 1e9),
+    "KV blocks sent to each instance that the scorer prefix-affinity remembers",
+)
+.rounded(Rounding::Down);
+
+/// The value of [`PREFIX_CAPACITY`].
+pub(super) fn sent_blocks(set: &ParameterValues) -> u32 {
+    set.get(PREFIX_CAPACITY) as u32
+}
+
 fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     Ok(Box::new(weighted_sum(set)?))
 }
@@ -599,10 +617,10 @@ fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
 /// # Errors
 /// If no scorer has a weight.
 pub(super) fn weighted_sum(set: &ParameterValues) -> Result<Weighted, String> {
-    let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
+    let weighed = set.0.iter().filter(|(name, weight)| name != PREFIX_CAPACITY && *weight > 0.0);
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
-    let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
-    Weighted::new(scorers)
+    let scorers = scorers.collect::<Option<Vec<_>>>().expect("the other parameters are named as the scorers");
+    Ok(Weighted::new(scorers)?.with_sent_blocks(sent_blocks(set)))
 }
 
 /// The scorer `token-load` behind the filter for cached prefixes.
@@ -777,10 +795,12 @@ mod tests {
     #[test]
     fn the_parameters_of_weighted_are_the_scorers() {
         let weighted = BuiltIn::find(Kind::Routing, WEIGHTED).expect("it is built in");
-        let weighed: Vec<_> = weighted.parameters.iter().filter(|one| one.default > 0.0).collect();
+        let (capacity, weights) = weighted.parameters.split_last().expect("it has parameters");
+        assert_eq!((capacity.name, capacity.default), (PREFIX_CAPACITY, f64::from(SENT_BLOCKS)));
+        let weighed: Vec<_> = weights.iter().filter(|one| one.default > 0.0).collect();
         let defaults: Vec<_> = weighed.iter().map(|one| (one.name, one.default)).collect();
         assert_eq!(defaults, DEFAULT_PROFILE.map(|(kind, weight)| (kind.name(), weight)));
-        let mut named: Vec<_> = weighted.parameters.iter().map(|one| one.name).collect();
+        let mut named: Vec<_> = weights.iter().map(|one| one.name).collect();
         let mut all = ScorerKind::ALL.map(ScorerKind::name);
         named.sort_unstable();
         all.sort_unstable();

@@ -175,6 +175,8 @@ fn groups(decides: &[Kind]) -> Vec<Vec<Kind>> {
         vec![Kind::Fairness, Kind::Ordering],
         vec![Kind::Eviction],
         vec![Kind::Drain],
+        vec![Kind::Placement],
+        vec![Kind::KvCache],
     ];
     let decided = |group: Vec<Kind>| group.into_iter().filter(|kind| decides.contains(kind)).collect::<Vec<_>>();
     order.into_iter().map(decided).filter(|group| !group.is_empty()).collect()
@@ -347,6 +349,15 @@ mod tests {
         let suite = Suite::parse("s.yaml", text).expect("valid");
         let error = rebased(&suite, text, &best("weighted", 2.0)).expect_err("one line");
         assert!(error.text().contains("`s.yaml` cannot be edited"), "{}", error.text());
+    }
+
+    #[test]
+    fn every_kind_that_a_suite_may_decide_is_changed() {
+        let decided = Kind::ALL.into_iter().filter(|kind| variants(&[], &[*kind]).len() > 1);
+        let decided: Vec<Kind> = decided.filter(|kind| ![Kind::Latency, Kind::RoutingFilter].contains(kind)).collect();
+        let mut changed = groups(&decided).concat();
+        changed.sort_by_key(|kind| Kind::ALL.iter().position(|known| known == kind));
+        assert_eq!(changed, decided, "a suite without one of them has no better reference than the default");
     }
 
     #[test]

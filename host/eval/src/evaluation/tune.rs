@@ -13,6 +13,7 @@ use crate::cascade::{PolicyRole, StagePlan, StageResult, log_score, run_single_s
 use crate::error::RunError;
 use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
+use blis_config::policy::PREFIX_CAPACITY;
 use blis_plugin::{LoadedPlugin, PolicyParameter};
 
 /// The result of a search.
@@ -78,7 +79,9 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunErro
     let TuneRequest { candidate, prepared, evals, seed, epoch, threads } = *request;
     let loaded = candidate.load(&prepared.suite.limits).map_err(RunError::from)?;
     let declared = loaded.plugin.description().parameters.clone();
-    let free: Vec<PolicyParameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
+    // How much the router remembers is a fact of the service.
+    let is_free = |parameter: &PolicyParameter| parameter.min < parameter.max && parameter.name != PREFIX_CAPACITY;
+    let free: Vec<PolicyParameter> = declared.into_iter().filter(is_free).collect();
     if free.is_empty() {
         return Err(RunError::usage(format_args!("`{}` declares no parameters", candidate.file))
             .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));

@@ -1,14 +1,13 @@
 //! Guests as policies of KV tiers.
 
-use blis_sim::policy::kv_cache::{ChunkTouch, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView};
+use blis_sim::policy::kv_cache::{
+    CacheTier, ChunkTouch, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView,
+};
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
 use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow, first_nan};
 use crate::{Fault, KvCacheGuest};
-
-/// The number of the CPU tier.
-const CPU_TIER: u32 = 1;
 
 impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
     fn decides(&self) -> KvCacheDecisions {
@@ -26,7 +25,7 @@ impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
     fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
         let rows: Vec<ChunkRow> = chunks.iter().map(chunk_row).collect();
         let TierView { now, fill, queued_bytes, capacity } = *tier;
-        let offer = ChunkOfferRow { now_us: now.0, queued_bytes, fill, tier: CPU_TIER, capacity };
+        let offer = ChunkOfferRow { now_us: now.0, queued_bytes, fill, tier: CacheTier::Cpu.number(), capacity };
         let mut numbers = Vec::with_capacity(rows.len());
         let decided = self.guest().store(&offer, &rows, &mut numbers);
         let numbers = decided.and_then(|()| self.one_for_each("store", &rows, numbers));
@@ -66,7 +65,7 @@ pub fn chunk_row(chunk: &ChunkView) -> ChunkRow {
         created_us: chunk.created.0,
         last_use_us: chunk.last_use.0,
         previous_use_us: chunk.previous_use.map_or(NONE_U64, |at| at.0),
-        tier: CPU_TIER,
+        tier: chunk.tier.number(),
         position: chunk.position,
         tokens: chunk.tokens,
         uses: chunk.uses,
@@ -82,6 +81,8 @@ pub fn chunk_row(chunk: &ChunkView) -> ChunkRow {
         prefix_group: tags.prefix_group.0,
         round: tags.round_index,
         input_tokens: chunk.user.input_tokens,
+        client: tags.client.0,
+        adapter: tags.adapter.0,
     }
 }
 

@@ -22,6 +22,8 @@ impl NamedRow for ChunkRow {
         prefix_group: count ["prefix_group"],
         round: count ["round"],
         input_tokens: count ["input_tokens"],
+        client: count ["client"],
+        adapter: count ["adapter"],
     };
 
     fn name(&mut self, field: &str) -> Option<&mut u32> {
@@ -30,6 +32,8 @@ impl NamedRow for ChunkRow {
             "tenant" => &mut self.tenant,
             "session" => &mut self.session,
             "prefix_group" => &mut self.prefix_group,
+            "client" => &mut self.client,
+            "adapter" => &mut self.adapter,
             _ => return None,
         })
     }

@@ -46,6 +46,8 @@ pub(super) fn extreme(n: usize) -> Vec<(&'static str, GuestCall)> {
                 prefix_group: 0,
                 round: u32::MAX,
                 input_tokens: u32::MAX,
+                client: 0,
+                adapter: 0,
             };
             n
         ],
@@ -112,6 +114,8 @@ impl ChunksState {
                 prefix_group: 0,
                 round: rng.random_range(0..4),
                 input_tokens: 16 * n as u32 + rng.random_range(0..16),
+                client: 0,
+                adapter: 0,
             }
         };
         Self { offer, chunks: (0..n).map(chunk).collect() }

@@ -62,7 +62,7 @@ records! {
     StartingReplica { now_us, created_us, id, group, model, gpus }
     KvChunk {
         created_us, last_use_us, previous_use_us, tier, position, tokens, uses, offers, touch, slo_class, tenant, session,
-        prefix_group, round, input_tokens,
+        prefix_group, round, input_tokens, client, adapter,
     }
     ChunkOffer { now_us, queued_bytes, fill, tier, capacity }
     KvHit {

@@ -276,6 +276,15 @@ pub struct AdmissionLine {
     /// Moving average of the inter-token latencies of each instance, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub itl_ewma_us: Option<Vec<f64>>,
+    /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_active: Option<Vec<u32>>,
+    /// Whether a waiting request of each instance names it, 1 or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_waiting: Option<Vec<u32>>,
+    /// Free slots for adapters of each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_adapter_slots: Option<Vec<u32>>,
     /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
@@ -293,6 +302,9 @@ pub struct DecisionSignals<'a> {
     pub in_flight_output: Option<&'a [u64]>,
     pub ttft_ewma_us: Option<&'a [f64]>,
     pub itl_ewma_us: Option<&'a [f64]>,
+    pub adapter_active: Option<&'a [u32]>,
+    pub adapter_waiting: Option<&'a [u32]>,
+    pub free_adapter_slots: Option<&'a [u32]>,
     pub unread: &'a [String],
 }
 
@@ -312,6 +324,9 @@ macro_rules! seen {
                     in_flight_output: self.in_flight_output.as_deref(),
                     ttft_ewma_us: self.ttft_ewma_us.as_deref(),
                     itl_ewma_us: self.itl_ewma_us.as_deref(),
+                    adapter_active: self.adapter_active.as_deref(),
+                    adapter_waiting: self.adapter_waiting.as_deref(),
+                    free_adapter_slots: self.free_adapter_slots.as_deref(),
                     unread: &self.unread,
                 }
             }
@@ -361,6 +376,15 @@ pub struct RoutingLine {
     /// Moving average of the inter-token latencies of each instance, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub itl_ewma_us: Option<Vec<f64>>,
+    /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_active: Option<Vec<u32>>,
+    /// Whether a waiting request of each instance names it, 1 or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_waiting: Option<Vec<u32>>,
+    /// Free slots for adapters of each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_adapter_slots: Option<Vec<u32>>,
     /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,

@@ -189,6 +189,9 @@ impl TraceReader {
             (seen.cached_blocks.map(<[u32]>::len), "cached_blocks"),
             (seen.in_flight_tokens.map(<[u64]>::len), "in_flight_tokens"),
             (seen.in_flight_output.map(<[u64]>::len), "in_flight_output"),
+            (seen.adapter_active.map(<[u32]>::len), "adapter_active"),
+            (seen.adapter_waiting.map(<[u32]>::len), "adapter_waiting"),
+            (seen.free_adapter_slots.map(<[u32]>::len), "free_adapter_slots"),
             (seen.ttft_ewma_us.map(<[f64]>::len), "ttft_ewma_us"),
             (seen.itl_ewma_us.map(<[f64]>::len), "itl_ewma_us"),
         ] {

@@ -328,7 +328,7 @@ impl TraceSurvey {
         let routes = policy.kinds.iter().any(|(kind, _)| *kind == Kind::Routing);
         let rows = [
             (true, "keys of the prompt's blocks", "no block is shared with another request"),
-            (true, "session, client, prefix group, round, client's priority and targets", "none"),
+            (true, "session, client, prefix group, adapter, round, client's priority and targets", "none"),
             (true, "priority of the class", "the default table"),
             (true, "facts of the model", "none"),
             (
@@ -359,17 +359,12 @@ fn lack(
     let reads = policy.loaded.plugin.description().reads;
     let waiting = reads.waiting_tokens && signals.is_none_or(|signals| signals.waiting_tokens.is_none());
     let name = &policy.loaded.name;
-    if reads.adapters {
-        let what = format!(
-            "no `adapter_active`, which `{name}` reads for {kind}: decision traces have no columns of adapters"
-        );
-        return Some(RowError::new(what).hint("evaluate it in simulations, with `blis run --routing-policy`"));
-    }
     let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;
     let hint = match (kind, column) {
-        (Kind::Routing, "cached_blocks" | "in_flight_tokens" | "ttft_ewma_us" | "waiting_tokens") => {
-            "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself"
-        }
+        (
+            Kind::Routing,
+            "cached_blocks" | "in_flight_tokens" | "ttft_ewma_us" | "waiting_tokens" | "adapter_active",
+        ) => "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself",
         (Kind::Routing, _) => "record the run with `--counterfactual-k 2`, or with a routing policy that reads it",
         _ => {
             "record a run with an admission policy that reads it: `--admission-policy` with the plugin itself; or leave \

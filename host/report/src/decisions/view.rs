@@ -89,9 +89,13 @@ impl RecordedService {
             cached_blocks: Micros(seen.cached_blocks_age_us.unwrap_or(0)),
             in_flight: Micros::ZERO,
         };
-        for (column, recorded) in
-            [(&mut self.signals.in_flight, seen.in_flight), (&mut self.signals.cached_blocks, seen.cached_blocks)]
-        {
+        for (column, recorded) in [
+            (&mut self.signals.in_flight, seen.in_flight),
+            (&mut self.signals.cached_blocks, seen.cached_blocks),
+            (&mut self.signals.adapter_active, seen.adapter_active),
+            (&mut self.signals.adapter_waiting, seen.adapter_waiting),
+            (&mut self.signals.free_adapter_slots, seen.free_adapter_slots),
+        ] {
             if let Some(recorded) = recorded {
                 column.copy_from_slice(recorded);
             }
@@ -188,6 +192,7 @@ pub(super) fn missing(reads: Reads, seen: &DecisionSignals<'_>) -> Option<&'stat
         ("cached_blocks", reads.cached_blocks && seen.cached_blocks.is_none()),
         ("in_flight_tokens", reads.tokens && seen.in_flight_tokens.is_none()),
         ("ttft_ewma_us", reads.latencies && seen.ttft_ewma_us.is_none()),
+        ("adapter_active", reads.adapters && seen.adapter_active.is_none()),
     ];
     columns.into_iter().find(|(_, is_missing)| *is_missing).map(|(name, _)| name)
 }

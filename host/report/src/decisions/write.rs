@@ -10,7 +10,7 @@ use blis_sim::outcome::{
     SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
 use blis_sim::policy::flow::FlowView;
-use blis_sim::policy::{AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
+use blis_sim::policy::{AdapterSlotUse, AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -180,6 +180,11 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         if read.latencies {
             self.lines.floats(key!("ttft_ewma_us"), &cluster.signals.ttft_ewma);
             self.lines.floats(key!("itl_ewma_us"), &cluster.signals.itl_ewma);
+        }
+        if read.adapters && cluster.signals.adapter_slots != AdapterSlotUse::None {
+            self.lines.ints(key!("adapter_active"), &cluster.signals.adapter_active);
+            self.lines.ints(key!("adapter_waiting"), &cluster.signals.adapter_waiting);
+            self.lines.ints(key!("free_adapter_slots"), &cluster.signals.free_adapter_slots);
         }
         match (current.load && !read.load, current.in_flight && !read.in_flight) {
             (true, true) => self.lines.raw(",\"unread\":[\"reading\",\"in_flight\"]"),

@@ -9,6 +9,7 @@
 //! time between steps, for the head of the queue, which holds back all requests behind it
 //! ([`Semantics::adapters_load_ahead`](crate::semantics::Semantics::adapters_load_ahead)).
 
+mod ranked;
 mod slots;
 
 use crate::policy::AdapterSlotUse;

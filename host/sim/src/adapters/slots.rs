@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::ranked::RankedAdapters;
 use super::{AdapterCosts, AdapterMix, AdapterReport, AdapterSettings};
 use crate::outcome::AdapterChange;
 use crate::policy::AdapterSlotUse;
-use crate::request::Name;
+use crate::policy::kv_cache::{CacheTier, KvCachePolicy};
+use crate::request::{Name, Request};
 use crate::units::Micros;
 
 /// The adapters on the GPU and in the host's memory of one instance. Both engines use it.
@@ -22,6 +24,8 @@ pub(crate) struct AdapterSlots {
     in_use: u32,
     /// An adapter that is being loaded between steps, and when it is loaded.
     loading: Option<(Micros, Name)>,
+    /// Which adapter makes room; `None`: the least recently used one.
+    ranked: Option<Box<RankedAdapters>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +49,10 @@ pub(crate) enum AdapterGate {
 }
 
 impl AdapterSlots {
-    pub fn new(settings: Arc<AdapterSettings>, load_ahead: bool) -> Self {
-        Self { settings, load_ahead, held: Vec::new(), on_gpu: 0, in_use: 0, loading: None }
+    /// Empty slots. Without a `policy` the least recently used adapter makes room, as in vLLM, and with `load_ahead`, as in BLIS, always.
+    pub fn new(settings: Arc<AdapterSettings>, load_ahead: bool, policy: Option<Box<dyn KvCachePolicy>>) -> Self {
+        let ranked = policy.filter(|_| !load_ahead).map(|policy| Box::new(RankedAdapters::new(policy)));
+        Self { settings, load_ahead, held: Vec::new(), on_gpu: 0, in_use: 0, loading: None, ranked }
     }
 
     /// Whether a waiting request with `adapter` may enter the batch.
@@ -64,11 +70,21 @@ impl AdapterSlots {
         }
     }
 
-    /// A request with `adapter`, for which the gate is open, enters the batch, `again` if it was there before. Returns the
+    /// `request`, for which the gate is open, enters the batch at `now`, `again` if it was there before. Returns the
     /// time that its step spends on loading. `report` receives the changes.
-    pub fn enter(&mut self, adapter: Name, again: bool, report: impl FnMut(Name, AdapterChange)) -> Micros {
+    pub fn enter(
+        &mut self,
+        request: &Request,
+        now: Micros,
+        again: bool,
+        report: impl FnMut(Name, AdapterChange),
+    ) -> Micros {
+        let adapter = request.tags.adapter;
         let Some(&costs) = self.settings.costs(adapter) else { return Micros::ZERO };
-        let loading = if self.load_ahead { Micros::ZERO } else { self.load(adapter, &costs, report) };
+        let loading = if self.load_ahead { Micros::ZERO } else { self.load(now, adapter, &costs, report) };
+        if let Some(ranked) = &mut self.ranked {
+            ranked.used(request, now);
+        }
         let index = self.touch(adapter);
         let pins = !(self.load_ahead && again);
         let held = &mut self.held[index];
@@ -189,19 +205,25 @@ impl AdapterSlots {
     }
 
     /// Loads `adapter` into a slot, if it is not in one. Returns the time that it takes.
-    fn load(&mut self, adapter: Name, costs: &AdapterCosts, mut report: impl FnMut(Name, AdapterChange)) -> Micros {
+    fn load(
+        &mut self,
+        now: Micros,
+        adapter: Name,
+        costs: &AdapterCosts,
+        mut report: impl FnMut(Name, AdapterChange),
+    ) -> Micros {
         let found = self.find(adapter);
         if found.is_some_and(|index| self.held[index].on_gpu) {
             return Micros::ZERO;
         }
         if found.is_none() {
             if self.held.len() >= self.settings.host_slots as usize {
-                self.forget_oldest(&mut report);
+                self.forget(now, &mut report);
             }
             self.held.push(HeldAdapter { name: adapter, on_gpu: false, running: 0, pins: 0 });
         }
         if self.on_gpu == self.settings.slots {
-            self.free_slot(&mut report);
+            self.free_slot(now, &mut report);
         }
         let index = self.find(adapter).expect("it is held");
         self.held[index].on_gpu = true;
@@ -214,23 +236,38 @@ impl AdapterSlots {
         time
     }
 
-    /// Removes the least recently used adapter without a running request from the host's memory, and from its slot.
-    fn forget_oldest(&mut self, report: &mut impl FnMut(Name, AdapterChange)) {
-        let oldest = self.held.iter().position(|held| held.pins == 0).expect("fewer adapters run than there are slots");
-        let forgotten = self.held.remove(oldest);
+    /// Removes an adapter without a running request from the host's memory, and from its slot.
+    fn forget(&mut self, now: Micros, report: &mut impl FnMut(Name, AdapterChange)) {
+        let chosen = self.choose(now, CacheTier::AdapterMemory);
+        let forgotten = self.held.remove(chosen);
+        if let Some(ranked) = &mut self.ranked {
+            ranked.forget(forgotten.name);
+        }
         if forgotten.on_gpu {
             self.on_gpu -= 1;
             report(forgotten.name, AdapterChange::Evicted);
         }
     }
 
-    /// Frees the slot of the least recently used adapter without a running request.
-    fn free_slot(&mut self, report: &mut impl FnMut(Name, AdapterChange)) {
-        let mut held = self.held.iter_mut();
-        let oldest = held.find(|held| held.on_gpu && held.pins == 0).expect("fewer adapters run than there are slots");
-        oldest.on_gpu = false;
+    /// Frees the slot of an adapter without a running request.
+    fn free_slot(&mut self, now: Micros, report: &mut impl FnMut(Name, AdapterChange)) {
+        let chosen = self.choose(now, CacheTier::AdapterSlots);
+        let freed = &mut self.held[chosen];
+        freed.on_gpu = false;
         self.on_gpu -= 1;
-        report(oldest.name, AdapterChange::Evicted);
+        report(freed.name, AdapterChange::Evicted);
+    }
+
+    /// The index of the adapter in `tier` that makes room: of those without a running request the least recently used one, or the one
+    /// that the policy chooses.
+    fn choose(&mut self, now: Micros, tier: CacheTier) -> usize {
+        let may_go = |held: &HeldAdapter| held.pins == 0 && (held.on_gpu || tier != CacheTier::AdapterSlots);
+        let oldest = self.held.iter().position(may_go).expect("fewer adapters run than there are slots");
+        let Some(ranked) = &mut self.ranked else { return oldest };
+        let candidates = || self.held.iter().enumerate().filter(|(_, held)| may_go(held));
+        let names: Vec<Name> = candidates().map(|(_, held)| held.name).collect();
+        let chosen = ranked.choose(now, tier, &names);
+        candidates().nth(chosen).map_or(oldest, |(index, _)| index)
     }
 
     /// Makes `adapter` the most recently used one. Returns its index.
@@ -249,19 +286,28 @@ impl AdapterSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RequestId;
+    use crate::policy::kv_cache::{LeastRecent, Lfu, WorkloadAware};
 
     const COSTS: AdapterCosts = AdapterCosts { rank: 8, from_disk: Micros(100), from_host: Micros(10), overhead: 0.02 };
 
     fn slots(slots: u32, host_slots: u32, load_ahead: bool) -> AdapterSlots {
         let settings = AdapterSettings::new(slots, host_slots, (1..=5).map(|name| (Name(name), COSTS)));
-        AdapterSlots::new(Arc::new(settings), load_ahead)
+        AdapterSlots::new(Arc::new(settings), load_ahead, None)
+    }
+
+    fn request(adapter: u32) -> Request {
+        let mut request = Request::new(RequestId(0), Micros::ZERO, 1, 1);
+        request.tags.adapter = Name(adapter);
+        request
     }
 
     /// What happens when a request with each of these adapters runs alone, one after the other.
     fn in_turn(mut slots: AdapterSlots, adapters: &[u32]) -> (Vec<u64>, Vec<(u32, AdapterChange)>) {
-        let mut changes = Vec::new();
+        let (mut changes, mut now) = (Vec::new(), Micros::ZERO);
         let mut run = |&adapter: &u32| {
-            let took = slots.enter(Name(adapter), false, |name, change| changes.push((name.0, change)));
+            now += Micros(1000);
+            let took = slots.enter(&request(adapter), now, false, |name, change| changes.push((name.0, change)));
             slots.leave(Name(adapter), true);
             took.0
         };
@@ -290,12 +336,29 @@ mod tests {
         );
     }
 
+    /// The adapters that lose their slots, of two slots, under `policy`.
+    fn evicted(policy: Option<Box<dyn KvCachePolicy>>, adapters: &[u32]) -> Vec<u32> {
+        let settings = AdapterSettings::new(2, 5, (1..=5).map(|name| (Name(name), COSTS)));
+        let (_, changes) = in_turn(AdapterSlots::new(Arc::new(settings), false, policy), adapters);
+        changes.into_iter().filter(|(_, change)| *change == AdapterChange::Evicted).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_policy_decides_which_adapter_makes_room() {
+        let order = [1, 1, 2, 3, 2, 3, 1];
+        assert_eq!(evicted(None, &order), [1, 2], "least recently used");
+        assert_eq!(evicted(Some(Box::new(LeastRecent)), &order), [1, 2]);
+        // 1 was used twice when 3 came, 2 once; 3 once when 2 came back; of equal ones the least recently used goes.
+        assert_eq!(evicted(Some(Box::new(Lfu)), &order), [2, 3, 1, 2]);
+        assert_eq!(evicted(Some(Box::new(WorkloadAware::new(0.05))), &order), [1, 2], "it counts chunks only");
+    }
+
     #[test]
     fn running_adapters_fill_the_slots() {
         let mut slots = slots(2, 2, false);
         for adapter in [1, 2, 1] {
             assert_eq!(slots.gate(Name(adapter)), AdapterGate::Open);
-            slots.enter(Name(adapter), false, |_, _| ());
+            slots.enter(&request(adapter), Micros::ZERO, false, |_, _| ());
         }
         assert_eq!(slots.gate(Name(3)), AdapterGate::Skip);
         assert_eq!([Name::NONE, Name(1), Name(99)].map(|name| slots.gate(name)), [AdapterGate::Open; 3]);
@@ -315,7 +378,7 @@ mod tests {
         assert_eq!(slots.loaded_at(), Some(Micros(105)));
         assert!(!slots.would_load(Name(2)), "one at a time");
         slots.finish_load(|name, change| assert_eq!((name, change), (Name(1), AdapterChange::LoadedFromDisk)));
-        assert_eq!(slots.enter(Name(1), false, |_, _| ()), Micros::ZERO);
+        assert_eq!(slots.enter(&request(1), Micros::ZERO, false, |_, _| ()), Micros::ZERO);
         slots.leave(Name(1), false);
         assert!(!slots.would_load(Name(2)), "a preempted request keeps its adapter");
         slots.end_waiting(Name(1), true);
@@ -328,7 +391,7 @@ mod tests {
     fn the_largest_rank_sets_the_overhead() {
         let larger = AdapterCosts { rank: 32, overhead: 0.06, ..COSTS };
         let settings = AdapterSettings::new(2, 2, [(Name(1), COSTS), (Name(2), larger)]);
-        let slots = AdapterSlots::new(Arc::new(settings), false);
+        let slots = AdapterSlots::new(Arc::new(settings), false, None);
         let factor = |adapters: &[u32]| slots.mix_of(adapters.iter().map(|&name| Name(name))).factor();
         assert_eq!([factor(&[]), factor(&[0, 7]), factor(&[1, 1])], [1.0, 1.0, 1.02]);
         assert_eq!(factor(&[1, 2, 1, 0]), 1.12);

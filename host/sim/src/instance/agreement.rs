@@ -386,10 +386,10 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 5]>();
-    let policies = (scheduling(), preemption());
+    let policies = (scheduling(), preemption(), kv_cache());
     (limits, kv, (flags, options()), policies, semantics(), latency(), adapters()).prop_map(
         |(limits, (block_size, total_kv_blocks), (flags, options), policies, semantics, latency, adapters)| {
-            let (scheduler, preemption) = policies;
+            let (scheduler, preemption, kv_cache) = policies;
             InstanceConfig {
                 index: InstanceIndex(3),
                 labels: crate::policy::InstanceLabels::default(),
@@ -407,7 +407,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 scheduler,
                 preemption,
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
-                kv_cache: KvCacheChoice::BuiltIn,
+                kv_cache,
                 blis_tiers: None,
                 semantics,
                 latency,

@@ -112,7 +112,7 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
-    /// The policy of the CPU tier; an instance takes it out.
+    /// The policy of the CPU tier, which an instance takes out, and, copied, of the room for adapters.
     pub kv_cache: KvCacheChoice,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,
@@ -163,7 +163,11 @@ impl InstanceConfig {
     /// The slots of its adapters, empty; `None` without adapters. Boxed: most instances have none.
     fn adapter_slots(&self) -> Option<Box<AdapterSlots>> {
         let settings = Arc::clone(self.adapters.as_ref()?);
-        Some(Box::new(AdapterSlots::new(settings, self.semantics.adapters_load_ahead)))
+        let policy = match &self.kv_cache {
+            KvCacheChoice::BuiltIn => None,
+            KvCacheChoice::Custom(policy) => Some(policy.fork()),
+        };
+        Some(Box::new(AdapterSlots::new(settings, self.semantics.adapters_load_ahead, policy)))
     }
 
     /// Reports changes of the adapters at `now` to `observer`.

@@ -171,6 +171,7 @@ impl Plain {
     /// An idle instance with this configuration.
     #[must_use]
     pub fn new(mut config: InstanceConfig) -> Self {
+        let adapters = config.adapter_slots();
         let kv =
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
@@ -197,7 +198,7 @@ impl Plain {
             reported_waiting: None,
             left_at: Micros::ZERO,
             postponed_until: None,
-            adapters: config.adapter_slots(),
+            adapters,
             adapter_loading: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
@@ -637,7 +638,7 @@ impl Plain {
         if let Some(slots) = &mut self.adapters {
             let again = live.scheduling_delay.is_some();
             let changes = self.config.adapter_changes(now, observer);
-            self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
+            self.adapter_loading += slots.enter(&live.request, now, again, changes);
         }
     }
 

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
 use crate::policy::Rank;
-use crate::policy::kv_cache::{ChunkTouch, ChunkUser, ChunkView, KvCachePolicy, TierView};
+use crate::policy::kv_cache::{CacheTier, ChunkTouch, ChunkUser, ChunkView, KvCachePolicy, TierView};
 use crate::units::Micros;
 
 /// Evicts the chunk with the smallest rank that a [`KvCachePolicy`] gave it when it was touched. Of equal ranks the one that was
@@ -100,6 +100,7 @@ impl RankedChunks {
     /// A chunk that is stored now.
     fn view(user: ChunkUser, now: Micros, tokens: u32, position: Option<u32>) -> ChunkView {
         ChunkView {
+            tier: CacheTier::Cpu,
             touch: ChunkTouch::Stored,
             created: now,
             last_use: now,

@@ -49,7 +49,8 @@ pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
     AlwaysBusiest, CacheAndLoad, ConcurrencyFilter, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded,
-    PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
+    PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SENT_BLOCKS, SaturationFilter, ScorerKind,
+    ScorerStep, Weighted,
 };
 pub(crate) use view::copy_rows;
 pub use view::{

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::plugins::Meaning;
 use super::{EndpointPicker, Saturation, WHOLE_MAX};
-use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
+use crate::policy::registry::{EPP_DEFAULT, PREFIX_CAPACITY, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
     BuiltIn, BuiltInFilter, Bundle, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
     Sourced, WeightedScorer,
@@ -25,6 +25,9 @@ impl EndpointPicker {
         text.extend(self.admitter.as_ref().map(super::admitter::to_bundle));
         let gateway = self.gateway.as_ref().map(super::gateway::to_bundle).unwrap_or_default();
         text.push_str("routing:\n  policy: weighted\n");
+        if let Some(blocks) = self.sent_blocks {
+            let _ = writeln!(text, "  parameters: {{{PREFIX_CAPACITY}: {blocks}}}");
+        }
         if !self.filters.is_empty() {
             text.push_str("  filters:\n");
         }
@@ -52,6 +55,7 @@ impl EndpointPicker {
         reader.check_rest(&settings)?;
         let used = |kind| settings.used(kind).expect("all kinds but latency have a policy");
         let (filters, scorers) = reader.routing(used(Kind::Routing))?;
+        let sent_blocks = reader.sent_blocks(used(Kind::Routing), &scorers)?;
         let gateway = bundle.choices().gateway.as_deref().map(super::gateway::of_bundle).transpose();
         let gateway = gateway.map_err(|(value, what, hint)| reader.refuse(&value.source, what, hint))?;
         let admission = used(Kind::Admission);
@@ -60,7 +64,7 @@ impl EndpointPicker {
             let hint = "with flow control llm-d rejects no request that may be shed; leave out one of them";
             return Err(reader.refuse(&admission.source, "`gaie-legacy` beside `gateway` has no counterpart", hint));
         }
-        Ok(Self { shedding, admitter, gateway, filters, scorers })
+        Ok(Self { shedding, admitter, gateway, filters, scorers, sent_blocks })
     }
 }
 
@@ -189,6 +193,18 @@ impl ExportedBundle<'_> {
             self.check_whole_numbers(filter)?;
         }
         Ok((filters.into_iter().map(|one| one.value).collect(), scorers.into_iter().map(|one| one.value).collect()))
+    }
+
+    /// The capacity of the record that the scorer `prefix-affinity` reads, if it is among `scorers`.
+    fn sent_blocks(&self, used: &PolicyUse, scorers: &[WeightedScorer]) -> Result<Option<f64>, PolicyError> {
+        let capacity = used.parameters.iter().find(|(name, _)| name == PREFIX_CAPACITY).map(|(_, value)| value);
+        let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
+        match capacity.filter(|_| has_record) {
+            Some(blocks) if blocks.fract() != 0.0 => {
+                Err(self.not_whole(&format!("`{PREFIX_CAPACITY}`"), blocks.value, &blocks.source))
+            }
+            capacity => Ok(capacity.map(|blocks| blocks.value)),
+        }
     }
 
     /// `token-aware` is a filter and a scorer of `weighted`.

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use super::plugins::{
-    CONCURRENCY_DETECTOR, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role, UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role,
+    UTILIZATION_DETECTOR,
 };
-use super::{EndpointPicker, Saturation};
+use super::{EndpointPicker, SENT_BLOCKS, Saturation};
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer};
 
 impl EndpointPicker {
@@ -13,6 +14,11 @@ impl EndpointPicker {
     #[must_use]
     pub fn to_config(&self) -> String {
         let mut page = ConfigPage::default();
+        if let Some(blocks) = self.sent_blocks.filter(|blocks| *blocks != SENT_BLOCKS) {
+            let producer = PluginType::find(APPROX_PRODUCER).expect("it is in the table");
+            let parameters = [("autoTune", "false".to_owned()), (LRU_CAPACITY, blocks.to_string())];
+            page.declare(producer, None, &parameters);
+        }
         for filter in &self.filters {
             page.filter(filter);
         }

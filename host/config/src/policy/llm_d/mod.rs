@@ -35,6 +35,8 @@ pub struct EndpointPicker {
     pub filters: Vec<BuiltInFilter>,
     /// Built-in ones, a list that [`WeightedScorer::check`] accepts.
     pub scorers: Vec<WeightedScorer>,
+    /// KV blocks that the record of sent prompts holds of each instance, a whole number; `None` without the scorer that reads it.
+    pub sent_blocks: Option<f64>,
 }
 
 /// Settings of flow control that are not the default of llm-d, by the names of the flags, in one order.
@@ -48,6 +50,9 @@ pub struct Saturation {
     /// Used share of its KV blocks, above 0 and at most 1.
     pub kv_utilization: f64,
 }
+
+/// llm-d's `lruCapacityPerServer` without a setting.
+const SENT_BLOCKS: f64 = 31_250.0;
 
 /// The largest whole number that is read and written.
 const WHOLE_MAX: f64 = 1e15;

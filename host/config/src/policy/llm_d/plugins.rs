@@ -163,6 +163,10 @@ pub(super) const PRODUCER_NAME: &str = "prefixMatchInfoProducerName";
 pub(super) const UTILIZATION_DETECTOR: &str = "utilization-detector";
 pub(super) const CONCURRENCY_DETECTOR: &str = "concurrency-detector";
 
+/// The producer of the record of sent prompts, and its parameter: the blocks that it holds of each instance.
+pub(super) const APPROX_PRODUCER: &str = "approx-prefix-cache-producer";
+pub(super) const LRU_CAPACITY: &str = "lruCapacityPerServer";
+
 /// Parameters of the record of sent prompts, which `prefix-cache-scorer` itself had in earlier versions.
 const RECORD: [TypeParameter; 8] = [
     parameter("autoTune", NoEffect),
@@ -171,7 +175,7 @@ const RECORD: [TypeParameter; 8] = [
     parameter("hashBlockSize", NoEffect),
     parameter("maxPrefixBlocksToMatch", NoEffect),
     parameter("maxPrefixTokensToMatch", NoEffect),
-    parameter("lruCapacityPerServer", NoEffect),
+    parameter(LRU_CAPACITY, NoEffect),
     parameter("lruIndexerCapacity", NoEffect),
 ];
 
@@ -191,9 +195,9 @@ pub(super) const CONCURRENCY_MODES: [&str; 3] = ["requests", "tokens", "hybrid"]
 
 static PICKER: [TypeParameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1.0))];
 
-const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance holds 10 000 KV blocks of prompts of any \
-     length; llm-d's \
-     holds `lruCapacityPerServer` (31 250) blocks, or as many as the instance has";
+const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance has KV blocks of prompts of any length; \
+     llm-d's has blocks of `blockSizeTokens` of the first `maxPrefixTokensToMatch` tokens, and as many as the instance has \
+     while `autoTune` is on";
 const ALL_DECODE: &str = "every simulated instance serves whole requests";
 const ITS_SIGNALS: &str =
     "the simulator has the signals itself (`--snapshot-refresh-interval`, `--cache-signal-delay`)";
@@ -338,7 +342,7 @@ static PLUGIN_TYPES: &[PluginType] = &[
     missing("disagg-headers-handler", "name the instance for the prompt in a header")
         .formerly(&["prefill-header-handler"]),
     // Producers of what scorers read.
-    no_effect("approx-prefix-cache-producer", "the scorer `prefix-affinity` has its own record of sent prompts"),
+    no_effect(APPROX_PRODUCER, "the scorer `prefix-affinity` has its own record of sent prompts"),
     no_effect(PRECISE_PRODUCER, ITS_SIGNALS),
     no_effect("token-producer", "simulated prompts are tokens").formerly(&["tokenizer"]),
     no_effect("inflight-load-producer", ITS_SIGNALS),

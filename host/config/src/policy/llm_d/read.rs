@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::plugins::{
-    CONCURRENCY_DETECTOR, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role,
+    TypeParameter, UTILIZATION_DETECTOR,
 };
 use super::value::AnyYaml;
-use super::{EndpointPicker, GatewaySettings, Saturation, WHOLE_MAX};
+use super::{EndpointPicker, GatewaySettings, SENT_BLOCKS, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer, read_text};
 use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
@@ -156,12 +157,20 @@ impl Reader<'_> {
         let admitter = self.admitter(&plugins, &mut shedding)?;
         if plugins.is_empty() && profiles.is_empty() {
             let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).to_vec();
-            return Ok(EndpointPicker { shedding, admitter, gateway, filters: Vec::new(), scorers });
+            return Ok(EndpointPicker {
+                shedding,
+                admitter,
+                gateway,
+                filters: Vec::new(),
+                scorers,
+                sent_blocks: Some(SENT_BLOCKS),
+            });
         }
         let (profile_at, members) = self.members(&plugins, profiles)?;
         let filters = self.filters(&plugins, &members)?;
         let scorers = self.scorers(&plugins, &members, profile_at)?;
-        Ok(EndpointPicker { shedding, admitter, gateway, filters, scorers })
+        let sent_blocks = self.sent_blocks(&plugins, &scorers)?;
+        Ok(EndpointPicker { shedding, admitter, gateway, filters, scorers, sent_blocks })
     }
 
     fn check_header(&self, raw: &RawConfig) -> Result<(), PolicyError> {
@@ -411,6 +420,25 @@ impl Reader<'_> {
         }
         WeightedScorer::check(&scorers).map_err(|fault| self.wrong(profile, fault.what, fault.hint))?;
         Ok(scorers)
+    }
+
+    /// The blocks that the record of sent prompts holds of each instance, if a scorer reads it: as its producer says, or, in earlier
+    /// versions, the scorer itself.
+    fn sent_blocks(&self, plugins: &[DeclaredPlugin], scorers: &[WeightedScorer]) -> Result<Option<f64>, PolicyError> {
+        let record = ScorerKind::PrefixAffinity;
+        if scorers.iter().all(|scorer| scorer.kind() != Some(record)) {
+            return Ok(None);
+        }
+        let has_record =
+            |plugin: &&DeclaredPlugin| plugin.is(APPROX_PRODUCER) || plugin.role() == Some(Role::Scorer(record));
+        let value = plugins.iter().filter(has_record).find_map(|plugin| plugin.parameter(LRU_CAPACITY));
+        let Some(value) = value else { return Ok(Some(SENT_BLOCKS)) };
+        let blocks = self.number(LRU_CAPACITY, value, true)?;
+        if !(1.0..=1e9).contains(&blocks) {
+            let what = format!("`{LRU_CAPACITY}` is {blocks}");
+            return Err(self.wrong(value.referenced, what, "it must be a whole number from 1 to 1e9"));
+        }
+        Ok(Some(blocks))
     }
 
     /// The picker of a profile: its own, else the first one declared, else `max-score-picker`.

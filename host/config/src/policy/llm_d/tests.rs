@@ -365,6 +365,27 @@ fn bundles_that_llm_d_cannot_express_are_refused_by_name() {
 }
 
 #[test]
+fn the_record_of_sent_prompts_has_a_capacity() {
+    let blocks = |text: &str| read(text).picker.sent_blocks;
+    let scorer = "plugins: [{type: prefix-cache-scorer}, ";
+    assert_eq!(blocks(""), Some(31_250.0), "llm-d without a configuration has the scorer");
+    assert_eq!(blocks("plugins: [{type: queue-scorer}]\n"), None);
+    let producer = "{type: approx-prefix-cache-producer, parameters: {lruCapacityPerServer: 500}}]\n";
+    assert_eq!(blocks(&format!("{scorer}{producer}")), Some(500.0));
+    assert_eq!(blocks("plugins: [{type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 7}}]\n"), Some(7.0));
+    let scorers = "scorers: [{name: prefix-affinity, weight: 1}]";
+    let bundle = format!("routing: {{policy: weighted, parameters: {{prefix-capacity: 500}}, {scorers}}}");
+    let config = export(&bundle).expect("it has a counterpart").to_config();
+    assert!(config.contains("lruCapacityPerServer: 500"), "{config}");
+    for wrong in ["0", "2.5", "many"] {
+        let message = refused(&format!("{scorer}{}", producer.replace("500", wrong)));
+        assert!(message.contains("`lruCapacityPerServer` is "), "{message}");
+    }
+    let half = export(&bundle.replace("500", "2.5")).expect_err("half a block");
+    assert!(half.contains("`prefix-capacity` is 2.5"), "{half}");
+}
+
+#[test]
 fn named_blends_are_exported_as_their_parts() {
     let token_aware =
         export("routing: {policy: token-aware, parameters: {affinity: 0.6}}").expect("it has a counterpart");
@@ -385,6 +406,7 @@ prop_compose! {
         gateway in prop::option::of(any_gateway()),
         limit in prop::option::of((1_u32..1_000_000_000, 1_u32.., 0.0..=100.0, 0_u32..3)),
         admitter in prop::option::of((any::<bool>(), 0.001..=1e6, 0.1..=20.0, 1_u32..=1000, 0.01..=1.0)),
+        sent_blocks in prop::sample::select(vec![1.0, 10_000.0, 31_250.0, 1e9]),
         chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
     ) -> EndpointPicker {
         let filter = |name: &str, values: &[f64]| {
@@ -425,7 +447,9 @@ prop_compose! {
             used
         });
         let shedding = shedding.filter(|_| admitter.is_none());
-        EndpointPicker { shedding, admitter, gateway, filters, scorers }
+        let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
+        let sent_blocks = has_record.then_some(sent_blocks);
+        EndpointPicker { shedding, admitter, gateway, filters, scorers, sent_blocks }
     }
 }
 

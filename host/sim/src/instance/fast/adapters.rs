@@ -54,7 +54,7 @@ impl Fast {
             self.counters.slot_wait += self.rares.end_slot_wait(live).map_or(Micros::ZERO, |since| now - since);
             let again = live.scheduling_delay().is_some();
             let changes = self.config.adapter_changes(now, observer);
-            self.adapter_loading += slots.enter(live.request.tags.adapter, again, changes);
+            self.adapter_loading += slots.enter(&live.request, now, again, changes);
         }
     }
 

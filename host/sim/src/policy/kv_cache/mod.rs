@@ -71,22 +71,53 @@ impl ChunkTouch {
     pub const ALL: [Self; 3] = [Self::Stored, Self::Reused, Self::Ended];
 }
 
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheTier {
+    /// KV blocks in host memory.
+    #[default]
+    Cpu,
+    /// Slots for LoRA adapters on the GPU: the chunk is an adapter that no running request uses. It is ranked when a slot is needed.
+    AdapterSlots,
+    /// Room for LoRA adapters in host memory, likewise.
+    AdapterMemory,
+}
+
+impl CacheTier {
+    /// All tiers, in the order of their numbers, which begin with 1.
+    pub const ALL: [Self; 3] = [Self::Cpu, Self::AdapterSlots, Self::AdapterMemory];
+
+    /// Its number for plugins.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Cpu => 1,
+            Self::AdapterSlots => 2,
+            Self::AdapterMemory => 3,
+        }
+    }
+}
+
 /// A chunk as a policy sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChunkView {
+    /// Where it is. All chunks of a call are in one tier.
+    pub tier: CacheTier,
     /// Why it is ranked; [`ChunkTouch::Stored`] of one that may be stored.
     pub touch: ChunkTouch,
-    /// Time at which it was stored.
+    /// Time at which it was stored; of an adapter, at which it was loaded.
     pub created: Micros,
-    /// Time of its last use: when a request first used a chunk of the tier, and again when that request ended.
+    /// Time of its last use: when a request first used a chunk of the tier, and again when that request ended. Of an adapter: when
+    /// a request with it last entered a batch.
     pub last_use: Micros,
     /// [`Self::last_use`] when the request came that uses it now; `None` if it is the first.
     pub previous_use: Option<Micros>,
     /// Tokens of the prompt in front of it.
     pub position: u32,
-    /// Number of its tokens, ≥ 1.
+    /// Number of its tokens, ≥ 1; 1 for an adapter.
     pub tokens: u32,
-    /// Number of requests that used it since it was stored, the one that stored it included.
+    /// Number of requests that used it since it was stored, the one that stored it included. Of an adapter: since it was read from
+    /// disk.
     pub uses: u32,
     /// Number of times it was offered for storing, if offers are counted: with a threshold, and if the policy
     /// decides about stores; else 0.

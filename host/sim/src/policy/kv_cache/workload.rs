@@ -2,14 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{ChunkTouch, ChunkView, KvCachePolicy};
-use crate::request::Name;
+use super::{CacheTier, ChunkTouch, ChunkView, KvCachePolicy};
+use crate::request::{Name, Tags};
 use crate::units::Micros;
 
 /// Evicts the chunk that became improbable to be reused first. Our reading of the workload-aware policy of arXiv 2506.02634, which
 /// evicts by the probability of reuse, with a distribution of reuse times for each kind of request and turn.
 ///
-/// Chunks are divided into categories by prefix group and round of the request that used them last. Of each category it
+/// Chunks are divided into categories by client, prefix group and round of the request that used them last. Of each category it
 /// counts uses `n` and reuses `r`, and averages the times `m` between both; a use in round k ≥ 1 that finds a chunk is a reuse of
 /// the category of round k − 1, one in round 0 of its own. A chunk is reused with probability `p = (r + a) / (n + 1)` (`a`: the same
 /// share of all categories), after a time that is exponentially distributed with mean `m`. After the time `t = m · ln(p / q)` the
@@ -19,9 +19,13 @@ use crate::units::Micros;
 pub struct WorkloadAware {
     /// The threshold `q`, > 0, < 1.
     least_probability: f64,
-    categories: FxHashMap<(Name, u32), ReuseStatistics>,
+    categories: FxHashMap<ReuseCategory, ReuseStatistics>,
     all: ReuseStatistics,
 }
+
+/// Requests of which the chunks are reused alike: client (the `type` of a Bailian trace), prefix group, and round in the session, up to
+/// [`LAST_ROUND`].
+type ReuseCategory = (Name, Name, u32);
 
 /// Uses of the chunks of a category.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,8 +50,8 @@ impl WorkloadAware {
         Self { least_probability, categories: FxHashMap::default(), all: ReuseStatistics::default() }
     }
 
-    fn category(&mut self, group: Name, round: u32) -> Option<&mut ReuseStatistics> {
-        let key = (group, round.min(LAST_ROUND));
+    fn category(&mut self, tags: &Tags, round: u32) -> Option<&mut ReuseStatistics> {
+        let key = (tags.client, tags.prefix_group, round.min(LAST_ROUND));
         if self.categories.len() >= MOST_CATEGORIES && !self.categories.contains_key(&key) {
             return None;
         }
@@ -55,23 +59,24 @@ impl WorkloadAware {
     }
 
     fn learn(&mut self, chunk: &ChunkView) {
-        let (group, round) = (chunk.user.tags.prefix_group, chunk.user.tags.round_index);
+        let tags = &chunk.user.tags;
         if let Some(previous) = chunk.previous_use.filter(|_| chunk.touch == ChunkTouch::Reused) {
             let between = chunk.last_use.saturating_sub(previous).0 as f64;
             let reuse = |of: &mut ReuseStatistics| (of.reuses, of.between) = (of.reuses + 1.0, of.between + between);
             reuse(&mut self.all);
-            self.category(group, round.saturating_sub(1)).map(reuse);
+            self.category(tags, tags.round_index.saturating_sub(1)).map(reuse);
         }
         if chunk.touch != ChunkTouch::Ended {
             self.all.uses += 1.0;
-            if let Some(of) = self.category(group, round) {
+            if let Some(of) = self.category(tags, tags.round_index) {
                 of.uses += 1.0;
             }
         }
     }
 
     fn rank(&self, chunk: &ChunkView) -> f64 {
-        let key = (chunk.user.tags.prefix_group, chunk.user.tags.round_index.min(LAST_ROUND));
+        let tags = &chunk.user.tags;
+        let key = (tags.client, tags.prefix_group, tags.round_index.min(LAST_ROUND));
         let share = (self.all.reuses / self.all.uses.max(1.0)).clamp(self.least_probability, 1.0);
         let of = self.categories.get(&key).copied().unwrap_or_default();
         let probability = ((of.reuses + share) / (of.uses + 1.0)).min(1.0);
@@ -83,6 +88,12 @@ impl WorkloadAware {
 
 impl KvCachePolicy for WorkloadAware {
     fn keep(&mut self, _now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+        let is_adapter = chunks.first().is_some_and(|chunk| chunk.tier != CacheTier::Cpu);
+        if is_adapter {
+            // The least recently used one makes room.
+            ranks.extend(chunks.iter().map(|_| 0.0));
+            return;
+        }
         chunks.iter().for_each(|chunk| self.learn(chunk));
         ranks.extend(chunks.iter().map(|chunk| self.rank(chunk)));
     }
@@ -96,7 +107,6 @@ impl KvCachePolicy for WorkloadAware {
 mod tests {
     use super::*;
     use crate::policy::kv_cache::ChunkUser;
-    use crate::request::Tags;
 
     fn chunk(group: u32, touch: ChunkTouch, last_use: u64, previous: Option<u64>) -> ChunkView {
         let tags = Tags { prefix_group: Name(group), ..Tags::default() };

@@ -26,6 +26,7 @@ pub use least_loaded::LeastLoaded;
 pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;
 pub use scorers::{DEFAULT_PROFILE, EPP_PROFILE, ScorerKind, ScorerStep};
+pub use sent_blocks::SENT_BLOCKS;
 pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};

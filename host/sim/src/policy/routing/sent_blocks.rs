@@ -7,12 +7,14 @@ use crate::ids::InstanceIndex;
 use crate::policy::block_lru::BlockLru;
 use crate::policy::{ClusterView, PrefixIndex, RequestView};
 
-/// Maximum number of blocks recorded per instance, as in BLIS.
-const CAPACITY: u32 = 10_000;
+/// Maximum number of blocks recorded per instance without a setting, as in BLIS.
+pub const SENT_BLOCKS: u32 = 10_000;
 
 /// The blocks sent to each instance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct SentBlocks {
+    /// Maximum number of blocks recorded per instance, > 0.
+    capacity: u32,
     /// The record of each instance, indexed by [`InstanceIndex`].
     sent: Vec<BlockLru>,
     index: PrefixIndex,
@@ -20,7 +22,18 @@ pub(super) struct SentBlocks {
     counts: Vec<u32>,
 }
 
+impl Default for SentBlocks {
+    fn default() -> Self {
+        Self::new(SENT_BLOCKS)
+    }
+}
+
 impl SentBlocks {
+    /// An empty record of at most `capacity` blocks per instance, at least one.
+    pub fn new(capacity: u32) -> Self {
+        Self { capacity: capacity.max(1), sent: Vec::new(), index: PrefixIndex::default(), counts: Vec::new() }
+    }
+
     /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for prompts shorter than a
     /// block. Scoring does not change the order of eviction.
     pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
@@ -35,7 +48,7 @@ impl SentBlocks {
     /// Drops the record of `instance`, which is gone.
     pub fn removed(&mut self, instance: InstanceIndex) {
         if let Some(sent) = self.sent.get_mut(instance.index()) {
-            *sent = BlockLru::new(CAPACITY);
+            *sent = BlockLru::new(self.capacity);
             self.index.remove(instance, |_| {});
         }
     }
@@ -44,7 +57,7 @@ impl SentBlocks {
     pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         if instance.index() >= self.sent.len() {
             let instances = instance.index() + 1;
-            self.sent.resize_with(instances, || BlockLru::new(CAPACITY));
+            self.sent.resize_with(instances, || BlockLru::new(self.capacity));
             self.index.grow(instances);
         }
         let index = &mut self.index;
@@ -105,11 +118,16 @@ mod tests {
 
     #[test]
     fn unique_blocks_evict_shared_ones() {
+        fills(SentBlocks::default(), SENT_BLOCKS);
+        fills(SentBlocks::new(31_250), 31_250);
+    }
+
+    /// `memory` forgets the first of more than `capacity` blocks.
+    fn fills(mut memory: SentBlocks, capacity: u32) {
         let service = TestService::idle(1);
         let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
-        let mut memory = SentBlocks::default();
         memory.dispatched(&view_of(&prompt), InstanceIndex(0));
-        memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), InstanceIndex(0));
+        memory.dispatched(&view_of(&request(1, capacity - 10, &[])), InstanceIndex(0));
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
         memory.dispatched(&view_of(&request(2, 1, &[])), InstanceIndex(0));
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and was evicted");

@@ -4,6 +4,7 @@
 
 use super::filters::{FilterStep, RoutingFilter};
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind, ScorerStep};
+use super::sent_blocks::SentBlocks;
 use super::{highest, is_weight, larger, smaller};
 use crate::ids::InstanceIndex;
 use crate::policy::{
@@ -129,6 +130,18 @@ impl Weighted {
         };
         let remembers = policy.picker.is_some() || policy.terms.iter().any(|term| term.scorer.remembers());
         Ok(Self { events: policy.subscribed(), remembers, ..policy })
+    }
+
+    /// The same with a record of at most `blocks` blocks sent to each instance, at least one, behind the scorer
+    /// [`ScorerKind::PrefixAffinity`]. Of a policy that has decided nothing yet.
+    #[must_use]
+    pub fn with_sent_blocks(mut self, blocks: u32) -> Self {
+        for term in &mut self.terms {
+            if let Scorer::PrefixAffinity(sent) = &mut term.scorer {
+                *sent = SentBlocks::new(blocks);
+            }
+        }
+        self
     }
 
     /// The union of the events of all steps.

@@ -1,0 +1,61 @@
+//! Adapters by the ranks of a policy.
+
+use rustc_hash::FxHashMap;
+
+use crate::policy::Rank;
+use crate::policy::kv_cache::{CacheTier, ChunkTouch, ChunkUser, ChunkView, KvCachePolicy};
+use crate::request::{Name, Request};
+use crate::units::Micros;
+
+/// Chooses the adapter that makes room for another by a [`KvCachePolicy`], which ranks those that could when one has to: an
+/// adapter is to it a chunk of [`CacheTier::AdapterSlots`] or [`CacheTier::AdapterMemory`] with the tokens 1.
+#[derive(Debug)]
+pub(super) struct RankedAdapters {
+    policy: Box<dyn KvCachePolicy>,
+    /// What the policy sees of each adapter that is held.
+    views: FxHashMap<Name, ChunkView>,
+    /// Memory for one decision.
+    seen: Vec<ChunkView>,
+    ranks: Vec<f64>,
+}
+
+/// A clone forks the policy.
+impl Clone for RankedAdapters {
+    fn clone(&self) -> Self {
+        Self { views: self.views.clone(), ..Self::new(self.policy.fork()) }
+    }
+}
+
+impl RankedAdapters {
+    pub fn new(policy: Box<dyn KvCachePolicy>) -> Self {
+        Self { policy, views: FxHashMap::default(), seen: Vec::new(), ranks: Vec::new() }
+    }
+
+    /// `request`, which names an adapter that is held, enters the batch at `now`.
+    pub fn used(&mut self, request: &Request, now: Micros) {
+        let user = ChunkUser { tags: request.tags, input_tokens: request.input_tokens };
+        let first =
+            ChunkView { touch: ChunkTouch::Ended, created: now, last_use: now, tokens: 1, ..ChunkView::default() };
+        let view = self.views.entry(request.tags.adapter).or_insert(first);
+        view.previous_use = (view.uses > 0).then_some(view.last_use);
+        (view.last_use, view.user) = (now, user);
+        view.uses = view.uses.saturating_add(1);
+    }
+
+    /// The adapter `name` is no longer held.
+    pub fn forget(&mut self, name: Name) {
+        self.views.remove(&name);
+    }
+
+    /// The index in `candidates`, which are in `tier`, the least recently used first, of the one that makes room; there is at least one.
+    pub fn choose(&mut self, now: Micros, tier: CacheTier, candidates: &[Name]) -> usize {
+        let unknown = ChunkView::default();
+        let views = candidates.iter().map(|name| ChunkView { tier, ..*self.views.get(name).unwrap_or(&unknown) });
+        self.seen.clear();
+        self.seen.extend(views);
+        self.ranks.clear();
+        self.policy.keep(now, &self.seen, &mut self.ranks);
+        let first = (0..candidates.len()).min_by_key(|&index| self.ranks.get(index).map(|&rank| Rank::real(rank)));
+        first.unwrap_or(0)
+    }
+}
