@@ -31,7 +31,7 @@ def kept(table, row):
     if table == "gemm_perf":
         return row["gemm_dtype"] in ("bfloat16", "fp8", "nvfp4") and int(row["m"]) <= 8192 and min(int(row["n"]), int(row["k"])) >= 512
     if table == "moe_perf":
-        formats = ("bfloat16", "fp8", "fp8_block", "nvfp4")
+        formats = ("bfloat16", "fp8", "fp8_block", "nvfp4", "w4a16_mxfp4")
         return row["moe_dtype"] in formats and row["moe_ep_size"] == "1" and row["distribution"] == "power_law_1.01"
     if table.endswith("_attention_perf"):
         return row["head_dim"] == "128" and row.get("window_size", "0") == "0"
@@ -62,10 +62,15 @@ def main(source, target):
             gpu, table = name.split("__")[0], name.split("__")[-1]
             rows = list(csv.DictReader(gzip.open(path, "rt")))
             lines = []
-            # Of several versions of a table the program reads the first.
-            if table in COLUMNS and (gpu, table) not in seen and ("__mla__" not in name or name == MLA):
+            later = (gpu, table) in seen
+            if later and table == "moe_perf":
+                rows_read = [row for row in rows if row["moe_dtype"] == "w4a16_mxfp4"]
+            else:
+                rows_read = [] if later else rows
+            # Of several versions of a table the program reads the first; experts with 4-bit weights, which that may lack, from the last.
+            if table in COLUMNS and rows_read and ("__mla__" not in name or name == MLA):
                 seen.add((gpu, table))
-                lines = reduce(rows, table)
+                lines = reduce(rows_read, table)
                 text = "".join(",".join(line) + "\n" for line in lines)
                 with open(target / path.name, "wb") as out, gzip.GzipFile("", "wb", 9, out, mtime=0) as zipped:
                     zipped.write(text.encode())

@@ -103,13 +103,14 @@ fn part_table(runs: &[Validated]) -> String {
 }
 
 /// Operations in the order of the table, and their names there. Collectives follow by name.
-const OPERATIONS: [(&str, &str); 9] = [
+const OPERATIONS: [(&str, &str); 10] = [
     ("gemm", "matrix products, 16 bits"),
     ("gemm_8bit", "matrix products, 8 bits"),
     ("gemm_4bit", "matrix products, NVFP4"),
     ("experts", "experts, 16 bits"),
     ("experts_8bit", "experts, 8 bits"),
     ("experts_4bit", "experts, NVFP4"),
+    ("experts_4bit_weights", "experts, MXFP4 weights"),
     ("attention of decodes", "attention of decodes"),
     ("attention of decodes, 8-bit cache", "attention of decodes, 8-bit cache"),
     ("attention of prompts", "attention of prompts"),

@@ -105,6 +105,7 @@ pub(super) struct KernelsEntry {
     experts: CurveEntry,
     experts_8bit: CurveEntry,
     experts_4bit: Option<CurveEntry>,
+    experts_4bit_weights: Option<CurveEntry>,
     expert_activations: f64,
     attention_launch_us: f64,
     /// That of decodes, where it was not measured.
@@ -175,6 +176,7 @@ impl KernelsEntry {
             experts: self.experts.curve(),
             experts_8bit: self.experts_8bit.curve(),
             experts_4bit: self.experts_4bit.map(CurveEntry::curve),
+            experts_4bit_weights: self.experts_4bit_weights.map(CurveEntry::curve),
             expert_activations: self.expert_activations,
             attention_launch_us: self.attention_launch_us,
             attention_prompt_launch_us: self.attention_prompt_launch_us.unwrap_or(self.attention_launch_us),

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::curve::{deviation, fitted};
 use self::links::{GroupTable, groups};
-use self::tables::{KernelTable, files, name, tables};
+use self::tables::{EXPERTS, EXPERTS_4BIT_WEIGHTS, KernelTable, files, name, tables};
 use super::runs::FitError;
 use blis_diag::Diagnostic;
 
@@ -103,6 +103,12 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKerne
         if let Some(last) = last {
             table.start[FLOPS] = last.values[FLOPS].1;
         }
+        // Read before the table of `experts`, fitted after it.
+        if table.name == EXPERTS_4BIT_WEIGHTS
+            && let Some(experts) = curves.iter().find(|curve| curve.name == EXPERTS)
+        {
+            table.start[ACTIVATIONS] = experts.values[ACTIVATIONS].1;
+        }
         curves.push(fitted_curve(&table));
     }
     curves.reverse();
@@ -120,6 +126,9 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKerne
 
 /// Index of the share of the arithmetic peak among the parameters of products.
 const FLOPS: usize = 2;
+
+/// Index of the passes over inputs and outputs among the parameters of experts.
+const ACTIVATIONS: usize = 3;
 
 fn fitted_curve(table: &KernelTable) -> FittedCurve {
     let values = fitted(table);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use blis_sim::architecture::MXFP4_BYTES;
 use blis_sim::latency::Kernels;
 use blis_sim::latency::physics::{Curve, RowCurve};
 use blis_sim::model::Gpu;
@@ -43,6 +44,10 @@ const PROMPTS: &str = "attention of prompts";
 /// Bytes of an NVFP4 weight: 4 bits, and a scale of 8 bits for each 16.
 const FP4_BYTES: f64 = 0.5625;
 
+/// Fused experts with 16-bit weights, and with 4-bit weights and 16-bit inputs.
+pub(super) const EXPERTS: &str = "experts";
+pub(super) const EXPERTS_4BIT_WEIGHTS: &str = "experts_4bit_weights";
+
 /// Every table of `folder` with a name that starts with `prefix`.
 pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<KernelTable>, FitError> {
     let files = files(folder, prefix)?;
@@ -56,9 +61,16 @@ pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<Kerne
         let fp4 = |range| gemm_by_rows("gemm_4bit", &rows, ("nvfp4", FP4_BYTES), gpu.tflops_fp4, gpu, range);
         tables.extend(ROWS.map(fp4).into_iter().filter(|_| gpu.tflops_fp4 > 0.0));
     }
+    // Of several versions of a table only the last has 4-bit weights.
+    if let Some(file) = files.iter().rfind(|file| name(file).contains("moe_perf")) {
+        let format = ("w4a16_mxfp4", MXFP4_BYTES);
+        let table = experts(EXPERTS_4BIT_WEIGHTS, &read_rows::<MoeRow>(file)?, format, gpu.tflops_fp16, gpu);
+        // The passes over inputs and outputs are those of `experts`, and the arithmetic on padded rows shows beside few bytes.
+        tables.push(KernelTable { start: vec![30.0, 0.8, 0.5, 2.0, 5.0], free: vec![0, 1, 2, 4], ..table });
+    }
     if let Some(file) = find("moe_perf") {
         let rows: Vec<MoeRow> = read_rows(file)?;
-        tables.push(experts("experts", &rows, ("bfloat16", 2.0), gpu.tflops_fp16, gpu));
+        tables.push(experts(EXPERTS, &rows, ("bfloat16", 2.0), gpu.tflops_fp16, gpu));
         // Scales per block are what most checkpoints in 8 bits have; of some GPUs only scales per tensor were measured.
         let blocks = experts("experts_8bit", &rows, ("fp8_block", 1.0), gpu.peak_tflops(1.0), gpu);
         let tensors = || experts("experts_8bit", &rows, ("fp8", 1.0), gpu.peak_tflops(1.0), gpu);
@@ -116,9 +128,10 @@ impl KernelTable {
             "gemm" => Some(product(&kernels.gemm)),
             "gemm_8bit" => by_rows(&kernels.gemm_8bit),
             "gemm_4bit" => by_rows(&kernels.gemm_4bit),
-            "experts" => Some(experts(&kernels.experts)),
+            EXPERTS => Some(experts(&kernels.experts)),
             "experts_8bit" => Some(experts(&kernels.experts_8bit)),
             "experts_4bit" => kernels.experts_4bit.as_ref().map(experts),
+            EXPERTS_4BIT_WEIGHTS => kernels.experts_4bit_weights.as_ref().map(experts),
             DECODES => Some(vec![launch, kernels.attention_bandwidth, kernels.attention_head_us]),
             "attention of decodes, 8-bit cache" => {
                 Some(vec![launch, kernels.attention_bandwidth_8bit, kernels.attention_head_us])

@@ -27,6 +27,9 @@ pub struct Kernels {
     pub experts_8bit: Curve,
     /// Fused experts with 4-bit weights and inputs, where `gemm_4bit` has curves.
     pub experts_4bit: Option<Curve>,
+    /// Fused experts with 4-bit weights and 16-bit inputs (MXFP4), which the kernel dequantises; `experts`, reading fewer
+    /// bytes, where they were not measured.
+    pub experts_4bit_weights: Option<Curve>,
     /// Factor on the time of one pass over an expert's input and output, ≥ 0.
     pub expert_activations: f64,
     /// Launch time of one attention kernel, µs, until it reads the KV cache at full bandwidth.
@@ -85,7 +88,10 @@ impl Kernels {
         let by_rows = [("gemm_8bit", &self.gemm_8bit), ("gemm_4bit", &self.gemm_4bit)];
         let by_rows =
             by_rows.into_iter().flat_map(|(name, ranges)| ranges.iter().map(move |range| (name, range.curve)));
-        fixed.into_iter().chain(by_rows).chain(self.experts_4bit.map(|curve| ("experts_4bit", curve)))
+        let optional =
+            [("experts_4bit", self.experts_4bit), ("experts_4bit_weights", self.experts_4bit_weights)];
+        let measured = optional.into_iter().filter_map(|(name, curve)| Some((name, curve?)));
+        fixed.into_iter().chain(by_rows).chain(measured)
     }
 
     /// The numbers outside curves that must not be 0, with their names in hardware files.
@@ -158,6 +164,7 @@ pub(crate) mod samples {
             experts: curve(33.7, 0.91, 0.23, 10.0, 0.0),
             experts_8bit: curve(42.6, 0.79, 0.13, 10.0, 0.0),
             experts_4bit: None,
+            experts_4bit_weights: None,
             expert_activations: 2.5,
             attention_launch_us: 12.0,
             attention_prompt_launch_us: 13.5,

@@ -281,6 +281,9 @@ impl<'a> Machine<'a> {
     fn experts(&self, weight_bytes: f64) -> (Curve, f64) {
         let (precision, flops) = self.precision(weight_bytes);
         let curve = match (precision, self.kernels.experts_4bit) {
+            (ProductFormat::Bits16, _) if weight_bytes < 1.0 => {
+                self.kernels.experts_4bit_weights.unwrap_or(self.kernels.experts)
+            }
             (ProductFormat::Bits16, _) => self.kernels.experts,
             (ProductFormat::Bits4, Some(curve)) => curve,
             (ProductFormat::Bits4 | ProductFormat::Bits8, _) => self.kernels.experts_8bit,
@@ -496,6 +499,8 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::MXFP4_BYTES;
+    use crate::latency::LatencyError;
     use crate::latency::physics::samples;
     use crate::model::samples::{h100, qwen_moe, scout_fp8};
 
@@ -571,6 +576,22 @@ mod tests {
         assert_eq!(precision(&model, &kernels), ProductFormat::Bits16, "only the weights have 4 bits");
         assert_eq!(Machine::new(&fp4, &h100(), &kernels).precision(0.5).0, ProductFormat::Bits16, "the GPU has no FP4");
         assert_eq!(Machine::new(&fp4, &gpu, &kernels).precision(0.5).1, 4000e6);
+    }
+
+    #[test]
+    fn experts_with_weights_in_four_bits_have_a_curve_of_their_own_where_it_was_measured() {
+        let (mut kernels, model) = (samples::kernels(), qwen_moe());
+        let gpu = h100();
+        let curve = |kernels: &Kernels, bytes: f64| Machine::new(&model, &gpu, kernels).experts(bytes);
+        assert_eq!(curve(&kernels, MXFP4_BYTES), (kernels.experts, gpu.tflops_fp16 * 1e6));
+        let own = Curve { launch_us: 36.0, tile_rows: 54.0, ..kernels.experts };
+        kernels.experts_4bit_weights = Some(own);
+        assert_eq!(kernels.check(), Ok(()));
+        assert_eq!(curve(&kernels, MXFP4_BYTES), (own, gpu.tflops_fp16 * 1e6));
+        assert_eq!(curve(&kernels, 2.0).0, kernels.experts);
+        assert_eq!(curve(&kernels, 1.0).0, kernels.experts_8bit);
+        kernels.experts_4bit_weights = Some(Curve { flops: 0.0, ..own });
+        assert_eq!(kernels.check(), Err(LatencyError::Missing { field: "experts_4bit_weights" }));
     }
 
     #[test]
