@@ -95,7 +95,7 @@ impl SearchResult {
         self.champion.as_ref().map(|champion| champion.source.as_str())
     }
 
-    /// A summary for the terminal.
+    /// A summary for the terminal, without the script.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!(
@@ -124,9 +124,6 @@ impl SearchResult {
         };
         row("found", &self.champion);
         row("best of as many random", &self.best_of_random);
-        if let Some(source) = self.source() {
-            let _ = write!(text, "\n{source}");
-        }
         text
     }
 }

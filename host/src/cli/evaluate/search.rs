@@ -11,7 +11,7 @@ use blis_plugin::Kind;
 use blis_report::write_text;
 use clap::Args;
 
-use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 
@@ -87,5 +87,10 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     if let (Some(path), Some(source)) = (&args.out, result.source()) {
         write_text(path, source).map_err(|error| RunError::file(&error))?;
     }
-    if wants_text_form(args.output) { print_text(result.text()) } else { print_document(&result) }
+    if !wants_text_form(args.output) {
+        return print_document(&result);
+    }
+    print_text(result.text())?;
+    // Lines of a script are not wrapped.
+    result.source().map_or(Ok(()), |source| print(format_args!("\n{source}")))
 }
