@@ -21,8 +21,7 @@ fn examples(page: &str) -> Vec<String> {
 /// The commands of a page: of its groups, or of clap's list.
 fn commands(page: &str) -> Vec<String> {
     let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ") && !line.starts_with("  #");
-    let lines =
-        page.lines().take_while(|line| *line != "Examples:" && *line != "Options:" && *line != "Not there yet:");
+    let lines = page.lines().take_while(|line| *line != "Examples:" && *line != "Options:");
     let names = lines.filter(is_command).filter_map(|line| line.split_whitespace().next());
     names.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')).map(str::to_owned).collect()
 }

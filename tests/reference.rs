@@ -11,10 +11,11 @@ use crate::macros::{Scratch, blis, root};
 use crate::markdown::{Document, documents};
 
 /// Schemas of documents, and the headings of their sections.
-const SCHEMAS: [(&str, &str); 12] = [
+const SCHEMAS: [(&str, &str); 13] = [
     ("run.schema.json", "`blis run`, `blis replay`"),
     ("evaluation.schema.json", "`blis evaluate`"),
     ("held-out.schema.json", "`blis evaluate held-out`"),
+    ("search.schema.json", "`blis search`"),
     ("tune.schema.json", "`blis tune`"),
     ("compare.schema.json", "`blis compare`"),
     ("planning.schema.json", "`blis capacity`, `blis size`, `blis sweep`"),
@@ -27,7 +28,7 @@ const SCHEMAS: [(&str, &str); 12] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 38] = [
+const SOURCES: [(&str, &str); 39] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -45,6 +46,7 @@ const SOURCES: [(&str, &str); 38] = [
     ("host/eval/src/regret/mod.rs", "run.schema.json"),
     ("host/eval/src/result.rs", "evaluation.schema.json"),
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
+    ("host/eval/src/search/result.rs", "search.schema.json"),
     ("host/eval/src/evaluation/tune.rs", "tune.schema.json"),
     ("host/eval/src/table.rs", "compare.schema.json"),
     ("host/eval/src/planning/capacity.rs", "planning.schema.json"),
@@ -218,6 +220,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         "--model llama-3.1-8b-instruct --output-tokens 20 --output-tokens-stdev 5 --seeds 2 --slo ttft_p90=1s";
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
+        ("search.schema.json", "search", "search sdk/python/tests/small.yaml --evaluations 24".to_owned()),
         ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite}")),
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),

@@ -57,6 +57,7 @@ mod regret;
 mod reimplemented;
 mod sampling;
 mod scaling_plugins;
+mod search;
 mod shared;
 mod shell;
 mod shipped;

@@ -59,10 +59,10 @@ def client(name, share, prefix=0, prompt=300, output=200, cv=1, slo=None, spread
     )
 
 
-def scenario(name, family, splits, work, rounds=1, **run):
-    """`rounds`: requests for each arrival, on average; more than 1 with sessions."""
+def scenario(name, family, splits, work, rounds=1, measured=MEASURED_S, **run):
+    """`rounds`: requests for each arrival, on average; more than 1 with sessions. `measured`: seconds."""
     rate, spec = work
-    run["num_requests"] = round(rate * rounds * (WARMUP_S + MEASURED_S) * MARGIN)
+    run["num_requests"] = round(rate * rounds * (WARMUP_S + measured) * MARGIN)
     flags = ", ".join(f"{key.replace('_', '-')}: {value}" for key, value in run.items())
     lines = [f"  - name: {name}", f"    family: {family}", f"    splits: [{splits}]", f"    run: {{{flags}}}"]
     lines.append("    workload: |")
@@ -293,6 +293,160 @@ OFFLOAD = KV.format(
 )
 
 
+SHARED = """
+schema: 1
+name: shared-prefix
+about: >
+  Four H100 instances serve an 8B model for chats and for retrieval: chats begin with a system prompt that some others share, and end
+  with a short question; retrieval has thousands of tokens of passages that no other request has. What is not cached is computed, and
+  delays the decode steps and the prompts behind it on its instance; no instance has room for all prefixes. The router's signals are up to 50 ms old, so that it
+  sends requests before it sees what the previous ones have done to queues and caches.
+baseline: round-robin
+reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
+decides: [routing]
+weights: "mean_ttft:0.6, p99_ttft:0.2, mean_e2e:0.2"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  total-kv-blocks: 8000
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
+AGENTIC = """
+schema: 1
+name: agentic
+about: >
+  Four H100 instances serve an 8B model for sessions of coding agents: every round repeats the conversation so far, prompts grow to
+  tens of thousands of tokens, the next round follows a tool call of seconds, and some sessions begin with the same instructions. A
+  round that is sent to another instance computes everything again; the KV cache holds a part of the sessions.
+baseline: round-robin
+reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
+decides: [routing]
+weights: "mean_ttft:0.6, p99_ttft:0.2, mean_e2e:0.2"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  total-kv-blocks: 16000
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
+STALE = """
+schema: 1
+name: stale-signals
+about: >
+  Six instances serve an 8B model, and the router sees their queues and caches with an age of up to two seconds: what it knows at once
+  is what it has sent itself. Prompts of very different lengths share prefixes with some others.
+baseline: round-robin
+reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
+decides: [routing]
+weights: "mean_ttft:0.6, p99_ttft:0.2, mean_e2e:0.2"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 6
+  total-kv-blocks: 8000
+  snapshot-refresh-interval: 1000000
+  cache-signal-delay: 1000000
+  warmup: 30s
+"""
+
+
+def shared():
+    def both(rate, chats, passages, cv=1):
+        """`chats`: system prompts, share, tokens of a system prompt."""
+        return workload(rate, agents(*chats, cv=cv), *passages)
+
+    def passages(share, prompt, count=12, cv=1, prefix=1024):
+        """Retrieval: the instructions are shared, the passages are not."""
+        shape = f"{arrival(cv)}, {lengths(prompt, 120, 0.5)}"
+        group = f"prefix_group: retrieval, prefix_length: {prefix}, prefix_sharing: per_member"
+        return [("cohorts", f"id: retrieval, population: {count}, rate_fraction: {share}, {group}, {shape}")]
+
+    def one(name, family, splits, work, **run):
+        return scenario(name, family, splits, work, measured=90, **run)
+
+    return [
+        one("both", "both", "smoke, train", both(40, (40, 2, 3072), passages(0.2, 6000))),
+        one("both-busy", "both", "train", both(52, (40, 2, 3072), passages(0.2, 5000))),
+        one("retrieval", "retrieval", "train", both(30, (32, 1, 2048), passages(0.5, 3500, 16))),
+        one("bursts", "bursts", "train", both(38, (32, 2, 4096), passages(0.15, 6000, cv=3), cv=3)),
+        one("long-passages", "long-passages", "train", both(36, (40, 2, 3072), passages(0.1, 12000))),
+        one("both-2", "both", "select", both(46, (36, 2, 3584), passages(0.2, 5500))),
+        one("retrieval-2", "retrieval", "select", both(32, (40, 1, 2048), passages(0.4, 4000, 20))),
+        one("bursts-2", "bursts", "select", both(40, (36, 2, 3072), passages(0.15, 5000, cv=2.5), cv=2.5)),
+        one("held-both", "both", "test", both(44, (44, 2, 2560), passages(0.25, 5000))),
+        one("held-retrieval", "retrieval", "test", both(28, (28, 1, 2560), passages(0.6, 3500, 14))),
+        one("held-bursts", "bursts", "test", both(36, (36, 2, 3072), passages(0.2, 6000, cv=4), cv=4)),
+        one("held-long", "long-passages", "test", both(38, (36, 2, 3584), passages(0.08, 14000))),
+        one("held-a100", "other-gpu", "test", both(18, (36, 2, 3072), passages(0.2, 5000)), hardware="A100-SXM"),
+        one("held-eight", "eight-instances", "test", both(84, (72, 2, 3072), passages(0.2, 6000)), num_instances=8),
+        one("held-14b", "other-model", "test", both(22, (36, 2, 3072), passages(0.2, 5000)), model="qwen/qwen3-14b"),
+    ]
+
+
+def agentic():
+    def sessions(rounds, opening, think, shared=0, name="sessions", output=150):
+        group = f"prefix_group: {name}, prefix_length: {shared}, " if shared else ""
+        return (
+            "clients",
+            f"id: {name}, rate_fraction: 1, {group}arrival: {{process: poisson}}, reasoning: {{multi_turn: {{max_rounds: {rounds}, "
+            f"think_time_us: {think * 1000000}, context_growth: accumulate}}}}, closed_loop: false, {lengths(opening, output)}",
+        )
+
+    def one(name, family, splits, work, rounds, **run):
+        return scenario(name, family, splits, work, rounds=rounds, measured=150, **run)
+
+    return [
+        one("coding", "coding", "smoke, train", workload(1.6, sessions(10, 1200, 4, 2048)), 10),
+        one("long-rounds", "long-rounds", "train", workload(1.5, sessions(6, 2600, 6)), 6),
+        one("quick-tools", "quick-tools", "train", workload(1.5, sessions(14, 800, 1, 4096)), 14),
+        one("two-kinds", "two-kinds", "train", workload(2, sessions(12, 700, 2, 2048), sessions(4, 3000, 8, name="reviews")), 8),
+        one("coding-2", "coding", "select", workload(1.7, sessions(9, 1300, 5, 3072)), 9),
+        one("two-kinds-2", "two-kinds", "select", workload(1.9, sessions(10, 900, 3), sessions(5, 2400, 6, name="reviews")), 7.5),
+        one("held-coding", "coding", "test", workload(1.4, sessions(12, 1100, 4, 2048)), 12),
+        one("held-long", "long-rounds", "test", workload(1.5, sessions(5, 3200, 5)), 5),
+        one("held-two", "two-kinds", "test", workload(2, sessions(12, 800, 2, 2048), sessions(4, 2600, 10, name="reviews")), 8),
+        one("held-a100", "other-gpu", "test", workload(0.8, sessions(10, 1200, 4, 2048)), 10, hardware="A100-SXM"),
+        one("held-eight", "eight-instances", "test", workload(3.2, sessions(10, 1200, 4, 2048)), 10, num_instances=8),
+    ]
+
+
+def stale():
+    def mixed(rate, count, prefix, prompt, cv=1):
+        return workload(
+            rate,
+            agents(count, 2, prefix, prompt=prompt, output=120, cv=cv),
+            client("long", 0.3, prompt=6000, output=150, cv=cv, spread=0.5),
+        )
+
+    def one(name, family, splits, work, **run):
+        return scenario(name, family, splits, work, measured=90, **run)
+
+    slow = {"snapshot_refresh_interval": 2000000, "cache_signal_delay": 2000000}
+    return [
+        one("second", "second", "smoke, train", mixed(48, 36, 3072, 600)),
+        one("two-seconds", "two-seconds", "train", mixed(46, 36, 3072, 600), **slow),
+        one("bursts", "bursts", "train", mixed(38, 36, 2048, 800, cv=3)),
+        one("a100", "other-gpu", "train", mixed(20, 30, 3072, 500), hardware="A100-SXM"),
+        one("second-2", "second", "select", mixed(50, 44, 2560, 500)),
+        one("bursts-2", "bursts", "select", mixed(40, 30, 3072, 700, cv=2.5)),
+        one("held-second", "second", "test", mixed(46, 40, 3584, 700)),
+        one("held-two", "two-seconds", "test", mixed(48, 32, 2560, 700), **slow),
+        one("held-bursts", "bursts", "test", mixed(36, 40, 3072, 800, cv=4)),
+        one("held-a100", "other-gpu", "test", mixed(19, 36, 2560, 700), hardware="A100-SXM"),
+    ]
+
+
 def chat():
     popular = client("popular", 1, 2048)
     mixed = (agents(24, 1, 4096, cv=3), popular)
@@ -477,3 +631,6 @@ write("gateway", GATEWAY, gateway())
 write("tenants", TENANTS, tenants())
 write("kv-eviction", EVICTION, eviction())
 write("kv-offload", OFFLOAD, offload())
+write("shared-prefix", SHARED, shared())
+write("agentic", AGENTIC, agentic())
+write("stale-signals", STALE, stale())

@@ -3,7 +3,7 @@
 //! ```text
 //! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactual
 //!                                                                        ├─► planning: capacity, size, sweep
-//!                                                                        └─► evaluation: suites, cascade, server, tuning
+//!                                                                        └─► evaluation: suites, cascade, server, tuning ─► search
 //! ```
 //!
 //! The crate has no command line and prints nothing: the `blis` program turns flags into a specification and prints
@@ -56,6 +56,7 @@ pub mod result;
 pub mod run;
 mod runs;
 pub mod scaling;
+pub mod search;
 pub mod service;
 pub mod spec;
 pub mod startup;

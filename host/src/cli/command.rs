@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
 use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
-use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
+use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
@@ -95,6 +95,9 @@ pub(super) enum Command {
         override_usage = "blis evaluate [OPTIONS] <CANDIDATE>...\n       blis evaluate <COMMAND>"
     )]
     Evaluate(EvaluateCommand),
+    /// Search a policy for a suite: expressions over signals, state and events, without a model
+    #[command(args_override_self = true)]
+    Search(SearchArgs),
     /// Search better values for the parameters that a candidate declares
     #[command(args_override_self = true)]
     Tune(TuneArgs),

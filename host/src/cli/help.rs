@@ -48,12 +48,9 @@ pub(super) fn command() -> Command {
 
 const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, `blis COMMAND -h` the usual flags.\n";
 
-/// Commands that are planned: name and purpose.
-pub(super) const PLANNED: &[(&str, &str)] = &[("search", "a search for policies, built in")];
-
 /// The commands of the first page, by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
+    ("Evolve policies", &["evaluate", "search", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
     ("Real servers", &["observe", "calibrate", "mock-server"]),
@@ -65,18 +62,15 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 fn groups(command: &Command) -> String {
     let mut text = String::new();
-    for (heading, names) in GROUPS {
-        text.push_str(&format!("{heading}:\n"));
+    for (number, (heading, names)) in GROUPS.iter().enumerate() {
+        let between = if number > 0 { "\n" } else { "" };
+        text.push_str(&format!("{between}{heading}:\n"));
         for name in *names {
             let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
             let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
             text.push_str(&row(name, &about));
         }
-        text.push('\n');
     }
-    let planned: Vec<&str> = PLANNED.iter().map(|(name, _)| *name).collect();
-    text.push_str("Not there yet:\n");
-    text.push_str(&row("", &planned.join(", ")));
     text
 }
 
@@ -223,6 +217,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis evaluate init", &[
         ("A project for OpenEvolve", "blis evaluate init openevolve my-search"),
         ("A project for GEPA on another suite", "blis evaluate init gepa my-search --suite long-context"),
+    ]),
+    ("blis search", &[
+        ("A short search for a routing policy, written into a file", "blis search sdk/python/tests/small.yaml --evaluations 24 --out found.rhai"),
+        ("One that goes on where it was interrupted", "blis search sdk/python/tests/small.yaml --evaluations 24 --archive found.sqlite"),
     ]),
     ("blis tune", &[
         ("Better weights for a built-in policy", "blis tune weighted --suite chat --evals 10"),

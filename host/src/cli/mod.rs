@@ -122,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Sweep(args)) => planning::sweep(&args),
         Some(Command::View(args)) => view::view(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
+        Some(Command::Search(args)) => evaluate::search(&args),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),

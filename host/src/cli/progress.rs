@@ -3,12 +3,14 @@
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal as _};
+use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use blis_eval::finished_simulations;
 use blis_eval::run::RequestCounter;
+use blis_eval::search::SearchProgress;
 use blis_sim::request::Request;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -76,6 +78,34 @@ impl Drop for Spinner {
         if let Some(thread) = self.thread.take() {
             // A spinner that panicked is no reason to lose the results.
             let _ = thread.join();
+        }
+    }
+}
+
+/// A bar of a search, on a terminal, until it is dropped. It has no thread: workers are forked from a process with one.
+#[derive(Default)]
+pub(super) struct SearchBar(OnceLock<Option<ProgressBar>>);
+
+impl SearchBar {
+    pub(super) fn show(&self, progress: SearchProgress) {
+        let bar = self.0.get_or_init(|| {
+            let bar =
+                io::stderr().is_terminal().then(|| ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
+            let style = "{msg} {wide_bar} {pos}/{len} {elapsed}";
+            bar.map(|bar| bar.with_style(ProgressStyle::with_template(style).expect("a valid template")))
+        });
+        let Some(bar) = bar else { return };
+        let SearchProgress { phase, evaluated, total, best } = progress;
+        bar.set_length(total as u64);
+        bar.set_position(evaluated as u64);
+        bar.set_message(format!("{phase}: best {best:.4}"));
+    }
+}
+
+impl Drop for SearchBar {
+    fn drop(&mut self) {
+        if let Some(Some(bar)) = self.0.get() {
+            bar.finish_and_clear();
         }
     }
 }

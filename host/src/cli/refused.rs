@@ -74,17 +74,11 @@ const COMMANDS: &[(&str, &str)] = &[
     ("policy", "`blis plugin list` lists the policies"),
     ("list", "`blis plugin list`, `blis models` and `blis hardware` list what is built in"),
     ("gpus", "`blis hardware` lists the GPUs"),
-    ("optimize", "`blis tune` searches parameter values"),
+    ("optimize", "`blis search` searches policies, `blis tune` parameter values"),
 ];
 
 fn unknown_command(error: &clap::Error) -> Option<Diagnostic> {
     let word = text(error, ContextKind::InvalidSubcommand)?;
-    if let Some((name, about)) = help::PLANNED.iter().find(|(name, _)| *name == word) {
-        return Some(
-            Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}"))
-                .hint("`blis help` lists what is"),
-        );
-    }
     let unknown = Diagnostic::new(format!("error: unknown command `{word}`"));
     if let Some((_, hint)) = COMMANDS.iter().find(|(name, _)| *name == word) {
         return Some(unknown.hint(*hint));

@@ -22,6 +22,7 @@ mod flow;
 mod folding;
 mod guest;
 mod header;
+mod inputs;
 mod kv_cache;
 mod names;
 mod operators;
@@ -47,6 +48,7 @@ use std::sync::Arc;
 use rhai::AST;
 
 pub use self::definitions::definitions;
+pub use self::inputs::{ScriptInput, inputs};
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::engine::Kit;

@@ -23,6 +23,14 @@ use blis_sim::request::session_text;
 type NameOf = fn(&Tags) -> Name;
 type SumOf = fn(&Batch) -> u64;
 
+/// Numbers for names, equal for equal names, 0 without one: keys of tables that need no text.
+const NAME_NUMBERS: [(&str, NameOf); 4] = [
+    ("slo_class_number", |tags| tags.slo_class),
+    ("tenant_number", |tags| tags.tenant),
+    ("session_number", |tags| tags.session),
+    ("prefix_group_number", |tags| tags.prefix_group),
+];
+
 /// The request, `r` in scripts.
 #[derive(Clone, Debug)]
 pub(super) struct RequestObject(pub Arc<RequestFields>);
@@ -331,6 +339,9 @@ fn request(to: &mut Registry) {
     int_field(&["client"], |r| text(&r.names, r.tags.client));
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
     int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
+    for (field, get) in NAME_NUMBERS {
+        to.field(WHAT, &[field], move |r: &RequestObject| Ok(int(get(&r.0.tags).0)));
+    }
     register_column(to, WHAT, "blocks", |r: &RequestObject| r.0.blocks.as_ref());
 }
 
@@ -446,6 +457,9 @@ fn event(to: &mut Registry) {
     ];
     for (name, get) in texts {
         to.field(WHAT, &[name], move |e: &EventObject| Ok(text(&e.names, get(&e.event.tags))));
+    }
+    for (field, get) in NAME_NUMBERS {
+        to.field(WHAT, &[field], move |e: &EventObject| Ok(int(get(&e.event.tags).0)));
     }
 }
 

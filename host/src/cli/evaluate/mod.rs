@@ -1,9 +1,10 @@
-//! `blis evaluate`, `tune` and `serve`: flags of the evaluation of candidates, and what they print.
+//! `blis evaluate`, `search`, `tune` and `serve`: flags of the evaluation of candidates, and what they print.
 
 mod candidates;
 mod held_out;
 mod init;
 mod merge;
+mod search;
 mod serve;
 mod shinka;
 mod summary;
@@ -17,6 +18,7 @@ pub(super) use candidates::{EvaluateArgs, seconds};
 pub(super) use held_out::HeldOutArgs;
 pub(super) use init::InitArgs;
 pub(super) use merge::MergeArgs;
+pub(super) use search::{SearchArgs, search};
 pub(super) use serve::{ServeArgs, serve};
 pub(super) use shinka::ShinkaArgs;
 pub(super) use tune::{TuneArgs, tune};

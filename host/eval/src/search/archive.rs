@@ -1,0 +1,312 @@
+//! The archive of a search: one SQLite file with its settings, every evaluation, and the parents of every program.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
+
+use super::program::Program;
+use super::variation::Operation;
+use crate::error::RunError;
+use crate::result::{EvaluationResult, EvaluationStatus};
+
+/// The part of a search that an evaluation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// Each column alone.
+    Inputs,
+    Search,
+    Control,
+    /// Parts of the best program left out.
+    Reduction,
+    Select,
+    ControlSelect,
+}
+
+impl Phase {
+    const ALL: [Self; 6] =
+        [Self::Inputs, Self::Search, Self::Control, Self::Reduction, Self::Select, Self::ControlSelect];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inputs => "inputs",
+            Self::Search => "search",
+            Self::Control => "control",
+            Self::Reduction => "reduction",
+            Self::Select => "select",
+            Self::ControlSelect => "control-select",
+        }
+    }
+}
+
+/// A program with its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub program: Program,
+    pub operation: Operation,
+    /// Numbers of the evaluations of its parents in [`Phase::Search`].
+    pub parents: [Option<usize>; 2],
+}
+
+/// What an evaluation found, as far as a search reads it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct SearchOutcome {
+    /// As in evaluation results: `ok`, `gate_failed` …
+    pub status: String,
+    /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
+    pub combined_score: f64,
+    /// 1 is as good as the reference; 0 if the stage did not run.
+    pub smoke_score: f64,
+    pub train_score: f64,
+    pub select_score: f64,
+    /// Coefficient of variation of the requests per instance.
+    pub imbalance: f64,
+    pub cache_hit_rate: f64,
+    pub rejected_share: f64,
+    pub mean_ttft_ms: f64,
+    pub p99_ttft_ms: f64,
+    pub mean_e2e_ms: f64,
+    /// The score by which it goes on from smoke to train: 0 if it failed in smoke. What fails in train keeps it.
+    pub promotion: f64,
+    /// CPU time of all its stages, ms: differs from run to run.
+    pub cpu_ms: f64,
+    /// Why it has no score; empty if it has one.
+    pub error: String,
+}
+
+impl SearchOutcome {
+    pub fn new(result: &EvaluationResult) -> Self {
+        let number = |map: &std::collections::BTreeMap<String, f64>, key: &str| map.get(key).copied().unwrap_or(0.0);
+        let metric = |key: &str| number(&result.metrics, key);
+        let status = serde_json::to_value(result.status).ok();
+        Self {
+            status: status.as_ref().and_then(|status| status.as_str()).unwrap_or_default().to_owned(),
+            combined_score: result.combined_score,
+            smoke_score: metric("smoke_score"),
+            train_score: metric("train_score"),
+            select_score: result.private.score.unwrap_or(0.0),
+            imbalance: number(&result.features, "imbalance"),
+            cache_hit_rate: metric("cache_hit_rate"),
+            rejected_share: metric("rejected_share"),
+            mean_ttft_ms: metric("mean_ttft_ms"),
+            p99_ttft_ms: metric("p99_ttft_ms"),
+            mean_e2e_ms: metric("mean_e2e_ms"),
+            promotion: if result.combined_score > 0.0 { metric("smoke_score") } else { 0.0 },
+            cpu_ms: result.cost.cpu_ms,
+            error: if result.status == EvaluationStatus::Ok { String::new() } else { result.artifacts.error.clone() },
+        }
+    }
+
+    /// Whether it has a score of train.
+    pub fn is_trained(&self) -> bool {
+        self.combined_score >= 2.0
+    }
+}
+
+/// An evaluation in the archive.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ArchivedEvaluation {
+    pub sha256: String,
+    /// The last stage that the search asked for: 1 smoke, 2 train, 3 select.
+    pub rung: u8,
+    pub outcome: SearchOutcome,
+}
+
+/// The archive of one search.
+pub(super) struct Archive {
+    connection: Connection,
+    /// What it holds, by phase and number.
+    recorded: HashMap<(Phase, usize), ArchivedEvaluation>,
+}
+
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS evaluations (
+        phase TEXT NOT NULL, number INTEGER NOT NULL, batch INTEGER NOT NULL, operation TEXT NOT NULL,
+        parent INTEGER, other_parent INTEGER, size INTEGER NOT NULL, rung INTEGER NOT NULL,
+        status TEXT NOT NULL, combined_score REAL NOT NULL, smoke_score REAL NOT NULL, train_score REAL NOT NULL,
+        select_score REAL NOT NULL, imbalance REAL NOT NULL, cache_hit_rate REAL NOT NULL, rejected_share REAL NOT NULL,
+        mean_ttft_ms REAL NOT NULL, p99_ttft_ms REAL NOT NULL, mean_e2e_ms REAL NOT NULL, promotion REAL NOT NULL, cpu_ms REAL NOT NULL,
+        error TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
+        PRIMARY KEY (phase, number)) WITHOUT ROWID;
+    CREATE VIEW IF NOT EXISTS lineage AS
+        SELECT number AS child, parent, operation FROM evaluations WHERE phase = 'search' AND parent IS NOT NULL
+        UNION ALL
+        SELECT number, other_parent, operation FROM evaluations WHERE phase = 'search' AND other_parent IS NOT NULL;";
+
+impl Archive {
+    /// The archive in the file at `path`, or one in memory. A new one gets `settings`, by name.
+    ///
+    /// # Errors
+    /// If the file is no archive, or that of a search with other settings.
+    pub fn open(path: Option<&Path>, settings: &[(&str, String)]) -> Result<Self, RunError> {
+        let shown = path.map_or("the archive".to_owned(), |path| format!("the archive `{}`", path.display()));
+        let failed = |error: rusqlite::Error| {
+            RunError::usage(format_args!("{shown} cannot be used: {error}"))
+                .hint("name a new file, or one that `blis search` has written")
+        };
+        let connection = match path {
+            Some(path) => Connection::open(path),
+            None => Connection::open_in_memory(),
+        };
+        let connection = connection.map_err(failed)?;
+        connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 10000;").map_err(failed)?;
+        connection.execute_batch(TABLES).map_err(failed)?;
+        for (name, value) in settings {
+            let known = connection.query_row("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0));
+            let known: Option<String> = known.optional().map_err(failed)?;
+            match known {
+                Some(known) if known != *value => {
+                    let what = format!("{shown} is that of another search: its {name} is `{known}`, not `{value}`");
+                    return Err(RunError::usage(what).hint("name another file with `--archive`, or use its settings"));
+                }
+                Some(_) => {}
+                None => {
+                    let row = (name, value);
+                    connection.execute("INSERT INTO settings VALUES (?1, ?2)", row).map_err(failed)?;
+                }
+            }
+        }
+        let recorded = read(&connection).map_err(failed)?;
+        Ok(Self { connection, recorded })
+    }
+
+    pub fn get(&self, phase: Phase, number: usize) -> Option<&ArchivedEvaluation> {
+        self.recorded.get(&(phase, number))
+    }
+
+    /// Number of evaluations that it holds.
+    pub fn len(&self) -> usize {
+        self.recorded.len()
+    }
+
+    /// CPU time of all its evaluations, s.
+    pub fn cpu_s(&self) -> f64 {
+        self.recorded.values().map(|one| one.outcome.cpu_ms).sum::<f64>() / 1000.0
+    }
+
+    /// Writes an evaluation, instead of that of an earlier stage.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn put(
+        &mut self,
+        (phase, batch, number): (Phase, usize, usize),
+        candidate: &Candidate,
+        source: &str,
+        recorded: ArchivedEvaluation,
+    ) -> Result<(), RunError> {
+        let ArchivedEvaluation { sha256, rung, outcome } = &recorded;
+        let program = serde_json::to_string(&candidate.program).map_err(RunError::runtime)?;
+        let number_of = |parent: Option<usize>| parent.map(|number| number as i64);
+        let written = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO evaluations VALUES
+             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25)",
+        );
+        let written = written.and_then(|mut insert| {
+            insert.execute(params![
+                phase.name(),
+                number as i64,
+                batch as i64,
+                candidate.operation.name(),
+                number_of(candidate.parents[0]),
+                number_of(candidate.parents[1]),
+                candidate.program.size() as i64,
+                rung,
+                outcome.status,
+                outcome.combined_score,
+                outcome.smoke_score,
+                outcome.train_score,
+                outcome.select_score,
+                outcome.imbalance,
+                outcome.cache_hit_rate,
+                outcome.rejected_share,
+                outcome.mean_ttft_ms,
+                outcome.p99_ttft_ms,
+                outcome.mean_e2e_ms,
+                outcome.promotion,
+                outcome.cpu_ms,
+                outcome.error,
+                sha256,
+                program,
+                source,
+            ])
+        });
+        written.map_err(|error| {
+            RunError::runtime(format_args!("an evaluation cannot be written into the archive: {error}"))
+                .hint("the search goes on where it ended if the command is run again")
+        })?;
+        self.recorded.insert((phase, number), recorded);
+        Ok(())
+    }
+}
+
+fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvaluation>, rusqlite::Error> {
+    let mut all = HashMap::new();
+    let mut rows = connection.prepare("SELECT * FROM evaluations")?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        let name: String = row.get("phase")?;
+        let Some(phase) = Phase::ALL.into_iter().find(|phase| phase.name() == name) else { continue };
+        let number: i64 = row.get("number")?;
+        let outcome = SearchOutcome {
+            status: row.get("status")?,
+            combined_score: row.get("combined_score")?,
+            smoke_score: row.get("smoke_score")?,
+            train_score: row.get("train_score")?,
+            select_score: row.get("select_score")?,
+            imbalance: row.get("imbalance")?,
+            cache_hit_rate: row.get("cache_hit_rate")?,
+            rejected_share: row.get("rejected_share")?,
+            mean_ttft_ms: row.get("mean_ttft_ms")?,
+            p99_ttft_ms: row.get("p99_ttft_ms")?,
+            mean_e2e_ms: row.get("mean_e2e_ms")?,
+            promotion: row.get("promotion")?,
+            cpu_ms: row.get("cpu_ms")?,
+            error: row.get("error")?,
+        };
+        let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung: row.get("rung")?, outcome };
+        all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::program::Expr;
+    use super::*;
+
+    fn settings(seed: &str) -> [(&'static str, String); 1] {
+        [("seed", seed.to_owned())]
+    }
+
+    #[test]
+    fn evaluations_are_there_when_the_file_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("search.sqlite");
+        let program = Program { values: vec![Expr::Constant(1.0)], memories: Vec::new() };
+        let candidate = Candidate { program, operation: Operation::Crossover, parents: [Some(3), None] };
+        let outcome = SearchOutcome { status: "ok".to_owned(), train_score: 0.1 + 0.2, ..SearchOutcome::default() };
+        let recorded = ArchivedEvaluation { sha256: "ab".to_owned(), rung: 2, outcome };
+        let mut archive = Archive::open(Some(&path), &settings("1")).expect("a new archive");
+        archive.put((Phase::Search, 0, 7), &candidate, "fn route(r, s) { 1.0 }", recorded.clone()).expect("written");
+        drop(archive);
+        let archive = Archive::open(Some(&path), &settings("1")).expect("the same archive");
+        assert_eq!(archive.get(Phase::Search, 7), Some(&recorded));
+        assert_eq!((archive.len(), archive.get(Phase::Control, 7)), (1, None));
+    }
+
+    #[test]
+    fn the_archive_of_another_search_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("search.sqlite");
+        drop(Archive::open(Some(&path), &settings("1")).expect("a new archive"));
+        let refused = Archive::open(Some(&path), &settings("2")).err().expect("another seed").text();
+        assert!(refused.contains("its seed is `1`, not `2`"), "{refused}");
+        let other = folder.path().join("notes.txt");
+        std::fs::write(&other, "this is a text, and no database at all\n".repeat(50)).expect("written");
+        let refused = Archive::open(Some(&other), &settings("1")).err().expect("no archive").text();
+        assert!(refused.contains("notes.txt` cannot be used"), "{refused}");
+    }
+}

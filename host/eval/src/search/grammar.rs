@@ -1,0 +1,301 @@
+//! The inputs of each kind of decision, taken from what scripts may read, and the functions of expressions: one grammar for
+//! all suites.
+
+use std::collections::BTreeSet;
+
+use blis_plugin::script::{self, ScriptInput};
+use blis_plugin::{Column, Kind};
+use serde::{Deserialize, Serialize};
+
+/// What the function of a script returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecisionOutput {
+    /// A number for each row.
+    Column,
+    /// A number.
+    Number,
+    /// A number that is not below 0.
+    NotNegative,
+    /// Whether the number is above 0.
+    Truth,
+}
+
+/// The kinds that expressions can decide: the function of a script and what it returns.
+const DECISIONS: [(Kind, &str, DecisionOutput); 17] = [
+    (Kind::Admission, "admit", DecisionOutput::Truth),
+    (Kind::Routing, "route", DecisionOutput::Column),
+    (Kind::RoutingFilter, "filter", DecisionOutput::Column),
+    (Kind::Priority, "priority", DecisionOutput::Number),
+    (Kind::Scheduling, "rank", DecisionOutput::Number),
+    (Kind::Preemption, "victim", DecisionOutput::Column),
+    (Kind::Saturation, "saturation", DecisionOutput::NotNegative),
+    (Kind::Ceilings, "ceilings", DecisionOutput::Column),
+    (Kind::Fairness, "fair_pick", DecisionOutput::Column),
+    (Kind::Ordering, "order", DecisionOutput::Number),
+    (Kind::Eviction, "evict", DecisionOutput::Column),
+    (Kind::Scaling, "scale", DecisionOutput::Column),
+    (Kind::Drain, "drain", DecisionOutput::Column),
+    (Kind::Placement, "placement", DecisionOutput::Column),
+    (Kind::KvCache, "keep", DecisionOutput::Column),
+    (Kind::KvCache, "store", DecisionOutput::Column),
+    (Kind::KvCache, "load", DecisionOutput::Truth),
+];
+
+/// Fields that are no quantities: texts, numbers that stand for names, positions in lists, and second names.
+const NO_QUANTITIES: [&str; 36] = [
+    "adapter",
+    "blocks",
+    "block_size",
+    "client",
+    "count",
+    "group",
+    "head_id",
+    "head_slo_class",
+    "head_turn",
+    "history",
+    "id",
+    "indices",
+    "instance",
+    "model",
+    "n",
+    "node",
+    "now",
+    "now_us",
+    "pool",
+    "prefix_group",
+    "prefix_group_number",
+    "prompt_tokens",
+    "max_tokens",
+    "request",
+    "requester",
+    "role",
+    "session",
+    "session_number",
+    "slo_class",
+    "slo_class_number",
+    "state",
+    "tenant",
+    "tenant_number",
+    "tenant_order",
+    "tier",
+    "turn",
+];
+
+/// Times since the start of the run, µs: expressions get them relative to the time of the decision.
+const TIMES_OF_RUN: [&str; 13] = [
+    "active_since",
+    "arrival",
+    "created",
+    "deadline",
+    "dispatched_at",
+    "expires",
+    "head_deadline",
+    "last_use",
+    "next_ready",
+    "previous_use",
+    "ready",
+    "scraped",
+    "touch",
+];
+
+/// Durations in µs that have no second name with the unit and no row in the table of columns.
+const DURATIONS: [&str; 3] = ["head_wait", "oldest_wait", "cached_blocks_staleness"];
+
+/// Fields that may be absent, with the number that stands for an absent one.
+const OPTIONAL: [(&str, &str); 6] = [
+    ("deadline", "1e12"),
+    ("slo_ttft", "1e12"),
+    ("slo_itl", "1e12"),
+    ("max_output_tokens", "1e6"),
+    ("client_priority", "0"),
+    ("saturation", "0.0"),
+];
+
+/// A quantity that expressions may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Input {
+    /// Argument and field, as `s.queue_depth`.
+    pub name: String,
+    /// The expression of a script.
+    pub text: String,
+    pub is_column: bool,
+}
+
+/// What expressions of one function may read, and how its result is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DecisionGrammar {
+    pub kind: Kind,
+    /// Name of the function of the script.
+    pub function: &'static str,
+    pub arguments: &'static [&'static str],
+    pub inputs: Vec<Input>,
+    pub output: DecisionOutput,
+    /// The number of rows, if there are rows.
+    pub rows: Option<String>,
+    /// Whether it gets a request and the instances, so that tables with keys of both can be read.
+    pub has_memory: bool,
+}
+
+/// The decisions that a program makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grammar {
+    pub decisions: Vec<DecisionGrammar>,
+}
+
+impl Grammar {
+    /// The grammar for `kinds`. The error is the first kind that expressions cannot decide.
+    pub fn new(kinds: &[Kind]) -> Result<Self, Kind> {
+        let mut decisions = Vec::new();
+        for &kind in kinds {
+            let rows = DECISIONS.iter().filter(|(known, ..)| *known == kind);
+            let of_kind: Vec<DecisionGrammar> =
+                rows.filter_map(|&(kind, name, output)| decision(kind, name, output)).collect();
+            if of_kind.is_empty() {
+                return Err(kind);
+            }
+            decisions.extend(of_kind);
+        }
+        Ok(Self { decisions })
+    }
+}
+
+fn decision(kind: Kind, function: &'static str, output: DecisionOutput) -> Option<DecisionGrammar> {
+    let (arguments, fields) = script::inputs(kind, function)?;
+    let known: BTreeSet<(&str, &str)> = fields.iter().map(|one| (one.argument, one.field)).collect();
+    let clock = fields.iter().find(|one| one.field == "now").map(|one| format!("{}.now", one.argument));
+    let of_instances = matches!(kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter | Kind::Saturation);
+    let has_memory = of_instances && kind != Kind::Saturation;
+    let mut inputs: Vec<Input> = fields
+        .iter()
+        .filter(|one| !NO_QUANTITIES.contains(&one.field))
+        .filter(|one| !one.field.strip_suffix("_us").is_some_and(|base| is_second_name(&known, one, base)))
+        .filter_map(|one| input(one, &known, clock.as_deref(), of_instances))
+        .collect();
+    // Ceilings get the saturation as a number of its own.
+    if arguments.contains(&"saturation") {
+        let (name, text) = ("saturation".to_owned(), "(1.0 * saturation)".to_owned());
+        inputs.push(Input { name, text, is_column: false });
+    }
+    if kind == Kind::Admission {
+        inputs.push(Input { name: "random()".to_owned(), text: "random()".to_owned(), is_column: false });
+    }
+    let rows = fields.iter().find(|one| one.is_column && one.field != "blocks");
+    let rows = rows.map(|one| format!("{}.len", one.argument));
+    Some(DecisionGrammar { kind, function, arguments, inputs, output, rows, has_memory })
+}
+
+/// Whether the field with the unit in its name is that of `base`.
+fn is_second_name(known: &BTreeSet<(&str, &str)>, one: &ScriptInput, base: &str) -> bool {
+    known.contains(&(one.argument, base)) || matches!(base, "load" | "cached_blocks")
+}
+
+fn input(one: &ScriptInput, known: &BTreeSet<(&str, &str)>, clock: Option<&str>, of_instances: bool) -> Option<Input> {
+    let &ScriptInput { argument, field, is_column } = one;
+    let name = format!("{argument}.{field}");
+    let unit = Column::ALL.iter().find(|column| column.field() == field).map_or("", |column| column.unit());
+    let has_second_name = known.contains(&(argument, format!("{field}_us").as_str()));
+    let is_time = has_second_name
+        || DURATIONS.contains(&field)
+        || (of_instances && unit == "µs")
+        || matches!(field, "load_staleness" | "staleness");
+    let is_of_run = TIMES_OF_RUN.contains(&field);
+    // The router gets the number of requests of the tenant, other policies do not.
+    let absent = OPTIONAL.iter().find(|(known, _)| *known == field && !is_column).map(|(_, number)| *number);
+    let absent = if field == "saturation" && argument != "b" { None } else { absent };
+    if field == "tenant_in_flight" && !of_instances {
+        return None;
+    }
+    let value = absent.map_or(name.clone(), |number| format!("({name} ?? {number})"));
+    // The sum with 0 makes a whole number a fraction, so that no operation on it can overflow.
+    let text = if is_of_run {
+        // Times that have not come are infinite.
+        format!("(min({value} - {}, 1e12) / 1000.0)", clock?)
+    } else if is_time {
+        format!("({value} / 1000.0)")
+    } else if is_column {
+        if field.contains("max_output") { format!("min({value}, 1e6)") } else { value }
+    } else {
+        format!("(1.0 * {value})")
+    };
+    Some(Input { name, text, is_column })
+}
+
+/// A function of expressions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    /// The first over the size of the second, which counts as 0.001 if it is smaller.
+    Divide,
+    Min,
+    Max,
+    Negative,
+    /// √|x|
+    Root,
+    /// ln(1 + |x|)
+    Log,
+    /// Over the rows.
+    Lowest,
+    Highest,
+    Mean,
+    Sum,
+    /// Scaled to the range over the rows: the smallest 1, the largest 0.
+    FewestBest,
+    /// The largest 1, the smallest 0.
+    MostBest,
+    /// The third if the first is less than the second, else the fourth.
+    IfLess,
+}
+
+impl Operator {
+    /// The functions by their number of arguments.
+    pub const ONE: [Self; 9] = [
+        Self::Negative,
+        Self::Root,
+        Self::Log,
+        Self::Lowest,
+        Self::Highest,
+        Self::Mean,
+        Self::Sum,
+        Self::FewestBest,
+        Self::MostBest,
+    ];
+    pub const TWO: [Self; 6] = [Self::Add, Self::Subtract, Self::Multiply, Self::Divide, Self::Min, Self::Max];
+
+    pub fn arguments(self) -> usize {
+        match self {
+            Self::IfLess => 4,
+            one if Self::TWO.contains(&one) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether the result is a number, whatever its argument is.
+    pub fn is_over_rows(self) -> bool {
+        matches!(self, Self::Lowest | Self::Highest | Self::Mean | Self::Sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routing_reads_every_column_of_the_interface_that_is_a_quantity() {
+        let grammar = Grammar::new(&[Kind::Routing]).expect("routing is decided by expressions");
+        let names: Vec<&str> = grammar.decisions[0].inputs.iter().map(|input| input.name.as_str()).collect();
+        for column in Column::ALL {
+            let name = format!("s.{}", column.field());
+            let left_out = NO_QUANTITIES.contains(&column.field());
+            assert_eq!(names.contains(&name.as_str()), !left_out, "{name}");
+        }
+        assert!(names.contains(&"r.input_tokens") && !names.contains(&"r.prompt_tokens"), "{names:?}");
+    }
+
+    #[test]
+    fn latency_models_are_no_decisions() {
+        assert_eq!(Grammar::new(&[Kind::Routing, Kind::Latency]), Err(Kind::Latency));
+    }
+}

@@ -1,0 +1,110 @@
+//! `blis search`: policies by a search without a model.
+//!
+//! ```text
+//! seeds, random ─► batch ─► smoke ─► the best third: train ─► MAP-Elites ─► mutation, crossover, CMA-ES ─► next batch
+//!                             └── every evaluation: archive (SQLite)
+//! then: as many random programs (control) ─► parts left out ─► select ─► champion
+//! ```
+//!
+//! A candidate is a typed expression over what a script may read at a decision, with tables that events fill. What a batch
+//! contains follows from the seed and the results of the batches before it, whatever the number of workers, so that a
+//! search goes on from its archive as if it had never ended.
+
+mod archive;
+mod constants;
+mod elites;
+mod grammar;
+mod inputs;
+mod program;
+mod result;
+mod run;
+mod seeds;
+mod variation;
+
+pub use self::result::SearchResult;
+pub use self::run::SearchProgress;
+
+use std::path::Path;
+
+use blis_plugin::Kind;
+
+use self::archive::Archive;
+use self::grammar::Grammar;
+use self::run::SearchRun;
+use crate::error::RunError;
+use crate::evaluation::context::EvaluationSuite;
+use crate::evaluation::options::host;
+use crate::evaluation::server::{self, ServerSettings};
+use crate::suite::Suite;
+
+/// A search.
+pub struct SearchRequest<'a> {
+    /// The suite, by its name or file.
+    pub suite: &'a str,
+    /// The kinds that programs decide; those of the suite if none are named.
+    pub kinds: &'a [Kind],
+    /// Programs to evaluate; whole batches of them. As many random ones are evaluated for comparison.
+    pub evaluations: u32,
+    /// Seed of the search.
+    pub seed: u64,
+    /// Epoch of the seeds of the suite.
+    pub epoch: u64,
+    /// The file of the archive; in memory if `None`.
+    pub archive: Option<&'a Path>,
+    /// Workers and their limits. The suites and the queue are set by the search.
+    pub server: ServerSettings,
+    /// Called after every batch.
+    pub progress: &'a (dyn Fn(SearchProgress) + Sync),
+}
+
+/// Runs a search to its end, or goes on with the one in the archive. Only for a process with a single thread.
+///
+/// # Errors
+/// If the suite cannot be used or does not decide a kind, if the archive is that of another search or cannot be written, or if
+/// the host fails in an evaluation.
+pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
+    let SearchRequest { evaluations, seed, epoch, archive, progress, .. } = request;
+    let suite = Suite::open(request.suite).map_err(RunError::refused)?;
+    let kinds = decided(&suite, request.kinds)?;
+    let grammar = Grammar::new(&kinds).map_err(|kind| {
+        RunError::usage(format_args!("expressions cannot decide {}", kind.name()))
+            .hint("leave this kind out of `--kind`")
+    })?;
+    let prepared = EvaluationSuite::new(suite.clone())?;
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    let settings = [
+        ("suite", suite.name.clone()),
+        ("suite sha256", prepared.hash().to_owned()),
+        ("kinds", names.join(", ")),
+        ("seed", seed.to_string()),
+        ("epoch", epoch.to_string()),
+        ("program", host()),
+    ];
+    drop(prepared);
+    // Workers are forked before the archive is open; here it is only checked.
+    drop(Archive::open(archive, &settings)?);
+    const QUEUE: std::num::NonZeroUsize = std::num::NonZeroUsize::new(4096).unwrap();
+    let server =
+        ServerSettings { suites: vec![request.suite.to_owned()], queue: QUEUE, budget: None, ..request.server };
+    let mut found = None;
+    server::serve(&server, |server| {
+        let archive = Archive::open(archive, &settings)?;
+        let numbers = (seed, evaluations as usize, epoch);
+        let mut search = SearchRun::new(server, &grammar, archive, numbers, progress);
+        let all = search.run()?;
+        found = Some(SearchResult::new(&suite, &kinds, seed, &all, &search.archive));
+        Ok(())
+    })?;
+    found.ok_or_else(|| RunError::runtime("the search ended without a result"))
+}
+
+/// The kinds that are searched for.
+fn decided(suite: &Suite, named: &[Kind]) -> Result<Vec<Kind>, RunError> {
+    let other = named.iter().find(|kind| !suite.decides.contains(kind));
+    if let Some(other) = other {
+        let known: Vec<&str> = suite.decides.iter().map(|kind| kind.name()).collect();
+        let what = format_args!("candidates of the suite `{}` do not decide {}", suite.name, other.name());
+        return Err(RunError::usage(what).hint(format_args!("`--kind` takes {}", known.join(", "))));
+    }
+    Ok(if named.is_empty() { suite.decides.clone() } else { named.to_vec() })
+}

@@ -1,0 +1,129 @@
+//! What a search found, as a document and as a text.
+
+use std::fmt::Write as _;
+
+use blis_plugin::Kind;
+use serde::{Deserialize, Serialize};
+
+use super::archive::Archive;
+use super::run::{Found, Selected};
+use crate::suite::Suite;
+
+/// The result of a search.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SearchResult {
+    suite: String,
+    suite_version: u32,
+    reference: String,
+    kinds: Vec<String>,
+    seed: u64,
+    /// Programs evaluated by the search.
+    evaluations: usize,
+    /// Cells of the map that have a program.
+    cells: usize,
+    /// The program with the best score in select; `null` if none has one.
+    champion: Option<FoundProgram>,
+    /// The best of as many random programs.
+    best_of_random: Option<FoundProgram>,
+    /// The best program of train with one function less, best first.
+    ablation: Vec<AblatedProgram>,
+    /// Evaluations of the search, its control, its reduction and its selection.
+    archived: usize,
+    /// CPU time of all evaluations, s: differs from run to run.
+    cpu_s: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct FoundProgram {
+    /// Number of its evaluation, in the search or among the random programs.
+    number: usize,
+    /// Scores relative to the reference: 1 is as good.
+    train_score: f64,
+    select_score: f64,
+    /// Mean over the runs of train.
+    mean_ttft_ms: f64,
+    /// Number of functions, inputs and constants; a table counts as two.
+    size: usize,
+    source: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct AblatedProgram {
+    train_score: f64,
+    source: String,
+}
+
+impl From<&Selected> for FoundProgram {
+    fn from(selected: &Selected) -> Self {
+        let Selected { candidate, source, number, outcome } = selected;
+        Self {
+            number: *number,
+            train_score: outcome.train_score,
+            select_score: outcome.select_score,
+            mean_ttft_ms: outcome.mean_ttft_ms,
+            size: candidate.program.size(),
+            source: source.clone(),
+        }
+    }
+}
+
+impl SearchResult {
+    pub(super) fn new(suite: &Suite, kinds: &[Kind], seed: u64, found: &Found, archive: &Archive) -> Self {
+        let ablated =
+            |one: &super::run::Ablation| AblatedProgram { train_score: one.train_score, source: one.source.clone() };
+        let mut ablation: Vec<AblatedProgram> = found.ablations.iter().map(ablated).collect();
+        ablation.sort_by(|one, other| other.train_score.total_cmp(&one.train_score));
+        Self {
+            suite: suite.name.clone(),
+            suite_version: suite.version,
+            reference: suite.reference.clone(),
+            kinds: kinds.iter().map(|kind| kind.name().to_owned()).collect(),
+            seed,
+            evaluations: found.evaluated,
+            cells: found.cells,
+            champion: found.champion.as_ref().map(FoundProgram::from),
+            best_of_random: found.control.as_ref().map(FoundProgram::from),
+            ablation,
+            archived: archive.len(),
+            cpu_s: archive.cpu_s(),
+        }
+    }
+
+    /// The script of the champion.
+    #[must_use]
+    pub fn source(&self) -> Option<&str> {
+        self.champion.as_ref().map(|champion| champion.source.as_str())
+    }
+
+    /// A summary for the terminal, without the script.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{} programs for {} on `{}` (seed {}), {} cells of the map; {:.0} s of CPU time\n\n{:<26}{:>9}{:>9}{:>7}   1 is as good as {}\n",
+            self.evaluations,
+            self.kinds.join(", "),
+            self.suite,
+            self.seed,
+            self.cells,
+            self.cpu_s,
+            "",
+            "train",
+            "select",
+            "size",
+            self.reference
+        );
+        let mut row = |name: &str, found: &Option<FoundProgram>| {
+            // Writing to a text does not fail.
+            let _ = match found {
+                Some(one) => {
+                    let FoundProgram { train_score, select_score, size, .. } = one;
+                    writeln!(text, "{name:<26}{train_score:>9.4}{select_score:>9.4}{size:>7}")
+                }
+                None => writeln!(text, "{name:<26}  none with a score"),
+            };
+        };
+        row("found", &self.champion);
+        row("best of as many random", &self.best_of_random);
+        text
+    }
+}

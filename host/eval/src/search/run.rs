@@ -1,0 +1,472 @@
+//! The loop of a search: batches of programs through the first stages of the cascade, then the control, then the selection.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use blis_sim::rng::Stream;
+use rand::RngExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcome};
+use super::constants::ConstantTuning;
+use super::elites::{Elite, Elites};
+use super::grammar::Grammar;
+use super::program::{Expr, Program};
+use super::seeds::seeds;
+use super::variation::{Operation, ProgramGenerator};
+use crate::error::RunError;
+use crate::evaluation::request::CandidateSource;
+use crate::evaluation::server::{EvaluationRequest, EvaluationServer};
+use crate::result::{EvaluationResult, EvaluationStatus};
+use crate::suite::{Split, hex};
+
+/// Programs of a batch: what follows from a batch does not depend on the number of workers.
+const BATCH: usize = 24;
+/// Of the programs of a batch, one in three goes on from smoke to train.
+const PROMOTED: usize = 3;
+/// Batches of a cycle: the last ones are generations of CMA-ES.
+const CYCLE: usize = 12;
+const CONSTANT_BATCHES: usize = 4;
+/// Attempts to make a program that was not evaluated before.
+const ATTEMPTS: usize = 20;
+/// Programs that select decides between.
+const FINALISTS: usize = 6;
+/// Rounds in which parts of the best program are left out.
+const REDUCTIONS: usize = 3;
+/// A part is left out if the score of train does not fall by more than this share.
+const REDUCTION_LOSS: f64 = 0.001;
+
+/// Where a search stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchProgress {
+    /// What is being done: the search, its control, the selection.
+    pub phase: &'static str,
+    /// Programs evaluated in this phase.
+    pub evaluated: usize,
+    /// Programs of this phase, about.
+    pub total: usize,
+    /// Best score of train so far; 1 is as good as the reference.
+    pub best: f64,
+}
+
+/// A program that was selected.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Selected {
+    pub candidate: Candidate,
+    pub source: String,
+    /// Number of its evaluation in the search or the control.
+    pub number: usize,
+    /// Its scores up to select.
+    pub outcome: SearchOutcome,
+}
+
+/// The score of train without a part of the champion.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ablation {
+    /// What remains, in the form of a script.
+    pub source: String,
+    pub train_score: f64,
+}
+
+/// What a search has found.
+pub(super) struct Found {
+    pub champion: Option<Selected>,
+    pub control: Option<Selected>,
+    pub ablations: Vec<Ablation>,
+    pub evaluated: usize,
+    pub cells: usize,
+}
+
+/// A search in progress.
+pub(super) struct SearchRun<'a> {
+    pub server: &'a Arc<EvaluationServer>,
+    pub grammar: &'a Grammar,
+    pub archive: Archive,
+    pub seed: u64,
+    pub evaluations: usize,
+    pub epoch: u64,
+    pub progress: &'a (dyn Fn(SearchProgress) + Sync),
+    /// The grammar of new programs: without columns that the suite does not use.
+    used: Grammar,
+    /// What was evaluated, by hash of the script.
+    known: HashMap<String, ArchivedEvaluation>,
+    elites: Elites,
+    tuning: Option<ConstantTuning>,
+    /// Evaluations of the programs that were tuned.
+    tuned: Vec<usize>,
+}
+
+impl<'a> SearchRun<'a> {
+    pub fn new(
+        server: &'a Arc<EvaluationServer>,
+        grammar: &'a Grammar,
+        archive: Archive,
+        (seed, evaluations, epoch): (u64, usize, u64),
+        progress: &'a (dyn Fn(SearchProgress) + Sync),
+    ) -> Self {
+        let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
+        Self {
+            server,
+            grammar,
+            archive,
+            seed,
+            evaluations,
+            epoch,
+            progress,
+            used,
+            known,
+            elites,
+            tuning: None,
+            tuned: Vec::new(),
+        }
+    }
+
+    /// Runs the search to its end.
+    ///
+    /// # Errors
+    /// If the host fails in an evaluation, or the archive cannot be written.
+    pub fn run(&mut self) -> Result<Found, RunError> {
+        self.used = self.used_grammar()?;
+        let (mut number, mut batch) = (0, 0);
+        let mut finalists: Vec<(usize, Candidate)> = Vec::new();
+        while number < self.evaluations {
+            let candidates = self.next_batch(batch);
+            let promoted = if batch == 0 || candidates.iter().all(|one| one.operation == Operation::Constants) {
+                usize::MAX
+            } else {
+                BATCH.div_ceil(PROMOTED)
+            };
+            let outcomes = self.evaluate_batch(Phase::Search, batch, number, &candidates, promoted)?;
+            self.learn(number, &candidates, &outcomes);
+            number += candidates.len();
+            batch += 1;
+        }
+        let evaluated = number;
+        let best: Vec<Elite> = self.elites.best().into_iter().take(FINALISTS).cloned().collect();
+        let of_elite = |elite: &Elite| {
+            let candidate = Candidate {
+                program: elite.program.clone(),
+                operation: Operation::Mutation,
+                parents: [Some(elite.number), None],
+            };
+            (elite.number, candidate)
+        };
+        finalists.extend(best.iter().map(of_elite));
+        let control = self.control()?;
+        let (reduced, ablations) = match best.first() {
+            Some(first) => self.reduce(first)?,
+            None => (None, Vec::new()),
+        };
+        finalists.extend(reduced);
+        let champion = self.select(Phase::Select, &finalists)?;
+        let control = self.select(Phase::ControlSelect, &control)?;
+        Ok(Found { champion, control, ablations, evaluated, cells: self.elites.len() })
+    }
+
+    /// The programs of a batch, which follow from the batches before it.
+    fn next_batch(&mut self, batch: usize) -> Vec<Candidate> {
+        let draw = Stream::new(self.seed, "search").at(batch as u64);
+        let used = self.used.clone();
+        let mut made = ProgramGenerator { grammar: &used, draw };
+        if batch == 0 {
+            return self.first_batch(&mut made);
+        }
+        if batch % CYCLE >= CYCLE - CONSTANT_BATCHES
+            && let Some(candidates) = self.constants(batch)
+        {
+            return candidates;
+        }
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut sources: Vec<String> = Vec::new();
+        while candidates.len() < BATCH {
+            let mut candidate = self.offspring(&mut made);
+            for _ in 0..ATTEMPTS {
+                let source = candidate.program.source(self.grammar);
+                if !sources.contains(&source) && !self.known.contains_key(&sha256(&source)) {
+                    break;
+                }
+                candidate = self.offspring(&mut made);
+            }
+            sources.push(candidate.program.source(self.grammar));
+            candidates.push(candidate);
+        }
+        candidates
+    }
+
+    fn first_batch(&self, made: &mut ProgramGenerator<'_>) -> Vec<Candidate> {
+        let of = |operation: Operation| move |program: Program| Candidate { program, operation, parents: [None; 2] };
+        let mut candidates: Vec<Candidate> = seeds(self.grammar).into_iter().map(of(Operation::Seed)).collect();
+        while candidates.len() < BATCH {
+            candidates.push(of(Operation::Random)(made.random()));
+        }
+        candidates
+    }
+
+    fn offspring(&self, made: &mut ProgramGenerator<'_>) -> Candidate {
+        const FRESH: f64 = 0.05;
+        const CROSSED: f64 = 0.3;
+        let kind: f64 = made.draw.random();
+        let parent = self.elites.pick(&mut made.draw).filter(|_| kind >= FRESH);
+        let Some(parent) = parent else {
+            return Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
+        };
+        let other = self.elites.pick(&mut made.draw).filter(|_| kind < FRESH + CROSSED);
+        match other {
+            Some(other) => Candidate {
+                program: made.crossed(&parent.program, &other.program),
+                operation: Operation::Crossover,
+                parents: [Some(parent.number), Some(other.number)],
+            },
+            None => Candidate {
+                program: made.mutated(&parent.program),
+                operation: Operation::Mutation,
+                parents: [Some(parent.number), None],
+            },
+        }
+    }
+
+    /// A generation of constants: the next of the present tuning, or the first of that of the best program that was not tuned.
+    fn constants(&mut self, batch: usize) -> Option<Vec<Candidate>> {
+        if batch % CYCLE == CYCLE - CONSTANT_BATCHES {
+            let best = self.elites.best();
+            let untuned = best
+                .into_iter()
+                .find(|elite| !self.tuned.contains(&elite.number) && !elite.program.constants().is_empty());
+            self.tuning = untuned.and_then(|elite| ConstantTuning::new(elite.number, &elite.program, self.seed));
+            self.tuned.extend(self.tuning.as_ref().map(|tuning| tuning.parent));
+        }
+        let tuning = self.tuning.as_ref()?;
+        let of = |program| {
+            let (operation, parents) = (Operation::Constants, [Some(tuning.parent), None]);
+            Candidate { program, operation, parents }
+        };
+        let generation: Vec<Candidate> = tuning.generation().into_iter().map(of).collect();
+        (!generation.is_empty()).then_some(generation)
+    }
+
+    /// Adds the results of a batch to what the next ones follow from.
+    fn learn(&mut self, first: usize, candidates: &[Candidate], outcomes: &[SearchOutcome]) {
+        for (at, (candidate, outcome)) in candidates.iter().zip(outcomes).enumerate() {
+            let elite = Elite { number: first + at, program: candidate.program.clone(), outcome: outcome.clone() };
+            self.elites.offer(elite);
+        }
+        if candidates.iter().all(|one| one.operation == Operation::Constants)
+            && let Some(tuning) = &mut self.tuning
+        {
+            tuning.add(
+                outcomes.iter().map(|outcome| if outcome.is_trained() { outcome.train_score } else { 0.0 }).collect(),
+            );
+        }
+    }
+
+    /// The same number of random programs, through the same stages: what a search without selection finds.
+    fn control(&mut self) -> Result<Vec<(usize, Candidate)>, RunError> {
+        let (mut number, mut batch) = (0, 0);
+        let mut best: Vec<(f64, usize, Candidate)> = Vec::new();
+        while number < self.evaluations {
+            let draw = Stream::new(self.seed, "control").at(batch as u64);
+            let used = self.used.clone();
+            let mut made = ProgramGenerator { grammar: &used, draw };
+            let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
+            let candidates: Vec<Candidate> = (0..BATCH).map(random).collect();
+            let promoted = BATCH.div_ceil(PROMOTED);
+            let outcomes = self.evaluate_batch(Phase::Control, batch, number, &candidates, promoted)?;
+            let scored = candidates.into_iter().zip(&outcomes).enumerate();
+            best.extend(
+                scored
+                    .filter(|(_, (_, outcome))| outcome.is_trained())
+                    .map(|(at, (candidate, outcome))| (outcome.train_score, number + at, candidate)),
+            );
+            best.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+            best.truncate(FINALISTS);
+            number += BATCH;
+            batch += 1;
+        }
+        Ok(best.into_iter().map(|(_, number, candidate)| (number, candidate)).collect())
+    }
+
+    /// Leaves out parts of the best program as long as its score of train stays. Returns what remains, if anything was left
+    /// out, and what each further part is worth.
+    fn reduce(&mut self, best: &Elite) -> Result<(Option<(usize, Candidate)>, Vec<Ablation>), RunError> {
+        let (mut program, mut score) = (best.program.clone(), best.outcome.train_score);
+        let (mut number, mut ablations) = (0, Vec::new());
+        for round in 0..=REDUCTIONS {
+            let of =
+                |program| Candidate { program, operation: Operation::Mutation, parents: [Some(best.number), None] };
+            let smaller: Vec<Candidate> = reductions(&program).into_iter().map(of).collect();
+            let outcomes = self.evaluate_batch(Phase::Reduction, round, number, &smaller, usize::MAX)?;
+            number += smaller.len();
+            let trained = |outcome: &SearchOutcome| if outcome.is_trained() { outcome.train_score } else { 0.0 };
+            ablations = smaller
+                .iter()
+                .zip(&outcomes)
+                .map(|(one, outcome)| Ablation {
+                    source: one.program.source(self.grammar),
+                    train_score: trained(outcome),
+                })
+                .collect();
+            let kept =
+                smaller.into_iter().zip(&outcomes).filter(|(_, one)| trained(one) >= score * (1.0 - REDUCTION_LOSS));
+            let next = kept.min_by_key(|(one, _)| one.program.size());
+            match next.filter(|_| round < REDUCTIONS) {
+                Some((one, outcome)) => (program, score) = (one.program, outcome.train_score.max(score)),
+                None => break,
+            }
+        }
+        let parents = [Some(best.number), None];
+        let reduced = (program != best.program)
+            .then(|| (best.number, Candidate { program, operation: Operation::Mutation, parents }));
+        Ok((reduced, ablations))
+    }
+
+    /// The best of `finalists` under the seeds and in the scenarios of select, which the search has not seen.
+    fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Option<Selected>, RunError> {
+        let mut best: Option<Selected> = None;
+        let jobs: Vec<(usize, &Candidate)> =
+            finalists.iter().enumerate().map(|(at, (_, candidate))| (at, candidate)).collect();
+        let outcomes = self.evaluate(phase, 0, 3, &jobs)?;
+        for ((number, candidate), outcome) in finalists.iter().zip(outcomes) {
+            if best.as_ref().is_none_or(|best| outcome.combined_score > best.outcome.combined_score) {
+                let source = candidate.program.source(self.grammar);
+                best = Some(Selected { candidate: candidate.clone(), source, number: *number, outcome });
+            }
+        }
+        Ok(best)
+    }
+
+    /// Evaluates a batch in smoke, and the `promoted` best of them in train.
+    fn evaluate_batch(
+        &mut self,
+        phase: Phase,
+        batch: usize,
+        first: usize,
+        candidates: &[Candidate],
+        promoted: usize,
+    ) -> Result<Vec<SearchOutcome>, RunError> {
+        let jobs: Vec<(usize, &Candidate)> =
+            candidates.iter().enumerate().map(|(at, candidate)| (first + at, candidate)).collect();
+        let all = promoted >= candidates.len();
+        let mut outcomes = self.evaluate(phase, batch, if all { 2 } else { 1 }, &jobs)?;
+        if !all {
+            let mut order: Vec<usize> = (0..candidates.len()).filter(|&at| outcomes[at].promotion > 0.0).collect();
+            order.sort_by(|&one, &other| {
+                outcomes[other].promotion.total_cmp(&outcomes[one].promotion).then(one.cmp(&other))
+            });
+            order.truncate(promoted);
+            let next: Vec<(usize, &Candidate)> = order.iter().map(|&at| jobs[at]).collect();
+            for (at, outcome) in order.into_iter().zip(self.evaluate(phase, batch, 2, &next)?) {
+                outcomes[at] = outcome;
+            }
+        }
+        let best = self.elites.best().first().map_or(0.0, |elite| elite.outcome.train_score);
+        let best = outcomes.iter().filter(|one| one.is_trained()).map(|one| one.train_score).fold(best, f64::max);
+        let (evaluated, total) = (first + candidates.len(), self.evaluations.max(first + candidates.len()));
+        (self.progress)(SearchProgress { phase: phase.name(), evaluated, total, best });
+        Ok(outcomes)
+    }
+
+    /// The results of `jobs` up to the stage `rung`: those of the archive, the others from the server.
+    pub(super) fn evaluate(
+        &mut self,
+        phase: Phase,
+        batch: usize,
+        rung: u8,
+        jobs: &[(usize, &Candidate)],
+    ) -> Result<Vec<SearchOutcome>, RunError> {
+        let sources: Vec<String> = jobs.iter().map(|(_, candidate)| candidate.program.source(self.grammar)).collect();
+        let hashes: Vec<String> = sources.iter().map(|source| sha256(source)).collect();
+        let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; jobs.len()];
+        let (sender, results) = channel();
+        let mut sent = 0;
+        for (at, &(number, candidate)) in jobs.iter().enumerate() {
+            let row = (phase, batch, number);
+            let stored = self.archive.get(phase, number).cloned();
+            if let Some(stored) = &stored
+                && stored.sha256 != hashes[at]
+            {
+                return Err(RunError::runtime(format_args!(
+                    "{} {number} in the archive is another program than this search makes",
+                    phase.name()
+                ))
+                .hint("another version of the program has written the archive: name a new one with `--archive`"));
+            }
+            let stored = stored.filter(|stored| stored.rung >= rung);
+            let is_stored = stored.is_some();
+            let known = stored.or_else(|| self.known.get(&hashes[at]).filter(|known| known.rung >= rung).cloned());
+            if let Some(known) = known {
+                if !is_stored {
+                    let again = ArchivedEvaluation {
+                        outcome: SearchOutcome { cpu_ms: 0.0, ..known.outcome.clone() },
+                        ..known.clone()
+                    };
+                    self.archive.put(row, candidate, &sources[at], again)?;
+                }
+                outcomes[at] = Some(known.outcome.clone());
+                self.known.insert(hashes[at].clone(), known);
+                continue;
+            }
+            let request = EvaluationRequest {
+                candidate: Some(CandidateSource::Source(sources[at].clone())),
+                stage: Some([Split::Smoke, Split::Train, Split::Select][usize::from(rung.clamp(1, 3)) - 1]),
+                epoch: self.epoch,
+                feedback_bytes: Some(0),
+                ..EvaluationRequest::default()
+            };
+            let sender = sender.clone();
+            let reply = Box::new(move |result| {
+                // The search ends with the first error and reads no further results.
+                let _ = sender.send((at, result));
+            });
+            self.server.submit(&request, reply).map_err(RunError::runtime)?;
+            sent += 1;
+        }
+        drop(sender);
+        for _ in 0..sent {
+            let ended = |_| RunError::runtime("a thread of the server ended before its time");
+            let (at, result): (usize, Result<EvaluationResult, String>) = results.recv().map_err(ended)?;
+            let result = result.map_err(RunError::runtime)?;
+            let (number, candidate) = jobs[at];
+            if result.status == EvaluationStatus::HostError {
+                let what = format_args!("{} {number} was not evaluated: {}", phase.name(), result.artifacts.error);
+                return Err(RunError::runtime(what).hint("run the command again: it goes on where it ended"));
+            }
+            let mut outcome = SearchOutcome::new(&result);
+            if let Some(before) = self.archive.get(phase, number) {
+                outcome.cpu_ms += before.outcome.cpu_ms;
+                outcome.promotion = before.outcome.promotion;
+            }
+            let recorded = ArchivedEvaluation { sha256: hashes[at].clone(), rung, outcome: outcome.clone() };
+            self.archive.put((phase, batch, number), candidate, &sources[at], recorded.clone())?;
+            self.known.insert(hashes[at].clone(), recorded);
+            outcomes[at] = Some(outcome);
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+}
+
+fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+/// `program` with one function less: one of its arguments instead of it.
+fn reductions(program: &Program) -> Vec<Program> {
+    let mut all: Vec<Program> = Vec::new();
+    for at in 0..program.values.len() {
+        for index in 0..program.values[at].size() {
+            let mut found = program.values[at].clone();
+            let Some(Expr::Apply(_, arguments)) = found.node_mut(&mut { index }) else { continue };
+            for argument in arguments.clone() {
+                let mut smaller = program.clone();
+                if let Some(node) = smaller.values[at].node_mut(&mut { index }) {
+                    *node = argument;
+                }
+                let smaller = smaller.without_unread();
+                if !all.contains(&smaller) {
+                    all.push(smaller);
+                }
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,347 @@
+//! Random programs, mutation and crossover.
+
+use blis_sim::rng::Generator;
+use rand::RngExt as _;
+
+use super::grammar::{DecisionGrammar, Grammar, Operator};
+use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
+
+/// Nodes of a program; larger offspring is cut.
+const SIZE_MAX: usize = 48;
+/// Levels of an expression, so that scripts stay within their nested expressions.
+const DEPTH_MAX: usize = 12;
+/// Levels of a random expression.
+const NEW_DEPTH: usize = 4;
+/// Tables of a program.
+const MEMORIES_MAX: usize = 2;
+
+/// How a program came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Seed,
+    Random,
+    Mutation,
+    Crossover,
+    Constants,
+}
+
+impl Operation {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seed => "seed",
+            Self::Random => "random",
+            Self::Mutation => "mutation",
+            Self::Crossover => "crossover",
+            Self::Constants => "constants",
+        }
+    }
+}
+
+/// Makes programs of a grammar.
+pub(super) struct ProgramGenerator<'a> {
+    pub grammar: &'a Grammar,
+    pub draw: Generator,
+}
+
+impl ProgramGenerator<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        self.draw.random_range(0..n.max(1))
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        self.draw.random::<f64>() < share
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    /// A random program, with tables in half of the cases.
+    pub fn random(&mut self) -> Program {
+        let memories = if self.has_memory() && self.chance(0.5) { vec![self.memory()] } else { Vec::new() };
+        let decisions = &self.grammar.decisions;
+        let values = decisions.iter().map(|one| self.expression(one, memories.len(), NEW_DEPTH)).collect();
+        Program { values, memories }.without_unread()
+    }
+
+    /// A program that differs from `parent` by one to three changes.
+    pub fn mutated(&mut self, parent: &Program) -> Program {
+        let mut child = parent.clone();
+        let changes = 1 + usize::from(self.chance(0.3)) + usize::from(self.chance(0.1));
+        for _ in 0..changes {
+            child = self.changed(child);
+        }
+        self.fitting(child, parent)
+    }
+
+    /// A program with a part of `other` instead of a part of `parent`.
+    pub fn crossed(&mut self, parent: &Program, other: &Program) -> Program {
+        let mut child = parent.clone();
+        let at = self.below(child.values.len());
+        let (mut source, shift) = (other.values[at].clone(), child.memories.len());
+        if shift + other.memories.len() <= MEMORIES_MAX {
+            child.memories.extend(other.memories.iter().cloned());
+        }
+        let mut from = self.below(source.size());
+        let Some(part) = source.node_mut(&mut from) else { return child };
+        let part = shifted(part.clone(), shift, child.memories.len());
+        let mut to = self.below(child.values[at].size());
+        if let Some(node) = child.values[at].node_mut(&mut to) {
+            *node = part;
+        }
+        self.fitting(child, parent)
+    }
+
+    /// `child` if it is within the limits, else a small change of `parent`.
+    fn fitting(&mut self, child: Program, parent: &Program) -> Program {
+        let child = child.without_unread();
+        let fits = child.size() <= SIZE_MAX && child.values.iter().all(|value| value.depth() <= DEPTH_MAX);
+        if fits { child } else { self.with_other_constant(parent.clone()) }
+    }
+
+    fn changed(&mut self, mut program: Program) -> Program {
+        let at = self.below(program.values.len());
+        let grammar = self.grammar;
+        let decision = &grammar.decisions[at];
+        if decision.has_memory && self.chance(0.15) {
+            return self.with_other_memory(program, at);
+        }
+        if self.chance(0.25) {
+            return self.with_other_constant(program);
+        }
+        let memories = program.memories.len();
+        let mut index = self.below(program.values[at].size());
+        let change = self.below(10);
+        let leaf = self.leaf(decision, memories);
+        let fresh = self.expression(decision, memories, NEW_DEPTH - 1);
+        let Some(node) = program.values[at].node_mut(&mut index) else { return program };
+        match change {
+            // Another part instead of it.
+            0..3 => *node = fresh,
+            // A part of it instead of it.
+            3 => {
+                if let Expr::Apply(_, arguments) = node {
+                    let kept = self.below(arguments.len());
+                    *node = arguments.swap_remove(kept);
+                }
+            }
+            // One function of it and another part.
+            4..7 => {
+                let function = self.one_of(&Operator::TWO);
+                let old = std::mem::replace(node, Expr::Constant(0.0));
+                let both = if self.chance(0.5) { vec![old, fresh] } else { vec![fresh, old] };
+                *node = Expr::Apply(function, both);
+            }
+            // Another function of the same parts, or another leaf.
+            7..9 => match node {
+                Expr::Apply(function, arguments) => {
+                    let same: &[Operator] = match arguments.len() {
+                        1 => &Operator::ONE,
+                        2 => &Operator::TWO,
+                        _ => &[Operator::IfLess],
+                    };
+                    *function = self.one_of(same);
+                    arguments.rotate_left(self.draw.random_range(0..=1));
+                }
+                Expr::Constant(_) | Expr::Input(_) | Expr::EventTable(_) => *node = leaf,
+            },
+            // A function of it alone, or a condition around it.
+            _ => {
+                let old = std::mem::replace(node, Expr::Constant(0.0));
+                *node = if self.chance(0.5) {
+                    Expr::Apply(self.one_of(&Operator::ONE), vec![old])
+                } else {
+                    let limit = Expr::Constant(self.constant());
+                    Expr::Apply(Operator::IfLess, vec![leaf, limit, old, fresh])
+                };
+            }
+        }
+        program
+    }
+
+    fn with_other_constant(&mut self, program: Program) -> Program {
+        let mut constants = program.constants();
+        if constants.is_empty() {
+            return program;
+        }
+        let at = self.below(constants.len());
+        let factor = (1.5 * (self.draw.random::<f64>() - self.draw.random::<f64>())).exp();
+        let fresh = self.constant();
+        let sign = if self.chance(0.05) { -1.0 } else { 1.0 };
+        constants[at] = if self.chance(0.2) { fresh } else { constants[at] * factor * sign };
+        program.with_constants(&constants)
+    }
+
+    /// Adds a table and a part that reads it, or replaces or changes a table.
+    fn with_other_memory(&mut self, mut program: Program, at: usize) -> Program {
+        let count = program.memories.len();
+        if count < MEMORIES_MAX && (count == 0 || self.chance(0.4)) {
+            program.memories.push(self.memory());
+            let mut index = self.below(program.values[at].size());
+            let (function, weight) = (self.one_of(&Operator::TWO), Expr::Constant(self.constant()));
+            if let Some(node) = program.values[at].node_mut(&mut index) {
+                let old = std::mem::replace(node, Expr::Constant(0.0));
+                let read = Expr::Apply(Operator::Multiply, vec![Expr::EventTable(count), weight]);
+                *node = Expr::Apply(function, vec![old, read]);
+            }
+            return program;
+        }
+        let number = self.below(count);
+        let fresh = self.memory();
+        let memory = &mut program.memories[number];
+        match self.draw.random_range(0..4) {
+            0 => memory.key = fresh.key,
+            1 => (memory.amount, memory.replaces) = (fresh.amount, fresh.replaces),
+            2 => memory.decay_ms = fresh.decay_ms,
+            _ => *memory = fresh,
+        }
+        program.memories[number] = consistent(program.memories[number].clone());
+        program
+    }
+
+    fn has_memory(&self) -> bool {
+        self.grammar.decisions.iter().any(|decision| decision.has_memory)
+    }
+
+    fn memory(&mut self) -> EventTable {
+        let name = if self.chance(0.75) { Some(self.one_of(&NameKey::ALL)) } else { None };
+        let key = Key { by_instance: self.chance(0.8), name };
+        let on = self.one_of(&Happening::ALL);
+        let until = if self.chance(0.25) { Some(self.one_of(&Happening::ALL)) } else { None };
+        let amounts = [Amount::One, Amount::One, Amount::InputTokens, Amount::GeneratedTokens, Amount::Ttft];
+        let amount = self.one_of(&amounts);
+        let decay = rounded(10f64.powf(1.0 + 4.5 * self.draw.random::<f64>()));
+        let decay_ms = self.chance(0.6).then_some(decay);
+        let replaces = self.chance(0.5);
+        consistent(EventTable { on, until, key, amount, replaces, decay_ms })
+    }
+
+    fn expression(&mut self, decision: &DecisionGrammar, memories: usize, depth: usize) -> Expr {
+        if depth <= 1 || self.chance(0.2) {
+            return self.leaf(decision, memories);
+        }
+        let function = match self.draw.random_range(0..10) {
+            0..3 => self.one_of(&Operator::ONE),
+            9 => Operator::IfLess,
+            _ => self.one_of(&Operator::TWO),
+        };
+        let arguments = (0..function.arguments()).map(|_| self.expression(decision, memories, depth - 1)).collect();
+        Expr::Apply(function, arguments)
+    }
+
+    fn leaf(&mut self, decision: &DecisionGrammar, memories: usize) -> Expr {
+        if memories > 0 && decision.has_memory && self.chance(0.2) {
+            return Expr::EventTable(self.below(memories));
+        }
+        if decision.inputs.is_empty() || self.chance(0.25) {
+            return Expr::Constant(self.constant());
+        }
+        let at = self.below(decision.inputs.len());
+        Expr::Input(decision.inputs[at].name.clone())
+    }
+
+    /// Of any order of magnitude from 0.001 to 10 000.
+    fn constant(&mut self) -> f64 {
+        let size = 10f64.powf(7.0 * self.draw.random::<f64>() - 3.0);
+        rounded(if self.chance(0.2) { -size } else { size })
+    }
+}
+
+/// Only what an event adds, and nothing else changes, can be subtracted by another.
+fn consistent(memory: EventTable) -> EventTable {
+    let known_at_both = matches!(memory.amount, Amount::One | Amount::InputTokens);
+    let pairs = memory.on == Happening::Routed && memory.until.is_some_and(|until| until != Happening::Routed);
+    let until = memory.until.filter(|_| pairs && known_at_both);
+    match until {
+        Some(_) => EventTable { until, replaces: false, decay_ms: None, ..memory },
+        None => EventTable { until, ..memory },
+    }
+}
+
+/// `part` with the numbers of its tables behind those of another program, which has `count` now.
+fn shifted(part: Expr, shift: usize, count: usize) -> Expr {
+    match part {
+        Expr::EventTable(number) if number + shift < count => Expr::EventTable(number + shift),
+        Expr::EventTable(number) if number < count => Expr::EventTable(number),
+        Expr::EventTable(_) => Expr::Constant(0.0),
+        Expr::Apply(function, arguments) => {
+            Expr::Apply(function, arguments.into_iter().map(|one| shifted(one, shift, count)).collect())
+        }
+        leaf => leaf,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blis_plugin::{Kind, Limits, check, script};
+    use blis_sim::rng::Stream;
+    use std::path::Path;
+
+    use super::super::grammar::Grammar;
+    use super::*;
+
+    /// Loads the script of a program and makes a call of each of its kinds.
+    fn assert_runs(program: &Program, grammar: &Grammar) {
+        let source = program.source(grammar);
+        let limits = Limits::default();
+        let plugin = script::load(Path::new("found.rhai"), &source, &limits);
+        let plugin = plugin.unwrap_or_else(|fault| panic!("{fault:?}\n{source}"));
+        for decision in &grammar.decisions {
+            let called = check::try_once(&*plugin, decision.kind, &limits);
+            called.unwrap_or_else(|fault| panic!("{}: {fault:?}\n{source}", decision.function));
+        }
+    }
+
+    const KINDS: [Kind; 16] = [
+        Kind::Admission,
+        Kind::Routing,
+        Kind::RoutingFilter,
+        Kind::Priority,
+        Kind::Scheduling,
+        Kind::Preemption,
+        Kind::Saturation,
+        Kind::Ceilings,
+        Kind::Fairness,
+        Kind::Ordering,
+        Kind::Eviction,
+        Kind::Scaling,
+        Kind::Drain,
+        Kind::Placement,
+        Kind::KvCache,
+        Kind::Routing,
+    ];
+
+    #[test]
+    fn every_input_of_every_kind_can_be_read() {
+        for kind in KINDS {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let most = grammar.decisions.iter().map(|one| one.inputs.len()).max().unwrap_or(0);
+            assert!(most > 0, "{kind:?}");
+            for at in 0..most {
+                let value = |one: &DecisionGrammar| match one.inputs.get(at) {
+                    Some(input) => Expr::Input(input.name.clone()),
+                    None => Expr::Constant(1.0),
+                };
+                let values = grammar.decisions.iter().map(value).collect();
+                assert_runs(&Program { values, memories: Vec::new() }, &grammar);
+            }
+        }
+    }
+
+    #[test]
+    fn random_programs_and_their_offspring_run() {
+        for kind in KINDS {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0) };
+            let mut program = made.random();
+            for _ in 0..40 {
+                let other = made.random();
+                assert_runs(&other, &grammar);
+                program = made.mutated(&program);
+                program = made.crossed(&program, &other);
+                assert!(program.size() <= SIZE_MAX, "{program:?}");
+                assert_runs(&program, &grammar);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `blis search`: a search for policies, without a model.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use blis_eval::error::RunError;
+use blis_eval::evaluation::server::ServerSettings;
+use blis_eval::search::{SearchRequest, search as find};
+use blis_eval::spec::parse;
+use blis_plugin::Kind;
+use blis_report::write_text;
+use clap::Args;
+
+use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
+use super::super::progress::SearchBar;
+use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SearchArgs {
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, or a file
+    #[arg(value_name = "SUITE")]
+    suite: String,
+    /// Kinds of decisions to search for [default: those that the suite decides]
+    #[arg(long = "kind", value_name = "KIND,…", value_delimiter = ',', value_parser = kind)]
+    kinds: Vec<Kind>,
+    /// Programs to evaluate, in whole batches; as many random ones are evaluated for comparison
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = parse::count)]
+    evaluations: u32,
+    /// Seed of the search
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Epoch: other seeds of the suite for each number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    epoch: u64,
+    /// SQLite file of all evaluations; one of the same search is continued
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+    /// File for the script that was found
+    #[arg(long, value_name = "FILE.rhai")]
+    out: Option<PathBuf>,
+    /// Concurrent evaluations [default: one per core]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+    /// Memory limit of the process of an evaluation, GiB
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
+    worker_memory_gib: NonZeroU32,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+    /// Log level of messages on standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
+    log: LogLevel,
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    Kind::of(name).ok_or_else(|| {
+        let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("the kinds are {}", known.join(", "))
+    })
+}
+
+/// `blis search`.
+pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
+    start_log(args.log.into());
+    let bar = SearchBar::default();
+    let result = find(SearchRequest {
+        suite: &args.suite,
+        kinds: &args.kinds,
+        evaluations: args.evaluations,
+        seed: args.seed,
+        epoch: args.epoch,
+        archive: args.archive.as_deref(),
+        server: ServerSettings {
+            suites: Vec::new(),
+            threads: args.workers,
+            queue: NonZeroUsize::MIN,
+            budget: None,
+            cache: None,
+            run_cache: run_cache(),
+            // An evaluation runs its simulations one after the other.
+            worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
+        },
+        progress: &|progress| bar.show(progress),
+    });
+    drop(bar);
+    let result = result?;
+    if let (Some(path), Some(source)) = (&args.out, result.source()) {
+        write_text(path, source).map_err(|error| RunError::file(&error))?;
+    }
+    if !wants_text_form(args.output) {
+        return print_document(&result);
+    }
+    print_text(result.text())?;
+    // Lines of a script are not wrapped.
+    result.source().map_or(Ok(()), |source| print(format_args!("\n{source}")))
+}
