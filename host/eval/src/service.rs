@@ -9,8 +9,8 @@ use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingC
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, RoutingPolicy,
-    ScorerStep, TenantBudgets, Ties, Weighted,
+    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep, InstanceInfo,
+    RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
@@ -32,9 +32,9 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind,
-    GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind,
+    FilterGuest, GuestKind, GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::{Names, Workload};
 
@@ -160,7 +160,10 @@ pub(crate) fn cluster<I: Instance>(
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
-        let built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        let mut built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        if let Some(decider) = plugins.disaggregation()? {
+            built.decider = decider;
+        }
         return Ok((cluster.with_disaggregation(built), incidents));
     }
     if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
@@ -285,6 +288,14 @@ impl PluginStarter<'_> {
             None => None,
         };
         Ok(Box::new(Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?))
+    }
+
+    /// The policy of prefill apart from decode that was chosen by its name, if one was.
+    fn disaggregation(&self) -> Result<Option<Box<dyn DisaggregationPolicy>>, RunError> {
+        Ok(match self.policy::<dyn DisaggregationGuest>()? {
+            Some(plugin) => Some(plugin),
+            None => self.config.cluster.policies.disaggregation(),
+        })
     }
 
     /// `control` with the plugins instead of the built-in policies that they replace.
