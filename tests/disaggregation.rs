@@ -14,20 +14,41 @@ fn mean(figures: &Value, what: &str) -> f64 {
     figures[format!("{what}_mean_ms")].as_f64().unwrap_or(f64::NAN)
 }
 
-/// llm-d's guide: E2E −58 %, ITL −80 %, TTFT +117 %. The directions are the same, the sizes are not: see
-/// `examples/prefill-decode`.
+/// llm-d's guide, whose instances that do both were behind a Kubernetes service: E2E −58 %, ITL −80 %, TTFT +117 %. ITL is the one
+/// that was measured with another version of vLLM: see `docs/disaggregation.md`.
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn prefill_apart_from_decode_trades_ttft_for_itl() {
-    let together = blis!("run", PUBLISHED, "--num-instances 16").json();
+    let at_random = "--routing-policy weighted --routing-scorers random:1";
+    let together = blis!("run", PUBLISHED, "--num-instances 16", at_random).json();
     let apart = "--prefill-instances 8 --decode-instances 2 --decode-tp 4 --pd-decider always";
-    let apart = blis!("run", PUBLISHED, apart).json();
+    let apart = blis!("run", PUBLISHED, apart, at_random).json();
     let change = |what: &str| 100.0 * (mean(&apart, what) / mean(&together, what) - 1.0);
     let (e2e, itl, ttft) = (change("e2e"), change("itl"), change("ttft"));
-    assert!((-70.0..=-15.0).contains(&e2e), "E2E {e2e} %");
-    assert!((-90.0..=-15.0).contains(&itl), "ITL {itl} %");
-    assert!((10.0..=200.0).contains(&ttft), "TTFT {ttft} %");
+    assert!((-70.0..=-40.0).contains(&e2e), "E2E {e2e} %");
+    assert!((-90.0..=-45.0).contains(&itl), "ITL {itl} %");
+    assert!((30.0..=200.0).contains(&ttft), "TTFT {ttft} %");
     assert_eq!(apart["pd_metrics"]["transferred_tokens"].as_u64(), Some(5400 * 5000), "nothing was cached");
+}
+
+/// llm-d's blog of July 2026: on chat a threshold of 16 tokens has 2 to 3 times the mean TTFT of drift plus penalty, on code up to 20
+/// times that of local prefill.
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn drift_plus_penalty_prefills_elsewhere_only_what_gains_by_it() {
+    const SERVICE: &str = "run --model meta-llama/llama-3.1-70b-instruct --hardware H100 --tp 4 --prefill-instances 1 \
+                           --decode-instances 3 --timeout 100000 --pd-prefill-rate 9000 --output json \
+                           --decode-routing-scorers precise-prefix-cache:2,active-requests:1";
+    let ttft = |workload: &str, requests: u32, decider: &str| {
+        let spec = format!("--workload-spec examples/prefill-decode/{workload}.yaml --num-requests {requests}");
+        mean(&blis!(format!("{SERVICE} {spec} --pd-decider {decider}")).json(), "ttft")
+    };
+    let of =
+        |workload, requests| ["never", "prefix-threshold", "edpp"].map(|decider| ttft(workload, requests, decider));
+    let [_, threshold, edpp] = of("chat", 1600);
+    assert!((2.0..4.0).contains(&(threshold / edpp)), "{threshold} and {edpp} ms");
+    let [never, threshold, edpp] = of("code", 1350);
+    assert!((5.0..30.0).contains(&(threshold / never)) && edpp < never, "{never}, {threshold} and {edpp} ms");
 }
 
 #[test]

@@ -150,6 +150,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--decode-max-model-len"], decode_max_model_len),
     (&["--prefill-routing-scorers"], prefill_routing_scorers),
     (&["--decode-routing-scorers"], decode_routing_scorers),
+    (&["--disaggregation-policy"], disaggregation_policy),
     (&["--pd-decider"], pd_decider),
     (&["--pd-prefix-threshold"], pd_prefix_threshold),
     (&["--pd-ttft-target"], pd_ttft_target),

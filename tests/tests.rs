@@ -19,6 +19,7 @@ mod decisions;
 mod deployment_section;
 mod deployments;
 mod disaggregation;
+mod disaggregation_plugins;
 mod documents;
 mod energy;
 mod evaluate;

@@ -160,7 +160,7 @@ reference_policies:
   - probabilistic
   - latency-slo
   - saturation/concurrency
-  - never
+  - saturation/never
   - priority-holdback
   - soft-reflective
   - slo-deadline
@@ -447,6 +447,35 @@ def stale():
     ]
 
 
+DISAGGREGATION = """
+schema: 1
+name: disaggregation
+about: >
+  Two H100 instances prefill for two that decode an 8B model. Chats have a system prompt of thousands of tokens that the instance that decodes has
+  in its KV cache, so that prefilling elsewhere costs two hops and a transfer for little; documents have nothing cached, and each of their prompts holds up the
+  outputs of the instance that computes it. Candidates decide whether a request is prefilled elsewhere, and on which instances it is prefilled and decoded.
+baseline: disaggregation/never
+reference_policies:
+  - disaggregation/never
+  - always
+  - prefix-threshold
+  - edpp
+decides: [disaggregation]
+weights: "mean_ttft:0.3, p99_ttft:0.2, mean_itl:0.25, p99_itl:0.1, mean_e2e:0.15"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  prefill-instances: 2
+  decode-instances: 2
+  decode-routing-scorers: precise-prefix-cache:2,active-requests:1
+  prefill-routing-scorers: precise-prefix-cache:1,token-load:2
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
+
 def chat():
     popular = client("popular", 1, 2048)
     mixed = (agents(24, 1, 4096, cv=3), popular)
@@ -624,7 +653,30 @@ def offload():
     ]
 
 
+def disaggregation():
+    def chats(count, prefix=4096):
+        return agents(count, 1, prefix, prompt=150, output=160, name="chats")
+
+    def documents(share=1.0, prompt=6000, cv=1):
+        return client("documents", share, prompt=prompt, output=200, cv=cv)
+
+    return [
+        scenario("mixed", "mixed", "smoke, train", workload(16, chats(16), documents(0.5))),
+        scenario("chats", "chats", "train", workload(24, chats(24))),
+        scenario("documents", "documents", "train", workload(8, documents())),
+        scenario("bursts", "bursts", "train", workload(12, chats(16), documents(0.4, cv=4))),
+        scenario("mixed-2", "mixed", "select", workload(14, chats(20), documents(0.8))),
+        scenario("bursts-2", "bursts", "select", workload(13, chats(12), documents(0.3, cv=5))),
+        scenario("held-mixed", "mixed", "test", workload(15, chats(18, 5120), documents(0.6, prompt=5000))),
+        scenario("held-chats", "chats", "test", workload(28, chats(28))),
+        scenario("held-documents", "documents", "test", workload(7, documents(prompt=7000))),
+        scenario("held-bursts", "bursts", "test", workload(12, chats(14), documents(0.5, cv=3))),
+        scenario("held-ethernet", "slow-network", "test", workload(14, chats(16), documents(0.4)), pd_transfer_link="ethernet"),
+    ]
+
+
 write("chat", CHAT, chat())
+write("disaggregation", DISAGGREGATION, disaggregation())
 write("slo-tiers", TIERS, tiers())
 write("long-context", LONG, long())
 write("gateway", GATEWAY, gateway())

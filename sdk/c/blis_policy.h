@@ -146,6 +146,24 @@ typedef struct blis_kv_hit {
     uint32_t slo_class, tenant, session, prefix_group, round;
 } blis_kv_hit;
 
+/* A request for which an instance that decodes was chosen, an instance that may decode or prefill it, and the result of
+ * `disaggregate`. */
+typedef struct blis_routed_request {
+    uint64_t now_us;
+    double transfer_us_per_token;
+    uint32_t request, input_tokens, chosen, transfers, transfer_tokens, slo_class, tenant, session, prefix_group, round;
+} blis_routed_request;
+
+typedef struct blis_pool_instance {
+    uint64_t in_flight_tokens;
+    double kv_utilization;
+    uint32_t instance, queue_depth, batch_size, in_flight, uncached_tokens, free_kv_blocks, transfers, transfer_tokens;
+} blis_pool_instance;
+
+typedef struct blis_prefill_choice {
+    uint32_t remote, decode, prefill;
+} blis_prefill_choice;
+
 typedef struct blis_step {
     uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
     uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
@@ -327,6 +345,13 @@ typedef struct blis_policy_v1 {
 
     /* Returns whether a request loads what was found, 0 for no. NULL: it always does. */
     uint32_t (*load)(const blis_host *host, void *state, const blis_kv_hit *hit);
+
+    /* Writes where a request is prefilled and decoded. `decode` and `prefill` are `blis_pool_instance`s, at least one each.
+     * Before the call `choice` says: on the chosen instance, not prefilled elsewhere. An index of BLIS_NONE_U32 leaves the
+     * choice to the routing policies. */
+    void (*disaggregate)(const blis_host *host, void *state, const blis_routed_request *request, const void *decode,
+                         size_t decode_count, const void *prefill, size_t prefill_count, size_t stride,
+                         blis_prefill_choice *choice);
 } blis_policy_v1;
 
 #if defined(_WIN32)

@@ -589,6 +589,24 @@ uint32_t blis_w_load(uint64_t now_us, uint64_t bytes, uint64_t queued_bytes, dou
     return loads;
 }
 
+BLIS_W_DECISION("blis:policy/disaggregation@1.1.0#disaggregate")
+const blis_prefill_choice *blis_w_disaggregate(uint64_t now_us, double transfer_us_per_token, uint32_t request,
+                                               uint32_t input_tokens, uint32_t chosen, uint32_t transfers,
+                                               uint32_t transfer_tokens, uint32_t slo_class, uint32_t tenant,
+                                               uint32_t session, uint32_t prefix_group, uint32_t round,
+                                               const blis_pool_instance *decode, size_t decode_count,
+                                               const blis_pool_instance *prefill, size_t prefill_count) {
+    static blis_prefill_choice choice;
+    const blis_routed_request routed = {now_us,    transfer_us_per_token, request, input_tokens, chosen,       transfers,
+                                        transfer_tokens, slo_class,       tenant,  session,      prefix_group, round};
+    choice = (blis_prefill_choice){0, BLIS_NONE_U32, BLIS_NONE_U32};
+    blis_plugin_v1()->disaggregate(&blis_w_host, blis_w_state, &routed, decode, decode_count, prefill, prefill_count,
+                                   sizeof(blis_pool_instance), &choice);
+    choice.remote = choice.remote != 0;
+    blis_w_done();
+    return &choice;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,

@@ -144,6 +144,20 @@ pub(super) fn pd_decider(t: &Trial) {
     assert!(t.error(&rows(1, 1, ROW), "{} always").contains("needs instances that prefill"));
 }
 
+pub(super) fn disaggregation_policy(t: &Trial) {
+    let of = |flags: &str| disaggregated(t, 300, flags);
+    assert_eq!([of("{} never"), of("{} always"), of("{} prefix-threshold"), of("{} edpp")], [0.0, 20.0, 20.0, 0.0]);
+    assert_eq!(of("{} prefix-threshold --policy-param disaggregation.tokens=301"), 0.0);
+    assert_eq!(of("{} examples/built-ins/always.rhai"), 20.0);
+    let error = |flags: &str| t.error(&rows(1, 1, ROW), flags);
+    assert!(error("{} always").contains("needs instances that prefill"));
+    assert!(error(&format!("{APART} {{}} always")).contains("cannot be used with `--disaggregation-policy`"));
+    let apart = "--prefill-instances 1 --decode-instances 1";
+    assert!(error(&format!("{apart} --parity blis {{}} always")).contains("cannot be used with `--parity blis`"));
+    let first = error(&format!("{apart} --pd-stage-order prefill-first {{}} always"));
+    assert!(first.contains("cannot be used with `--pd-stage-order prefill-first`"), "{first}");
+}
+
 pub(super) fn pd_prefix_threshold(t: &Trial) {
     let of = |tokens: u32| disaggregated(t, 300, &format!("--pd-decider prefix-threshold {{}} {tokens}"));
     assert_eq!([of(300), of(301), of(0)], [20.0, 0.0, 0.0]);

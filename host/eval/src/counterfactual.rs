@@ -61,6 +61,10 @@ pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport,
             .hint("leave out `--bound`, or `--autoscaler` and `--group`"));
     }
     check_roles(config)?;
+    if config.cluster.disaggregation.is_some() && (extras.bound || extras.look_ahead) {
+        return Err(RunError::usage("bound and look-ahead need instances that serve whole requests")
+            .hint("leave out `--bound` and `--look-ahead`, or the roles of instances"));
+    }
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
@@ -104,12 +108,14 @@ pub(crate) fn surveyor(
 /// their ends, the branches of eight decisions took twice as long as the evaluation.
 const LONGEST_BRIEF_BRANCH: Micros = Micros(10_000_000);
 
-/// Refuses instances with roles: of a request with two parts, only one decision would be forced.
+/// Refuses BLIS's instances with roles, where the one that prefills is chosen after the decision.
 fn check_roles(config: &Experiment) -> Result<(), RunError> {
-    match config.cluster.disaggregation {
-        None => Ok(()),
-        Some(_) => Err(RunError::usage("the regret of decisions needs instances that serve whole requests")
-            .hint("leave out the roles of instances, or the regret")),
+    match &config.cluster.disaggregation {
+        Some(roles) if roles.is_blis() => {
+            Err(RunError::usage("BLIS chooses the instance that prefills later than regret can look")
+                .hint("leave out `--parity blis`, the roles of instances, or the regret"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The settings of prefill apart from decode: pools of instances with roles, and what decides between them.
 
+use blis_config::policy::PolicySettings;
 use blis_config::{Deployment, DeploymentArgs};
+use blis_plugin::Kind;
 use blis_sim::cluster::{
     BlisTransfer, Disaggregation, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
 };
@@ -167,6 +169,41 @@ pub struct DisaggregationSettings {
     pub encode: EncodeDeciderName,
 }
 
+/// Refuses a policy of prefill apart from decode without instances for it, in BLIS, and beside settings of a built-in one.
+///
+/// # Errors
+/// The first contradiction.
+pub(crate) fn check_policy(
+    policies: &PolicySettings,
+    spec: &ExperimentSpec,
+    settings: Option<&DisaggregationSettings>,
+) -> Result<(), RunError> {
+    const OF_BUILT_INS: [&str; 4] = ["pd-decider", "pd-prefix-threshold", "pd-ttft-target", "pd-prefill-rate"];
+    let Some(used) = policies.used(Kind::Disaggregation) else { return Ok(()) };
+    let refused = |what: &str, hint: &str| {
+        Err(RunError::usage(format_args!("the {} `{}` {what}", used.kind.what(), used.name())).hint(hint))
+    };
+    let Some(settings) = settings else {
+        let hint = "add `--prefill-instances N --decode-instances M`, or roles; or leave it out";
+        return refused("needs instances that prefill apart from others", hint);
+    };
+    if settings.parity == ParityName::Blis {
+        return refused(
+            "cannot be used with `--parity blis`",
+            "BLIS has `--pd-decider`: use it, or leave out one of them",
+        );
+    }
+    if settings.stage_order == StageOrderName::PrefillFirst {
+        let hint = "then every request is prefilled elsewhere: leave out one of them";
+        return refused("cannot be used with `--pd-stage-order prefill-first`", hint);
+    }
+    if let Some(name) = OF_BUILT_INS.into_iter().find(|name| spec.has(name)) {
+        let hint = "set parameters as in `--policy-param disaggregation.tokens=16`, and leave out the flag";
+        return Err(spec.misplaced(name, "cannot be used with `--disaggregation-policy`", hint));
+    }
+    Ok(())
+}
+
 impl DisaggregationSettings {
     /// The settings of `spec`; `None` without pools.
     ///
@@ -212,6 +249,11 @@ impl DisaggregationSettings {
     /// Whether all instances have the deployment of the flags.
     pub(crate) fn is_uniform(&self) -> bool {
         self.pools.iter().all(|pool| pool.tp.is_none() && pool.hardware.is_none() && pool.group.is_none())
+    }
+
+    /// Whether the flow is BLIS's.
+    pub(crate) fn is_blis(&self) -> bool {
+        self.parity == ParityName::Blis
     }
 
     /// Number of all instances.
@@ -494,7 +536,6 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         ("node-pool", spec.node_pool.is_some()),
         ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
         ("energy", spec.energy == Some(true)),
-        ("regret", spec.regret.is_some_and(|kind| kind != crate::spec::RegretName::None)),
     ];
     if let Some((name, _)) = apart.into_iter().find(|&(_, is_set)| is_set) {
         let hint = "this is not simulated together: leave out one of them";

@@ -33,7 +33,7 @@ use blis_workload::trace_v2::recorded_seed;
 
 use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
-use crate::disaggregation::DisaggregationSettings;
+use crate::disaggregation::{self, DisaggregationSettings};
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
@@ -284,6 +284,7 @@ impl Experiment {
         flow::check(&policies, &spec)?;
         scaling::check_policies(&policies, scaling.as_ref())?;
         kv_cache::check(&policies, &spec)?;
+        disaggregation::check_policy(&policies, &spec, disaggregation.as_ref())?;
         let (policies, mut warnings) = as_in_blis(policies, parity);
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -663,6 +664,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Drain, set.value("drain-policy", spec.drain_policy.clone())),
         (Kind::Placement, set.value("placement-policy", spec.placement_policy.clone())),
         (Kind::KvCache, set.value("kv-cache-policy", spec.kv_cache_policy.clone())),
+        (Kind::Disaggregation, set.value("disaggregation-policy", spec.disaggregation_policy.clone())),
     ];
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| {
         let value = set.item("policy-param", index, value.clone());

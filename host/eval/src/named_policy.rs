@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::disaggregation;
 use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::flow;
@@ -56,6 +57,7 @@ impl Experiment {
         flow::check(&policies, &self.spec)?;
         scaling::check_policies(&policies, self.cluster.scaling.as_ref())?;
         kv_cache::check(&policies, &self.spec)?;
+        disaggregation::check_policy(&policies, &self.spec, self.cluster.disaggregation.as_ref())?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)

@@ -9,8 +9,7 @@ use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingC
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, InstanceLabels,
-    InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
+    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep, InstanceInfo, InstanceLabels, InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
@@ -32,9 +31,9 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind,
-    GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind,
+    FilterGuest, GuestKind, GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::{Names, Workload};
 
@@ -169,7 +168,10 @@ pub(crate) fn cluster<I: Instance>(
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
-        let built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        let mut built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        if let Some(decider) = plugins.disaggregation()? {
+            built.decider = decider;
+        }
         return Ok((cluster.with_disaggregation(built), incidents));
     }
     if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
@@ -295,6 +297,14 @@ impl PluginStarter<'_> {
         };
         let pipeline = Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?;
         Ok(Box::new(pipeline.with_sent_blocks(plan.sent_blocks)))
+    }
+
+    /// The policy of prefill apart from decode that was chosen by its name, if one was.
+    fn disaggregation(&self) -> Result<Option<Box<dyn DisaggregationPolicy>>, RunError> {
+        Ok(match self.policy::<dyn DisaggregationGuest>()? {
+            Some(plugin) => Some(plugin),
+            None => self.config.cluster.policies.disaggregation(),
+        })
     }
 
     /// `control` with the plugins instead of the built-in policies that they replace.

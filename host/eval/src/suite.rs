@@ -481,7 +481,8 @@ impl SuiteReader<'_> {
     fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
         const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; with flow control saturation, \
                                ceilings, fairness, ordering or eviction; with an autoscaler scaling, drain or \
-                               placement; with a CPU tier kv-cache; latency is not a decision";
+                               placement; with a CPU tier kv-cache; with instances that prefill apart from others \
+                               disaggregation; latency is not a decision";
         let Some(words) = words else { return Ok(vec![Kind::Routing]) };
         let kind = |word: &Word| {
             let found = Kind::ALL.into_iter().find(|kind| kind.name() == word.value && *kind != Kind::Latency);

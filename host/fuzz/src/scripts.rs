@@ -13,7 +13,7 @@ use blis_plugin::{FaultKind, Limits, Plugin, script};
 const PAGE: &str = include_str!("../../../sdk/rhai/README.md");
 
 /// Functions that the host calls, and their arguments.
-const DECISIONS: [(&str, &str); 18] = [
+const DECISIONS: [(&str, &str); 19] = [
     ("admit", "r, s"),
     ("route", "r, s"),
     ("filter", "r, s"),
@@ -32,6 +32,7 @@ const DECISIONS: [(&str, &str); 18] = [
     ("keep", "c"),
     ("store", "t, c"),
     ("load", "h"),
+    ("disaggregate", "r, d, p, link"),
 ];
 const FIELDS: [(&str, &[&str]); 6] = [
     ("r", &["id", "now", "deadline", "input_tokens", "max_output_tokens", "blocks", "session", "class_priority"]),

@@ -19,7 +19,9 @@
 //! | drain | the replica of `newest` |
 //! | placement | the node of `first-fit` |
 //! | kv-cache | rank 0, that is least recently used; stored; loaded |
+//! | disaggregation | the chosen instance prefills the request |
 
+mod disaggregation;
 mod flow;
 mod kv_cache;
 mod replicas;
@@ -40,12 +42,14 @@ use blis_sim::units::Micros;
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
 use super::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow, first_nan,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
+    RoutedRequestRow, StartingReplicaRow, TierHitRow, first_nan,
 };
 use super::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestKind, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
+    FilterGuest, Guest, GuestKind, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
+    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest,
+    StartedGuest,
 };
 
 pub use scaling::PluginScaling;
@@ -369,6 +373,17 @@ impl KvCacheGuest for LostGuest {
     }
 
     fn load(&mut self, _: &TierHitRow) -> Result<bool, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl DisaggregationGuest for LostGuest {
+    fn disaggregate(
+        &mut self,
+        _: &RoutedRequestRow,
+        _: &[PoolInstanceRow],
+        _: &[PoolInstanceRow],
+    ) -> Result<PrefillChoiceRow, Fault> {
         Err(self.fault.clone())
     }
 }

@@ -15,6 +15,7 @@ use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
+pub(crate) mod disaggregation;
 pub(crate) mod flow;
 pub(crate) mod kv_cache;
 pub(crate) mod replicas;

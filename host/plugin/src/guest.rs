@@ -29,7 +29,8 @@ use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedV
 use blis_sim::units::Micros;
 
 use super::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
+    RoutedRequestRow, StartingReplicaRow, TierHitRow,
 };
 use super::{Fault, FaultKind, Kind, LatencyConstants};
 
@@ -285,6 +286,20 @@ pub trait KvCacheGuest: Guest {
     fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault>;
 }
 
+/// A guest that decides where a request is prefilled.
+pub trait DisaggregationGuest: Guest {
+    /// Where `request` is prefilled, with indices of `decode` and of `prefill`; the caller checks their ranges.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> Result<PrefillChoiceRow, Fault>;
+}
+
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
     AdmissionGuest
@@ -303,6 +318,7 @@ pub trait EveryGuest:
     + DrainGuest
     + PlacementGuest
     + KvCacheGuest
+    + DisaggregationGuest
     + 'static
 {
 }
@@ -324,6 +340,7 @@ impl<G> EveryGuest for G where
         + DrainGuest
         + PlacementGuest
         + KvCacheGuest
+        + DisaggregationGuest
         + 'static
 {
 }
@@ -347,6 +364,7 @@ pub enum StartedGuest {
     Drain(Box<dyn DrainGuest>),
     Placement(Box<dyn PlacementGuest>),
     KvCache(Box<dyn KvCacheGuest>),
+    Disaggregation(Box<dyn DisaggregationGuest>),
 }
 
 impl StartedGuest {
@@ -369,6 +387,7 @@ impl StartedGuest {
             Kind::Drain => Self::Drain(Box::new(guest)),
             Kind::Placement => Self::Placement(Box::new(guest)),
             Kind::KvCache => Self::KvCache(Box::new(guest)),
+            Kind::Disaggregation => Self::Disaggregation(Box::new(guest)),
         }
     }
 
@@ -392,6 +411,7 @@ impl StartedGuest {
             Self::Drain(_) => Kind::Drain,
             Self::Placement(_) => Kind::Placement,
             Self::KvCache(_) => Kind::KvCache,
+            Self::Disaggregation(_) => Kind::Disaggregation,
         }
     }
 
@@ -433,6 +453,7 @@ impl Deref for StartedGuest {
             Self::Drain(guest) => guest.as_ref(),
             Self::Placement(guest) => guest.as_ref(),
             Self::KvCache(guest) => guest.as_ref(),
+            Self::Disaggregation(guest) => guest.as_ref(),
         }
     }
 }
@@ -456,11 +477,12 @@ impl DerefMut for StartedGuest {
             Self::Drain(guest) => guest.as_mut(),
             Self::Placement(guest) => guest.as_mut(),
             Self::KvCache(guest) => guest.as_mut(),
+            Self::Disaggregation(guest) => guest.as_mut(),
         }
     }
 }
 
-/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn KvCacheGuest`.
+/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn DisaggregationGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -506,4 +528,5 @@ guest_kinds! {
     Drain DrainGuest
     Placement PlacementGuest
     KvCache KvCacheGuest
+    Disaggregation DisaggregationGuest
 }

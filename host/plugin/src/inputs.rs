@@ -16,11 +16,13 @@ use super::fields::{NamedInstances, NamedQueued, NamedRequest};
 use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
+mod disaggregation;
 mod flow;
 mod kv_cache;
 mod replicas;
 mod scaling;
 
+pub use disaggregation::PoolsState;
 pub use flow::{GatewayState, names};
 pub use kv_cache::{ChunksState, TierHitState};
 pub use replicas::{DrainState, PlacementState};
@@ -580,6 +582,8 @@ pub enum GuestCall {
     Store(ChunksState),
     /// KV tiers: whether a request loads what was found.
     Load(TierHitState),
+    /// Prefill apart from decode: where a request is prefilled.
+    Disaggregate(PoolsState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -609,6 +613,8 @@ pub enum GuestOutput {
     Stored(Vec<bool>),
     /// Whether a request loads.
     Loads(bool),
+    /// Whether another instance prefills, and the indices of those that decode and prefill, if it chose them.
+    Prefilled(bool, Option<usize>, Option<usize>),
     /// Scaling: the number of replicas of each group, where it says one.
     Replicas(Vec<Option<u32>>),
     /// No output, for [`GuestCall::Observe`].
@@ -646,6 +652,7 @@ impl GuestCall {
                 1 => Self::Store(ChunksState::plausible(n, item)),
                 _ => Self::Keep(ChunksState::plausible(n, item)),
             },
+            Kind::Disaggregation => Self::Disaggregate(PoolsState::plausible(n, item)),
         }
     }
 
@@ -698,6 +705,9 @@ impl GuestCall {
                 PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Placement(state))).collect()
             }
             Kind::KvCache => kv_cache::extreme(n),
+            Kind::Disaggregation => {
+                PoolsState::extreme(n).into_iter().map(|(name, state)| (name, Self::Disaggregate(state))).collect()
+            }
         }
     }
 
@@ -815,6 +825,7 @@ impl GuestCall {
             (Self::Keep(state), StartedGuest::KvCache(guest)) => state.checked_ranks(guest.as_mut()),
             (Self::Store(state), StartedGuest::KvCache(guest)) => state.checked_stored(guest.as_mut()),
             (Self::Load(state), StartedGuest::KvCache(guest)) => state.load(guest.as_mut()).map(GuestOutput::Loads),
+            (Self::Disaggregate(state), StartedGuest::Disaggregation(guest)) => state.checked_choice(guest.as_mut()),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

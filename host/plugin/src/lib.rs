@@ -45,8 +45,8 @@ pub mod wasm;
 pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest, GuestKind,
-    KvCacheGuest, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest,
+    GuestKind, KvCacheGuest, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
     SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 pub use limits::Limits;

@@ -16,8 +16,10 @@ use blis_sim::units::Micros;
 pub use blis_abi::{
     Ages as AgesRow, Band as BandRow, ChunkOffer as ChunkOfferRow, Column, DrainGroup as DrainGroupRow,
     Event as EventRow, Flow as FlowRow, Group as GroupRow, InFlight as InFlightRow, KvChunk as ChunkRow,
-    KvHit as TierHitRow, NONE_I32, NONE_U32, NONE_U64, Node as NodeRow, Queued as QueuedRow, Replica as ReplicaRow,
-    Request as RequestRow, Row, Running as RunningRow, StartingReplica as StartingReplicaRow, Step as StepRow,
+    KvHit as TierHitRow, NONE_I32, NONE_U32, NONE_U64, Node as NodeRow, PoolInstance as PoolInstanceRow,
+    PrefillChoice as PrefillChoiceRow, Queued as QueuedRow, Replica as ReplicaRow, Request as RequestRow,
+    RoutedRequest as RoutedRequestRow, Row, Running as RunningRow, StartingReplica as StartingReplicaRow,
+    Step as StepRow,
 };
 
 /// Number of decisions of which a guest that scales gets the groups, besides those of the present one: 5 min at one every

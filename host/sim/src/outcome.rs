@@ -228,6 +228,14 @@ pub struct DisaggregationChoice<'a> {
     pub disaggregate: bool,
     /// That instance; `None` if there is none, or if it is chosen later (BLIS).
     pub prefill: Option<InstanceIndex>,
+    /// All instances as the policy saw them, in the order of their indices.
+    pub cluster: &'a ClusterView<'a>,
+    /// The signals that the policy reads; others may be out of date.
+    pub reads: Reads,
+    /// The instances that decode.
+    pub decodes: &'a [InstanceIndex],
+    /// The instances that prefill.
+    pub prefills: &'a [InstanceIndex],
 }
 
 /// A decision, and what the policy saw.

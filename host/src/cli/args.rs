@@ -798,6 +798,10 @@ pub(super) struct DisaggregationFlags {
     /// Scorers by which an instance that decodes is chosen, with weights [default: the routing policy]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
     pub decode_routing_scorers: Option<ScorerList>,
+    /// Whether another instance than the one that decodes a request prefills it, and which: a built-in policy, or a plugin
+    /// [default: that of --pd-decider]
+    #[arg(long, value_parser = Names(Kind::Disaggregation), value_name = "NAME", help_heading = DISAGGREGATION)]
+    pub disaggregation_policy: Option<String>,
     /// Requests that are prefilled on another instance than the one that decodes them [default: never]
     #[arg(long, value_parser = OneOf::<DeciderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
     pub pd_decider: Option<DeciderName>,

@@ -106,6 +106,8 @@ enum KindName {
     Preemption,
     /// Loads from the CPU tier: loaded or computed again
     Load,
+    /// Instances that prefill, where some prefill apart from others
+    Prefill,
     /// Ends of requests
     Outcome,
 }
@@ -134,6 +136,7 @@ impl From<KindName> for LineKind {
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,
             KindName::Load => Self::Load,
+            KindName::Prefill => Self::Prefill,
             KindName::Outcome => Self::Outcome,
         }
     }

@@ -304,9 +304,10 @@ fn a_configuration_is_explained() {
 /// Every flag that is not about output has a line under its own name, unless another part of the page has its value.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const ELSEWHERE: [&str; 18] = [
+    const ELSEWHERE: [&str; 19] = [
         // Among the policies of the page, if one was chosen.
         "kv-cache-policy",
+        "disaggregation-policy",
         // In the policies.
         "policy-config",
         "admission-policy",

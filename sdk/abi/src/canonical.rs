@@ -5,7 +5,7 @@
 //! returned as a pointer. A [`Row`](crate::Row) is copied as it lies in memory. The Rust SDK, compiled for wasm32,
 //! fills in these structs with pointers; the host reads and writes them with addresses (u32).
 
-use crate::rows::{Ages, Queued, Request};
+use crate::rows::{Ages, PrefillChoice, Queued, Request};
 
 /// `list<T>` or `string`; `A` is the address of its elements.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +172,18 @@ pub struct ChosenIndex {
     pub index: u32,
 }
 
+/// A `prefill-choice`: the record that the row [`PrefillChoice`] is, with a byte for the number that is 1 or 0.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PrefillChoiceRecord {
+    /// 1 or 0.
+    pub remote: u8,
+    /// As in the row.
+    pub decode: u32,
+    /// As in the row.
+    pub prefill: u32,
+}
+
 // The tests compute the same sizes from the WIT package, where addresses have 4 bytes.
 const _: () = {
     type WasmList = List<u32>;
@@ -181,5 +193,6 @@ const _: () = {
     assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ValueRecord>() == 24);
     assert!(size_of::<ParameterRecord<WasmList>>() == 56);
     assert!(size_of::<DescriptionRecord<WasmList, WasmList, WasmList>>() == 60);
+    assert!(size_of::<PrefillChoiceRecord>() == size_of::<PrefillChoice>());
     assert!(size_of::<Refusal<WasmList>>() == 12 && size_of::<ChangedIndices<WasmList>>() == 12);
 };

@@ -27,4 +27,5 @@ pub use rows::{
     Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit, LatencyConstants,
     NONE_I32, NONE_U32, NONE_U64, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
+pub use rows::{PoolInstance, PrefillChoice, RoutedRequest};
 pub use sets::{EventKind, EventSet, Kind};

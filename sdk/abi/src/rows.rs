@@ -517,6 +517,72 @@ rows! {
         pub round: u32,
     }
 
+    /// A request for which an instance that decodes was chosen, and the transfers of KV between instances.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct RoutedRequest {
+        /// Time of the decision, µs.
+        pub now_us: u64,
+        /// Time of the latest transfers, µs per token: their moving average, in which each new one counts 0.1; 0 before the
+        /// first.
+        pub transfer_us_per_token: f64,
+        /// Id of the request.
+        pub request: u32,
+        /// Length of its prompt, tokens.
+        pub input_tokens: u32,
+        /// Index of the chosen instance among those that decode.
+        pub chosen: u32,
+        /// Transfers in progress.
+        pub transfers: u32,
+        /// Tokens that they transfer.
+        pub transfer_tokens: u32,
+        /// Service class of the request.
+        pub slo_class: u32,
+        /// Its tenant.
+        pub tenant: u32,
+        /// Its session.
+        pub session: u32,
+        /// Its prefix group.
+        pub prefix_group: u32,
+        /// Its index in its session, from 0.
+        pub round: u32,
+    }
+
+    /// An instance that may decode or prefill a request.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct PoolInstance {
+        /// Prompt tokens in flight that were not cached, of requests without a first token.
+        pub in_flight_tokens: u64,
+        /// Share of its KV blocks in use, 0 to 1.
+        pub kv_utilization: f64,
+        /// Number of the instance.
+        pub instance: u32,
+        /// Requests in its waiting queue.
+        pub queue_depth: u32,
+        /// Requests in its running batch.
+        pub batch_size: u32,
+        /// Requests that the router sent and that have not ended.
+        pub in_flight: u32,
+        /// Tokens of the prompt of the request that it has not cached.
+        pub uncached_tokens: u32,
+        /// Its free KV blocks.
+        pub free_kv_blocks: u32,
+        /// Transfers in progress to or from it.
+        pub transfers: u32,
+        /// Tokens that they transfer.
+        pub transfer_tokens: u32,
+    }
+
+    /// Where a request is prefilled and decoded.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PrefillChoice {
+        /// Whether another instance than the one that decodes it prefills it: 1 or 0.
+        pub remote: u32,
+        /// Index among the instances that decode; the largest number for the chosen one.
+        pub decode: u32,
+        /// Index among the instances that prefill; the largest number if the routing policy of prefill chooses.
+        pub prefill: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants {
@@ -579,6 +645,26 @@ impl KvChunk {
 impl Default for KvChunk {
     fn default() -> Self {
         Self { previous_use_us: NONE_U64, tier: 1, tokens: 1, ..Self::ZERO }
+    }
+}
+
+impl PrefillChoice {
+    /// The chosen instance decodes the request; another one prefills it if `remote`, which the routing policy of prefill chooses.
+    #[must_use]
+    pub fn new(remote: bool) -> Self {
+        Self { remote: u32::from(remote), decode: NONE_U32, prefill: NONE_U32 }
+    }
+
+    /// The same with index `instance` among the instances that prefill.
+    #[must_use]
+    pub fn prefilled_by(self, instance: usize) -> Self {
+        Self { prefill: u32::try_from(instance).unwrap_or(NONE_U32 - 1), ..self }
+    }
+
+    /// The same with index `instance` among the instances that decode.
+    #[must_use]
+    pub fn decoded_by(self, instance: usize) -> Self {
+        Self { decode: u32::try_from(instance).unwrap_or(NONE_U32 - 1), ..self }
     }
 }
 

@@ -38,11 +38,13 @@ pub enum Kind {
     Placement,
     /// KV tiers: ranks chunks for eviction, and decides which are stored and loaded.
     KvCache,
+    /// Prefill apart from decode: whether another instance prefills a request, and which.
+    Disaggregation,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Admission,
         Self::Routing,
         Self::RoutingFilter,
@@ -59,6 +61,7 @@ impl Kind {
         Self::Drain,
         Self::Placement,
         Self::KvCache,
+        Self::Disaggregation,
     ];
 
     /// The name in flags, scripts and interfaces.
@@ -81,6 +84,7 @@ impl Kind {
             Self::Drain => "drain",
             Self::Placement => "placement",
             Self::KvCache => "kv-cache",
+            Self::Disaggregation => "disaggregation",
         }
     }
 
@@ -104,6 +108,7 @@ impl Kind {
             Self::Drain => "drain policy",
             Self::Placement => "placement policy",
             Self::KvCache => "KV cache policy",
+            Self::Disaggregation => "disaggregation policy",
         }
     }
 

@@ -6,8 +6,8 @@ use core::ptr;
 
 use crate::layout::structs;
 use crate::rows::{
-    Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, KvHit, LatencyConstants, Queued, Request, Running,
-    StartingReplica, Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, KvHit, LatencyConstants, PrefillChoice, Queued, Request,
+    RoutedRequest, Running, StartingReplica, Step,
 };
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
@@ -121,6 +121,11 @@ structs! {
         )>,
         /// Returns whether a request loads what was found; 0 is no.
         pub load: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const KvHit) -> u32>,
+        /// Writes where a request is prefilled and decoded: rows of the instances that decode, and of those that prefill.
+        pub disaggregate: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, *const RoutedRequest, *const c_void, usize, *const c_void, usize, usize,
+            *mut PrefillChoice,
+        )>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -314,6 +319,7 @@ impl PolicyTable {
             keep: None,
             store: None,
             load: None,
+            disaggregate: None,
         }
     };
 }

@@ -10,7 +10,8 @@ use blis_abi::table::{
 };
 use blis_abi::{
     Ages, Band, ChunkOffer, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
-    LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    LatencyConstants, Layout, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running,
+    StartingReplica, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -26,7 +27,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 28] {
+    fn all() -> [Self; 31] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),
@@ -55,6 +56,9 @@ impl HeaderStruct {
             Self::of::<KvChunk>(),
             Self::of::<ChunkOffer>(),
             Self::of::<KvHit>(),
+            Self::of::<RoutedRequest>(),
+            Self::of::<PoolInstance>(),
+            Self::of::<PrefillChoice>(),
             Self::of::<PolicyTable>(),
         ]
     }

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use blis_abi::canonical::{
     ChangedIndices, ChosenIndex, DecisionParameters, DescriptionRecord, List, ModelFact, OrderParameters,
-    ParameterRecord, RankParameters, Refusal, ValueRecord,
+    ParameterRecord, PrefillChoiceRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
     Ages, Band, ChunkOffer, Column, DrainGroup, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, KvChunk,
-    KvHit, LatencyConstants, Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    KvHit, LatencyConstants, Layout, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest,
+    Running, StartingReplica, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -133,9 +134,11 @@ fn records_are_the_rows() {
     is_row::<KvChunk>(&wit, "types", "kv-chunk");
     is_row::<ChunkOffer>(&wit, "types", "chunk-offer");
     is_row::<KvHit>(&wit, "types", "kv-hit");
+    is_row::<RoutedRequest>(&wit, "types", "routed-request");
+    is_row::<PoolInstance>(&wit, "types", "pool-instance");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
-    assert_eq!(wit.interface("types").types.len(), 17, "a record without a row");
+    assert_eq!(wit.interface("types").types.len(), 19, "a record without a row");
 }
 
 #[test]
@@ -262,6 +265,13 @@ fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
     assert_eq!(size(&result("eviction", "evict")), size_of::<ChosenIndex>());
     assert_eq!(size(&result("placement", "placement")), size_of::<ChosenIndex>());
     assert_eq!(offset_of!(ChosenIndex, index), 4);
+    assert_eq!(size(&result("disaggregation", "disaggregate")), size_of::<PrefillChoiceRecord>());
+    let choice = wit.record("disaggregation", "prefill-choice");
+    let (choice, _) = wit.laid_out(choice.fields.iter().map(|field| &field.ty));
+    assert_eq!(choice, [0, offset_of!(PrefillChoiceRecord, decode), offset_of!(PrefillChoiceRecord, prefill)]);
+    let row =
+        [offset_of!(PrefillChoice, remote), offset_of!(PrefillChoice, decode), offset_of!(PrefillChoice, prefill)];
+    assert_eq!(choice, row, "the row is the record");
     assert_eq!(size(&result("host", "prompt-blocks")), size_of::<ListAddress>());
     assert_eq!(size(&result("host", "text")), size_of::<ListAddress>());
 }
@@ -317,6 +327,10 @@ fn versions_only_add() {
     let expected = [
         ("ceilings", "band"),
         ("ceilings", "ceilings"),
+        ("disaggregation", "disaggregate"),
+        ("disaggregation", "pool-instance"),
+        ("disaggregation", "prefill-choice"),
+        ("disaggregation", "routed-request"),
         ("drain", "drain"),
         ("drain", "drain-group"),
         ("drain", "replica"),
@@ -353,7 +367,9 @@ fn versions_only_add() {
         ("types", "kv-chunk"),
         ("types", "kv-hit"),
         ("types", "node"),
+        ("types", "pool-instance"),
         ("types", "replica"),
+        ("types", "routed-request"),
         ("types", "starting-replica"),
     ];
     assert_eq!(added, expected);

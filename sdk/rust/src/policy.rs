@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::description::{Description, Setup};
 use crate::rows::{
     Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
-    Queued, Replica, Request, Running, Signals, StartingReplica, Step,
+    PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, Signals, StartingReplica, Step,
 };
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
@@ -180,6 +180,19 @@ pub trait KvCache: Policy {
     fn load(&mut self, _hit: &KvHit) -> bool {
         true
     }
+}
+
+/// A policy of prefill apart from decode: whether another instance prefills a request, and which.
+pub trait Disaggregation: Policy {
+    /// Where `request` is prefilled and decoded, of the instances that decode and those that prefill; there is at least one of
+    /// each. Called once for each request, after the routing policy chose the instance that decodes it
+    /// ([`RoutedRequest::chosen`]).
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequest,
+        decode: &[PoolInstance],
+        prefill: &[PoolInstance],
+    ) -> PrefillChoice;
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).

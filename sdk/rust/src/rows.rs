@@ -6,7 +6,8 @@
 
 pub use blis_abi::{
     Ages, Band, ChunkOffer, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight, InstanceInfo,
-    KvChunk, KvHit, LatencyConstants, Node, Queued, Replica, Request, Running, StartingReplica, Step,
+    KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest,
+    Running, StartingReplica, Step,
 };
 
 /// The instances at a decision; there is at least one, except for admission.

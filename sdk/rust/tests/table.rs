@@ -6,10 +6,11 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, ChunkOffer, Cluster, Description, Drain, DrainGroup, Event,
-    EventSet, Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, KvCache, KvChunk, KvHit, Latency,
-    LatencyConstants, Lifecycle, Node, NumberTable, Ordering, Placement, Policy, Preemption, Priority, Queued, Replica,
-    Request, Routing, Running, Saturation, Scaling, Scheduling, Setup, StartingReplica, Step,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, ChunkOffer, Cluster, Description, Disaggregation, Drain,
+    DrainGroup, Event, EventSet, Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, KvCache, KvChunk, KvHit,
+    Latency, LatencyConstants, Lifecycle, Node, NumberTable, Ordering, Placement, Policy, PoolInstance, Preemption,
+    PrefillChoice, Priority, Queued, Replica, Request, RoutedRequest, Routing, Running, Saturation, Scaling,
+    Scheduling, Setup, StartingReplica, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -176,6 +177,18 @@ impl KvCache for Everything {
     }
 }
 
+impl Disaggregation for Everything {
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequest,
+        decode: &[PoolInstance],
+        prefill: &[PoolInstance],
+    ) -> PrefillChoice {
+        let remote = decode[request.chosen as usize].uncached_tokens > request.input_tokens / 2;
+        PrefillChoice::new(remote).prefilled_by(prefill.len() - 1)
+    }
+}
+
 impl Lifecycle for Everything {
     fn observe(&mut self, event: &Event) {
         assert!(event.request != 13, "bad luck");
@@ -185,7 +198,7 @@ impl Lifecycle for Everything {
 
 blis_sdk::export_policy!(
     Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering,
-    Eviction, Scaling, Drain, Placement, KvCache, Lifecycle
+    Eviction, Scaling, Drain, Placement, KvCache, Disaggregation, Lifecycle
 );
 
 type StatePointer = *mut c_void;
@@ -307,7 +320,7 @@ fn the_table_is_that_of_the_header() {
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
     let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction \
-                 scaling drain placement kv-cache";
+                 scaling drain placement kv-cache disaggregation";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
@@ -400,6 +413,16 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     assert_eq!(numbers, [0.5, 1.5, 0.0]);
     let loads = |tokens| call!(table, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
     assert_eq!([loads(5), loads(4)], [1, 0]);
+    let decode = [5, 6].map(|uncached_tokens| PoolInstance { uncached_tokens, ..PoolInstance::default() });
+    let prefilled = |chosen| {
+        let request = RoutedRequest { chosen, input_tokens: 10, ..RoutedRequest::default() };
+        let mut choice = PrefillChoice::new(false);
+        let (start, all) = (decode.as_ptr().cast(), decode[..1].as_ptr().cast());
+        call!(table, disaggregate(&host, state, &request, start, 2, all, 1, 48, &raw mut choice));
+        choice
+    };
+    assert_eq!(prefilled(0), PrefillChoice { remote: 0, decode: u32::MAX, prefill: 0 });
+    assert_eq!(prefilled(1), PrefillChoice { remote: 1, decode: u32::MAX, prefill: 0 });
     assert!(record_of(host.context).failures.is_empty());
     call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
     assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));

@@ -4,7 +4,7 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::kv_cache::KvCachePolicy;
-use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy, SENT_BLOCKS};
+use blis_sim::policy::{AdmissionPolicy, Classes, DisaggregationPolicy, PriorityPolicy, RoutingFilter, RoutingPolicy, SENT_BLOCKS};
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
 use blis_sim::units::Micros;
@@ -237,6 +237,16 @@ impl PolicySettings {
         match used.built_in?.build {
             Build::ChunkEviction(eviction, _) => Some(TierPolicy::Own(eviction)),
             Build::KvCache(build) => Some(TierPolicy::Ranking(build(&used.values()))),
+            _ => None,
+        }
+    }
+
+    /// The built-in policy of prefill apart from decode, if one was chosen by its name.
+    #[must_use]
+    pub fn disaggregation(&self) -> Option<Box<dyn DisaggregationPolicy>> {
+        let used = self.used(Kind::Disaggregation)?;
+        match used.built_in?.build {
+            Build::Disaggregation(build) => Some(build(&used.values())),
             _ => None,
         }
     }

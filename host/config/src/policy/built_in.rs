@@ -138,6 +138,7 @@ impl Plugin for BuiltInPlugin {
                 return Err(refused("it is part of the tier, and ranks no chunks".to_owned()).hint(hint));
             }
             Build::KvCache(build) => build(&values).start(),
+            Build::Disaggregation(build) => build(&values).start(),
         })
     }
 }

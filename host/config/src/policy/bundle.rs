@@ -127,6 +127,7 @@ struct RawBundle {
     placement: Option<RawPolicy>,
     #[serde(rename = "kv-cache")]
     kv_cache: Option<RawPolicy>,
+    disaggregation: Option<RawPolicy>,
     scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
@@ -286,6 +287,7 @@ impl BundleReader<'_> {
         let drain = raw.drain.unwrap_or_default();
         let placement = raw.placement.unwrap_or_default();
         let kv_cache = raw.kv_cache.unwrap_or_default();
+        let disaggregation = raw.disaggregation.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
@@ -333,6 +335,7 @@ impl BundleReader<'_> {
             (Kind::Drain, drain.policy, drain.parameters),
             (Kind::Placement, placement.policy, placement.parameters),
             (Kind::KvCache, kv_cache.policy, kv_cache.parameters),
+            (Kind::Disaggregation, disaggregation.policy, disaggregation.parameters),
         ] {
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());

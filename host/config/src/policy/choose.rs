@@ -108,7 +108,7 @@ impl SettingSources<'_> {
         if kind == Kind::Scaling {
             return self.scaling(plugins);
         }
-        let needs_choice = matches!(kind, Kind::Drain | Kind::Placement | Kind::KvCache);
+        let needs_choice = matches!(kind, Kind::Drain | Kind::Placement | Kind::KvCache | Kind::Disaggregation);
         if needs_choice && flags.name(kind).or(file.name(kind)).is_none() && self.by_name(kind).is_empty() {
             return Ok(None);
         }

@@ -31,8 +31,8 @@ impl PolicySettings {
         for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control() && self.used(*kind).is_some()) {
             page.section(kind.name(), |page| self.explain_used(page, kind));
         }
-        for kind in [Kind::Drain, Kind::Placement, Kind::KvCache].into_iter().filter(|&kind| self.used(kind).is_some())
-        {
+        let on_demand = [Kind::Drain, Kind::Placement, Kind::KvCache, Kind::Disaggregation];
+        for kind in on_demand.into_iter().filter(|&kind| self.used(kind).is_some()) {
             page.section(kind.name(), |page| self.explain_used(page, kind));
         }
         if self.tenant_budgets.is_empty() {

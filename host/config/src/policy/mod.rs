@@ -14,6 +14,7 @@
 
 mod build;
 mod built_in;
+mod built_in_disaggregation;
 mod built_in_kv_cache;
 mod built_in_replicas;
 mod bundle;

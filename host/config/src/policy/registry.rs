@@ -11,10 +11,7 @@ use blis_sim::policy::flow::{
 };
 use blis_sim::policy::kv_cache::{KvCachePolicy, LeastRecent, Lfu, SegmentedLru, WorkloadAware};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter,
-    ConstantPriority, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
-    PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter,
-    ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, AlwaysDisaggregate, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter, ConstantPriority, DisaggregationPolicy, DriftPlusPenalty, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, NeverDisaggregate, PrefixAffinity, PrefixCacheFilter, PrefixThreshold, PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{
@@ -67,6 +64,7 @@ pub(super) enum Build {
     /// A policy of the tier itself, and as ranks if it can be expressed so.
     ChunkEviction(ChunkEviction, Option<fn() -> Box<dyn KvCachePolicy>>),
     KvCache(fn(&ParameterValues) -> Box<dyn KvCachePolicy>),
+    Disaggregation(fn(&ParameterValues) -> Box<dyn DisaggregationPolicy>),
 }
 
 const fn number(
@@ -544,6 +542,57 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::KvCache(|set| Box::new(WorkloadAware::new(set.get("least-probability")))),
     )
     .with(&[LEAST_PROBABILITY]),
+    row(
+        Kind::Disaggregation,
+        "never",
+        "No request is prefilled elsewhere",
+        Build::Disaggregation(|_| Box::new(NeverDisaggregate)),
+    ),
+    row(
+        Kind::Disaggregation,
+        "always",
+        "Every request is prefilled elsewhere (llm-d's always-disagg-pd-decider)",
+        Build::Disaggregation(|_| Box::new(AlwaysDisaggregate)),
+    ),
+    row(
+        Kind::Disaggregation,
+        "prefix-threshold",
+        "Requests of which the chosen instance lacks many tokens (llm-d's prefix-based-pd-decider)",
+        Build::Disaggregation(|set| Box::new(PrefixThreshold { tokens: set.get("tokens") as u32, exceeds: false })),
+    )
+    .with(&[NumericParameter::new(
+        "tokens",
+        16.0,
+        (0.0, 1e9),
+        "Tokens of the prompt that are not cached on the chosen instance; 0 for never",
+    )
+    .rounded(Rounding::Down)]),
+    row(
+        Kind::Disaggregation,
+        "edpp",
+        "Drift plus penalty: the backlog that it saves exceeds the missed targets of TTFT",
+        Build::Disaggregation(|set| {
+            Box::new(DriftPlusPenalty {
+                tokens_per_second: set.get("prefill-rate"),
+                target: Micros((set.get("ttft-target-ms") * 1000.0) as u64),
+                deficit_s: 0.0,
+            })
+        }),
+    )
+    .with(&[
+        NumericParameter::new(
+            "prefill-rate",
+            33_821.0,
+            (1.0, 1e9),
+            "Prompt tokens that an instance computes per second",
+        ),
+        NumericParameter::new(
+            "ttft-target-ms",
+            1000.0,
+            (1.0, 1e7),
+            "TTFT that requests prefilled elsewhere should have, ms",
+        ),
+    ]),
 ];
 
 const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {

@@ -49,7 +49,8 @@ impl DecisionFork {
             | DecisionKind::Fairness
             | DecisionKind::Ordering
             | DecisionKind::Eviction
-            | DecisionKind::Scaling => {
+            | DecisionKind::Scaling
+            | DecisionKind::Disaggregation => {
                 self.evaluate_front(at, options, (past, &request, actual_decisions), state, names)
             }
         }
@@ -76,6 +77,10 @@ impl DecisionFork {
                 let others = candidates(&observed, &state, chosen, most);
                 others.into_iter().map(ForcedDecision::Route).collect()
             }
+            ForcedDecision::Prefill(chosen) => {
+                let others = observed.prefills.iter().map(|&instance| Some(instance)).chain([None]);
+                others.filter(|&other| other != chosen).take(most.max(1)).map(ForcedDecision::Prefill).collect()
+            }
             ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
                 gateway::alternatives(self.sample.kind, request.id, &observed.options, &*after, most)
             }
@@ -98,7 +103,10 @@ impl DecisionFork {
             branches.push(branch(text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
         let situations = match decision {
-            ForcedDecision::Admit(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => Vec::new(),
+            ForcedDecision::Admit(_)
+            | ForcedDecision::Prefill(_)
+            | ForcedDecision::Dispatch(_)
+            | ForcedDecision::Evict(_) => Vec::new(),
             ForcedDecision::Route(chosen) => {
                 let position = observed.shown.iter().position(|&shown| shown == chosen);
                 position.map_or(Vec::new(), |chosen| situations(chosen, &state, observed.seen.as_ref()))
@@ -271,6 +279,8 @@ fn decision_text(force: ForcedDecision, timeline: &dyn AnyTimeline, names: &impl
         ForcedDecision::Admit(true) => "admitted".to_owned(),
         ForcedDecision::Admit(false) => "rejected".to_owned(),
         ForcedDecision::Route(instance) => format!("instance_{instance}"),
+        ForcedDecision::Prefill(Some(instance)) => format!("prefill on instance_{instance}"),
+        ForcedDecision::Prefill(None) => "prefill on the instance that decodes".to_owned(),
         ForcedDecision::Evict(None) => "none".to_owned(),
         ForcedDecision::Dispatch(id) | ForcedDecision::Evict(Some(id)) => {
             let tenant = timeline.request(id).map(|request| names.text(request.tags.tenant)).unwrap_or_default();
@@ -354,6 +364,8 @@ pub(super) struct ObservedDecision {
     pub decision: Option<ForcedDecision>,
     /// The instances that the policy saw.
     pub shown: Vec<InstanceIndex>,
+    /// The instances that could prefill the request, those with the least to do first.
+    pub prefills: Vec<InstanceIndex>,
     /// What flow control could have chosen.
     options: GatewayOptions,
     reason: String,
@@ -365,7 +377,8 @@ impl ObservedDecision {
     pub fn new(kind: DecisionKind, request: RequestId) -> Self {
         let options = GatewayOptions::default();
         let shown = Vec::new();
-        Self { kind, request, decision: None, shown, options, reason: String::new(), seen: None, score_regret: None }
+        let (prefills, reason) = (Vec::new(), String::new());
+        Self { kind, request, decision: None, shown, prefills, options, reason, seen: None, score_regret: None }
     }
 
     pub fn scores(&self) -> Vec<f64> {
@@ -406,6 +419,15 @@ impl ObservedDecision {
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
+            }
+            Decision::Disaggregation(ref choice)
+                if (self.kind, self.request) == (DecisionKind::Disaggregation, choice.request.id) =>
+            {
+                let in_flight = &choice.cluster.signals.in_flight;
+                self.prefills = choice.prefills.iter().copied().filter(|&prefill| prefill != choice.decode).collect();
+                self.prefills.sort_by_key(|prefill| in_flight[prefill.index()]);
+                self.decision = Some(ForcedDecision::Prefill(choice.prefill));
+                return;
             }
             Decision::Gateway(GatewayDecision { request, saturation, choice, .. }) if request == self.request => {
                 self.decision = match (self.kind, choice) {

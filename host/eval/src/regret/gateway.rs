@@ -57,7 +57,8 @@ pub(super) fn alternatives(
         | DecisionKind::Routing
         | DecisionKind::Scheduling
         | DecisionKind::Scaling
-        | DecisionKind::Load => Vec::new(),
+        | DecisionKind::Load
+        | DecisionKind::Disaggregation => Vec::new(),
     }
 }
 

@@ -61,7 +61,7 @@ pub use survey::{DecisionSample, Survey, Surveyor};
 pub struct RegretOptions {
     /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
     /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission, scheduling,
-    /// fairness, ordering, eviction, scaling and loads each. Without routing, this number is divided equally among the kinds.
+    /// fairness, ordering, eviction, scaling, loads and prefills elsewhere each. Without routing, this number is divided equally among the kinds.
     pub samples: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
@@ -108,6 +108,8 @@ pub enum DecisionKind {
     Scaling,
     /// Whether a request loads what the CPU tier has for it: the alternative is the other.
     Load,
+    /// Where a request is prefilled: the alternatives are the other instances that prefill, and the one that decodes it.
+    Disaggregation,
 }
 
 /// Why a decision was sampled.
@@ -241,7 +243,7 @@ pub struct InstanceStates {
 
 impl DecisionKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Admission,
         Self::Routing,
         Self::Scheduling,
@@ -250,6 +252,7 @@ impl DecisionKind {
         Self::Eviction,
         Self::Scaling,
         Self::Load,
+        Self::Disaggregation,
     ];
 
     /// The name in texts.
@@ -270,6 +273,7 @@ impl DecisionKind {
             Self::Eviction => Kind::Eviction,
             Self::Scaling => Kind::Scaling,
             Self::Load => Kind::KvCache,
+            Self::Disaggregation => Kind::Disaggregation,
         }
     }
 }
@@ -345,9 +349,10 @@ fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Resu
     let Some(PendingDecision { at, event }) = timeline.pending() else { return Ok(false) };
     Ok(match (sample.kind, event) {
         (DecisionKind::Admission, DecisionEvent::Admission(request)) => is_about(request),
-        (DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Load, DecisionEvent::Routing(request)) => {
-            is_about(request)
-        }
+        (
+            DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Load | DecisionKind::Disaggregation,
+            DecisionEvent::Routing(request),
+        ) => is_about(request),
         (
             DecisionKind::Fairness | DecisionKind::Ordering | DecisionKind::Eviction,
             DecisionEvent::Admission(_) | DecisionEvent::Tick,

@@ -45,6 +45,8 @@ struct DecisionEntry {
     queued: bool,
     /// The number of replicas that a scaling policy decided.
     scaled: Option<ReplicaChange>,
+    /// The instances that decode and prefill a request, if they are different ones.
+    split: Option<(InstanceIndex, InstanceIndex)>,
 }
 
 #[derive(Debug)]
@@ -98,13 +100,15 @@ impl Survey {
     /// Every decision of admission and routing, by request.
     #[must_use]
     pub fn actual_decisions(&self) -> Arc<RecordedDecisions> {
-        let forced = |entry: &DecisionEntry| match entry.target {
-            Some(target) => RecordedDecision::Routed(target),
-            None if entry.rejected => RecordedDecision::Rejected,
-            None => RecordedDecision::Admitted,
+        let forced = |entry: &DecisionEntry| match (entry.target, entry.split) {
+            (_, Some((decode, prefill))) => RecordedDecision::Split { decode, prefill },
+            (Some(target), None) => RecordedDecision::Routed(target),
+            (None, None) if entry.rejected => RecordedDecision::Rejected,
+            (None, None) => RecordedDecision::Admitted,
         };
-        let is_replayed =
-            |entry: &&DecisionEntry| matches!(entry.kind, DecisionKind::Admission | DecisionKind::Routing);
+        let is_replayed = |entry: &&DecisionEntry| {
+            entry.split.is_some() || matches!(entry.kind, DecisionKind::Admission | DecisionKind::Routing)
+        };
         // The routing decision follows the admission decision of the same request, and replaces it.
         Arc::new(self.decisions.iter().filter(is_replayed).map(|entry| (entry.request, forced(entry))).collect())
     }
@@ -182,7 +186,13 @@ impl Survey {
         draw.some(others, rejected, admission, Stratum::Missed);
         let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
-        for kind in [DecisionKind::Fairness, DecisionKind::Ordering, DecisionKind::Eviction, DecisionKind::Scaling] {
+        for kind in [
+            DecisionKind::Fairness,
+            DecisionKind::Ordering,
+            DecisionKind::Eviction,
+            DecisionKind::Scaling,
+            DecisionKind::Disaggregation,
+        ] {
             draw.some(few, numbers(&mut of(kind)), kind, Stratum::Uniform);
         }
         let loaded = of(routing).filter(|(_, entry)| self.loads.contains_key(&entry.request));
@@ -322,7 +332,11 @@ impl Survey {
                 self.loads.entry(hit.request).or_insert(loads);
                 return;
             }
-            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Disaggregation(ref choice) => DecisionEntry {
+                split: choice.prefill.map(|prefill| (choice.decode, prefill)),
+                ..DecisionEntry::new(DecisionKind::Disaggregation, choice.now, choice.request.id)
+            },
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
     }
@@ -330,6 +344,16 @@ impl Survey {
 
 impl DecisionEntry {
     fn new(kind: DecisionKind, at: Micros, request: RequestId) -> Self {
-        Self { at, request, target: None, kind, margin: None, rejected: false, queued: false, scaled: None }
+        Self {
+            at,
+            request,
+            target: None,
+            kind,
+            margin: None,
+            rejected: false,
+            queued: false,
+            scaled: None,
+            split: None,
+        }
     }
 }

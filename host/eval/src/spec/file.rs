@@ -27,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 18] = [
+const POLICIES: [&str; 19] = [
     "admission",
     "routing",
     "priority",
@@ -43,6 +43,7 @@ const POLICIES: [&str; 18] = [
     "drain",
     "placement",
     "kv-cache",
+    "disaggregation",
     "scaling",
     "tenant_budgets",
     "gateway",

@@ -245,6 +245,7 @@ settings! {
     decode_max_model_len: u32 = "decode-max-model-len", Number, one(parse::count), text::text;
     prefill_routing_scorers: ScorerList = "prefill-routing-scorers", Text, one(parse::scorers), text::text;
     decode_routing_scorers: ScorerList = "decode-routing-scorers", Text, one(parse::scorers), text::text;
+    disaggregation_policy: String = "disaggregation-policy", Text, one(parse::name), text::text;
     pd_decider: DeciderName = "pd-decider", Text, one(parse::choice), text::text;
     pd_prefix_threshold: u32 = "pd-prefix-threshold", Number, one(parse::count_or_zero), text::text;
     pd_ttft_target: Micros = "pd-ttft-target", Number, one(parse::delay), text::micros;

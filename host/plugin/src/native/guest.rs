@@ -15,14 +15,15 @@ use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
     AgesRow, BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32,
-    NodeRow, ReplicaRow, RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, TierHitRow, ages_row, band_row,
-    decision_row, event_row, flow_rows, in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
+    NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow, RequestRow, RoutedRequestRow, Row as _, Rows, RunningRow,
+    StartingReplicaRow, TierHitRow, ages_row, band_row, decision_row, event_row, flow_rows, in_flight_row, number_of,
+    queued_row, request_row, running_rows, step_row,
 };
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
-    ValueTable,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
+    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue,
+    PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest,
+    StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -495,6 +496,29 @@ impl KvCacheGuest for NativeGuest {
             unsafe { load(host, state, &raw const *hit) }
         })?;
         Ok(loads != 0)
+    }
+}
+
+impl DisaggregationGuest for NativeGuest {
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> Result<PrefillChoiceRow, Fault> {
+        let disaggregate = self.function(Kind::Disaggregation, self.library.table.disaggregate)?;
+        let [decode_start, prefill_start] = [decode, prefill].map(|rows| rows.as_ptr().cast());
+        let stride = size_of::<PoolInstanceRow>();
+        let mut choice = PrefillChoiceRow::new(false);
+        let about = NativeCallInput::item(request.request.into());
+        let out = &raw mut choice;
+        self.call("disaggregate", about, |host, state| {
+            let row = &raw const *request;
+            let (decodes, prefills) = (decode.len(), prefill.len());
+            // SAFETY: see above.
+            unsafe { disaggregate(host, state, row, decode_start, decodes, prefill_start, prefills, stride, out) };
+        })?;
+        Ok(choice)
     }
 }
 

@@ -242,6 +242,7 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("drain", has(Kind::Drain), table.drain.is_some()),
         ("placement", has(Kind::Placement), table.placement.is_some()),
         ("keep", has(Kind::KvCache), table.keep.is_some()),
+        ("disaggregate", has(Kind::Disaggregation), table.disaggregate.is_some()),
         ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)

@@ -14,11 +14,12 @@ use rand::Rng as _;
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
+    RoutedRequestRow, StartingReplicaRow, TierHitRow,
 };
 use crate::{
-    AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, KvCacheGuest, LatencyGuest, PlacementGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, ScalingGuest,
+    AdmissionGuest, DisaggregationGuest, DrainGuest, FilterGuest, GuestKind, Kind, KvCacheGuest, LatencyGuest,
+    PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, ScalingGuest,
 };
 
 /// A temporary folder, removed after the test.
@@ -270,7 +271,7 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation; correct the name, or use a newer blis [version-skew]
     routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score, adapter-active, adapter-waiting, free-adapter-slots; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
@@ -383,6 +384,14 @@ fn every_kind_and_every_question_to_the_host() {
     assert_eq!(numbers, [0.0, 1.0]);
     let mut loads = |tokens| tier.load(&TierHitRow { tokens, prefill_tokens: 4, ..TierHitRow::default() });
     assert_eq!([loads(5), loads(4)], [Ok(true), Ok(false)]);
+    let pool = [7, 3].map(|uncached_tokens| PoolInstanceRow { uncached_tokens, ..PoolInstanceRow::default() });
+    let mut apart = start::<dyn DisaggregationGuest>(plugin.as_ref(), &[], true);
+    let mut prefilled = |chosen| {
+        let request = RoutedRequestRow { chosen, transfer_tokens: 5, ..RoutedRequestRow::default() };
+        apart.disaggregate(&request, &pool, &pool)
+    };
+    let choice = |remote| Ok(PrefillChoiceRow::new(remote).prefilled_by(1));
+    assert_eq!([prefilled(0), prefilled(1)], [choice(true), choice(false)]);
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

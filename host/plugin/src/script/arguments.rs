@@ -2,11 +2,12 @@
 
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::kv_cache::{CHUNKS, HIT, OFFER};
+use super::pools::{DECODES, LINK, PREFILLS, ROUTED};
 use super::replicas::{DRAIN_GROUP, NODES, REPLICAS, STARTING};
 use super::scaling::GROUPS;
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 21] = [
+pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 22] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
     ("filter", &[Some("request"), Some("cluster")]),
@@ -25,6 +26,7 @@ pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 21] = [
     ("keep", &[Some(CHUNKS)]),
     ("store", &[Some(OFFER), Some(CHUNKS)]),
     ("load", &[Some(HIT)]),
+    ("disaggregate", &[Some(ROUTED), Some(DECODES), Some(PREFILLS), Some(LINK)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
     ("init", &[None]),

@@ -17,6 +17,7 @@ use super::evaluation::ScriptEvaluation;
 use super::fast::{FastMemory, FastOutput, FastResult, HostArguments};
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
 use super::kv_cache::{ChunksObject, HitObject, OfferObject};
+use super::pools::{DecodesObject, LinkObject, PrefillsObject, RoutedObject};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
@@ -26,14 +27,14 @@ use super::views::{
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
-    first_nan, number_of,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, LatestView, NONE_U32, NodeRow, PoolInstanceRow, PrefillChoiceRow,
+    ReplicaRow, RoutedRequestRow, StartingReplicaRow, TierHitRow, first_nan, number_of,
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
+    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -782,7 +783,63 @@ impl KvCacheGuest for ScriptGuest {
     }
 }
 
+impl DisaggregationGuest for ScriptGuest {
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> Result<PrefillChoiceRow, Fault> {
+        self.missing("disaggregate", Kind::Disaggregation)?;
+        let views = (
+            RoutedObject { row: *request, names: Arc::clone(&self.names) },
+            DecodesObject { rows: decode.into(), chosen: request.chosen },
+            PrefillsObject { rows: prefill.into() },
+            LinkObject(*request),
+        );
+        let output = self.call("disaggregate", views, RequestId(request.request), Some(&Ties::LowestIndex))?;
+        let Ok(map) = output.as_map_ref() else { return self.truth(&output).map(PrefillChoiceRow::new) };
+        let mut choice = PrefillChoiceRow::new(false);
+        for (name, value) in map.iter() {
+            let index = |pool: &[PoolInstanceRow]| match value.is_unit() {
+                true => Ok(NONE_U32),
+                false => {
+                    let chosen = self.choice("disaggregate", Some(value), pool.len(), &mut Vec::new(), |_| 0)?;
+                    Ok(chosen as u32)
+                }
+            };
+            match name.as_str() {
+                "remote" => choice.remote = u32::from(self.truth(value)?),
+                "decode" => choice.decode = index(decode)?,
+                "prefill" => choice.prefill = index(prefill)?,
+                other => {
+                    let known = super::header::near(other, &["remote", "decode", "prefill"], "");
+                    let text = format!("disaggregate returned `{other}`, which is no part of its result{known}");
+                    return Err(self.bad_output("disaggregate", FaultKind::OutOfRange, &text));
+                }
+            }
+        }
+        Ok(choice)
+    }
+}
+
 impl ScriptGuest {
+    /// Whether a request is prefilled elsewhere: a truth value, or a number other than 0.
+    fn truth(&self, output: &Dynamic) -> Result<bool, Fault> {
+        if let Ok(remote) = output.as_bool() {
+            return Ok(remote);
+        }
+        match number(output) {
+            Some(remote) if !remote.is_nan() => Ok(remote != 0.0),
+            _ => {
+                let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
+                let wanted = "it must return true or false, or a map such as `#{ remote: true, prefill: 0 }`";
+                let text = format!("disaggregate returned {}; {wanted}{hint}", type_name(output));
+                Err(self.bad_output("disaggregate", FaultKind::Trap, &text))
+            }
+        }
+    }
+
     /// The numbers of `output`, one for each chunk; a single one holds for all.
     fn for_each_chunk(
         &self,

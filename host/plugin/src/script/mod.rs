@@ -26,6 +26,7 @@ mod inputs;
 mod kv_cache;
 mod names;
 mod operators;
+mod pools;
 mod registry;
 mod replicas;
 mod sandbox;
@@ -68,7 +69,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 22] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 23] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -87,6 +88,7 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 22] = [
     ("keep", Some(Kind::KvCache), &["c"]),
     ("store", Some(Kind::KvCache), &["t", "c"]),
     ("load", Some(Kind::KvCache), &["h"]),
+    ("disaggregate", Some(Kind::Disaggregation), &["r", "d", "p", "link"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),

@@ -10,7 +10,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, Staleness};
 use blis_sim::units::Micros;
-use rhai::{Array, Dynamic, ImmutableString, Map};
+use rhai::{Array, Dynamic, INT, ImmutableString, Map};
 
 use super::call::{NO_REQUEST, failure};
 use super::column::{Column, type_name};
@@ -18,6 +18,7 @@ use super::engine::Kit;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
 use super::kv_cache::{ChunksObject, HitObject, OfferObject};
+use super::pools::{DecodesObject, LinkObject, PrefillsObject, RoutedObject};
 use super::registry::{Registry, ScriptError};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
@@ -33,25 +34,31 @@ use crate::fields::{
     real, scaling, set_running, set_step, whole,
 };
 use crate::inputs::{DecisionPoint, GuestCall};
-use crate::rows::{ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{
+    ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow,
+};
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 18] = [
+pub(super) const TEST_HELPERS: [&str; 22] = [
     "assert",
     "band",
     "bands",
     "batch",
     "chunks",
     "cluster",
+    "decodes",
     "flows",
     "groups",
     "in_flight",
+    "link",
     "nodes",
+    "prefills",
     "queued",
     "drain_group",
     "replicas",
     "request",
+    "routed",
     "starting",
     "step",
     "tier",
@@ -116,6 +123,12 @@ fn register(to: &mut Registry) {
     to.add("chunks", |list: Array| chunks(&list).map_err(|error| refused("chunks", &error)));
     to.add("tier", |fields: Map| row_of(&fields).map(OfferObject).map_err(|error| refused("tier", &error)));
     to.add("tier_hit", |fields: Map| row_of(&fields).map(HitObject).map_err(|error| refused("tier_hit", &error)));
+    to.add("routed", |fields: Map| routed(&fields).map_err(|error| refused("routed", &error)));
+    to.add("decodes", |list: Array, chosen: INT| decodes(&list, chosen).map_err(|error| refused("decodes", &error)));
+    to.add("prefills", |list: Array| {
+        rows(&list).map(|all| PrefillsObject { rows: all.0 }).map_err(|error| refused("prefills", &error))
+    });
+    to.add("link", |fields: Map| link(&fields).map_err(|error| refused("link", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }
 
@@ -277,6 +290,41 @@ fn chunks(list: &Array) -> Result<ChunksObject, FieldError> {
     let rows = rows::<ChunkRow>(list)?.0;
     let now = rows.iter().map(|chunk| chunk.last_use_us).max().unwrap_or_default();
     Ok(ChunksObject { now: Micros(now), rows })
+}
+
+/// The request of `disaggregate`.
+fn routed(fields: &Map) -> Result<RoutedObject, FieldError> {
+    let (mut row, mut names) = (RoutedRequestRow::default(), NameTable::default());
+    set_all(fields, |name, value| row.set(name, value, &mut names))?;
+    Ok(RoutedObject { row, names: names.texts().into() })
+}
+
+/// The instances of `disaggregate` that decode, with the index of the chosen one.
+fn decodes(list: &Array, chosen: INT) -> Result<DecodesObject, FieldError> {
+    let rows = rows::<PoolInstanceRow>(list)?.0;
+    match u32::try_from(chosen).ok().filter(|&index| (index as usize) < rows.len()) {
+        Some(chosen) => Ok(DecodesObject { rows, chosen }),
+        None => Err(FieldError {
+            what: format!("the chosen instance has the index {chosen}"),
+            hint: format!("there are {} instances; the first has the index 0", rows.len()),
+            of_name: false,
+        }),
+    }
+}
+
+/// The transfers of `disaggregate`.
+fn link(fields: &Map) -> Result<LinkObject, FieldError> {
+    let (mut row, mut names) = (RoutedRequestRow::default(), NameTable::default());
+    set_all(fields, |name, value| {
+        let of_row = match name {
+            "us_per_token" => "transfer_us_per_token",
+            "tokens" => "transfer_tokens",
+            "transfers" => name,
+            other => return Err(FieldError::unknown("transfers", other, &["us_per_token", "transfers", "tokens"])),
+        };
+        row.set(of_row, value, &mut names)
+    })?;
+    Ok(LinkObject(row))
 }
 
 /// The replicas of a removal, or the nodes of a placement.

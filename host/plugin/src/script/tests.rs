@@ -19,12 +19,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow, TierHitRow,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
+    RoutedRequestRow, StartingReplicaRow, TierHitRow,
 };
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, KvCacheGuest,
-    LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, inputs,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest,
+    GuestKind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, inputs,
 };
 
 mod agreement;
@@ -501,6 +502,7 @@ fn every_kind_has_its_function() {
         fn keep(c) { c.uses + c.now }
         fn store(t, c) { c.offers > 1.0 + t.fill }
         fn load(h) { h.tokens > h.prefill_tokens }
+        fn disaggregate(r, d, p, link) { #{ remote: d.uncached[d.chosen] > link.tokens, prefill: -p.in_flight } }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -598,6 +600,14 @@ fn every_kind_has_its_function() {
         start::<dyn KvCacheGuest>(plugin).load(&hit)
     };
     assert_eq!([loads(5), loads(4)], [Ok(true), Ok(false)]);
+    let pool =
+        [7, 3].map(|count| PoolInstanceRow { uncached_tokens: count, in_flight: count, ..PoolInstanceRow::default() });
+    let prefilled = |chosen| {
+        let request = RoutedRequestRow { chosen, transfer_tokens: 5, ..RoutedRequestRow::default() };
+        start::<dyn DisaggregationGuest>(plugin).disaggregate(&request, &pool, &pool)
+    };
+    let choice = |remote| Ok(PrefillChoiceRow::new(remote).prefilled_by(1));
+    assert_eq!([prefilled(0), prefilled(1)], [choice(true), choice(false)]);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

@@ -304,6 +304,7 @@ pub(super) fn register(to: &mut Registry) {
     super::scaling::register(to);
     super::replicas::register(to);
     super::kv_cache::register(to);
+    super::pools::register(to);
 }
 
 /// The numbers of sessions follow those of the other names.

@@ -7,10 +7,11 @@ mod package {
 }
 
 pub(super) use package::blis::policy::types::{
-    Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, Node, Queued, Replica, Request,
-    Running, StartingReplica, Step,
+    Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, Node, PoolInstance, Queued,
+    Replica, Request, RoutedRequest, Running, StartingReplica, Step,
 };
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
+pub(super) use package::exports::blis::policy::disaggregation::PrefillChoice;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
 pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, ModelFact, Value};
 
@@ -68,6 +69,14 @@ records! {
     KvHit {
         now_us, bytes, queued_bytes, bandwidth, request, gpu_tokens, tokens, input_tokens, prefill_tokens, waiting, running,
         slo_class, tenant, session, prefix_group, round,
+    }
+    RoutedRequest {
+        now_us, transfer_us_per_token, request, input_tokens, chosen, transfers, transfer_tokens, slo_class, tenant, session,
+        prefix_group, round,
+    }
+    PoolInstance {
+        in_flight_tokens, kv_utilization, instance, queue_depth, batch_size, in_flight, uncached_tokens, free_kv_blocks,
+        transfers, transfer_tokens,
     }
     Node { ready_us, price, pool, node, gpus, free_gpus, replicas, group_replicas }
     Step {

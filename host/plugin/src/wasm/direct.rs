@@ -25,8 +25,9 @@ use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row,
-    RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows, in_flight_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, QueuedRow,
+    ReplicaRow, RequestRow, RoutedRequestRow, Row, RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row,
+    flow_rows, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
@@ -149,6 +150,7 @@ enum DirectRole {
     Drain { drain: TypedFunc<DrainNumbers, u32> },
     Placement { placement: MemoryResult<PlacementNumbers> },
     KvCache { keep: MemoryResult<KeepNumbers>, store: MemoryResult<OfferNumbers>, load: TypedFunc<HitNumbers, u32> },
+    Disaggregation { disaggregate: MemoryResult<RoutedNumbers> },
 }
 
 /// Time, saturation, the three numbers of the band, and pointer and length of its flows.
@@ -163,6 +165,8 @@ type KeepNumbers = (u64, u32, u32);
 type OfferNumbers = (u64, u64, f64, u32, u32, u32, u32);
 /// The numbers of the hit.
 type HitNumbers = (u64, u64, u64, f64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
+/// The numbers of the request, and pointer and length of the instances that decode and of those that prefill.
+type RoutedNumbers = (u64, f64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
 /// The numbers of the replica, and pointer and length of the nodes.
 type PlacementNumbers = (u64, u64, u32, u32, u32, u32, u32, u32);
 /// Time, ages, number of instances, and pointer and length of their numbers.
@@ -268,6 +272,9 @@ impl Functions for Direct {
                 store: find.memory_result(of, "store-chunks")?,
                 load: find.function(of, "load")?,
             },
+            Kind::Disaggregation => {
+                DirectRole::Disaggregation { disaggregate: find.memory_result(of, "disaggregate")? }
+            }
         };
         Ok(Self {
             memory: find.memory()?,
@@ -555,6 +562,27 @@ impl Functions for Direct {
     fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
         let load = role!(self, DirectRole::KvCache { load, .. } => load);
         Ok(load.call(store, hit.numbers())? != 0)
+    }
+
+    fn disaggregate(
+        &self,
+        store: &mut Store<WasmHost>,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> wasmtime::Result<PrefillChoiceRow> {
+        let disaggregate = role!(self, DirectRole::Disaggregation { disaggregate } => disaggregate);
+        // Both lists are rows of the one memory for inputs.
+        let rows: Vec<PoolInstanceRow> = decode.iter().chain(prefill).copied().collect();
+        let [decodes, prefills] = [decode.len(), prefill.len()].map(|number| number as u32);
+        let at = self.put_rows(store, rows.into_iter())?;
+        let prefill_at = at + decodes * size_of::<PoolInstanceRow>() as u32;
+        let (now, us, id, input, chosen, transfers, tokens, class, tenant, session, group, round) = request.numbers();
+        let params = (
+            now, us, id, input, chosen, transfers, tokens, class, tenant, session, group, round, at, decodes,
+            prefill_at, prefills,
+        );
+        disaggregate.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.prefill_choice(at))
     }
 
     fn placement(

@@ -7,8 +7,8 @@ use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
 use crate::rows::{
-    AgesRow, ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow,
-    RunningRow, StartingReplicaRow, StepRow, TierHitRow,
+    AgesRow, ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow,
+    QueuedRow, ReplicaRow, RequestRow, RoutedRequestRow, RunningRow, StartingReplicaRow, StepRow, TierHitRow,
 };
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
@@ -138,6 +138,13 @@ pub trait Functions: Sized + Send + 'static {
         numbers: &mut Vec<f64>,
     ) -> wasmtime::Result<()>;
     fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool>;
+    fn disaggregate(
+        &self,
+        store: &mut Store<WasmHost>,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> wasmtime::Result<PrefillChoiceRow>;
     /// Calls `placement`; returns the index of the node, if there is one.
     fn placement(
         &self,

@@ -14,14 +14,15 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, InstanceRows, NodeRow, ReplicaRow, Rows, StartingReplicaRow,
-    TierHitRow, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows, step_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, InstanceRows, NodeRow, PoolInstanceRow, PrefillChoiceRow,
+    ReplicaRow, RoutedRequestRow, Rows, StartingReplicaRow, TierHitRow, ages_row, decision_row, event_row, number_of,
+    queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
-    GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
+    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -381,6 +382,19 @@ impl<F: Functions> KvCacheGuest for WasmGuest<F> {
     fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
         self.of(Kind::KvCache)?;
         self.call("load", &of_no_request(Micros(hit.now_us)), |functions, store| functions.load(store, hit))
+    }
+}
+
+impl<F: Functions> DisaggregationGuest for WasmGuest<F> {
+    fn disaggregate(
+        &mut self,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> Result<PrefillChoiceRow, Fault> {
+        self.of(Kind::Disaggregation)?;
+        let about = of_no_request(Micros(request.now_us));
+        self.call("disaggregate", &about, |functions, store| functions.disaggregate(store, request, decode, prefill))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Results in a guest's memory, read by the rules of the canonical ABI, with the limits on what a guest may return.
 
-use blis_abi::canonical::{self, ChosenIndex, ValueRecord};
+use blis_abi::canonical::{self, ChosenIndex, PrefillChoiceRecord, ValueRecord};
 use wasmtime::{Store, TypedFunc, WasmParams};
 
 use super::describe::RawDescription;
@@ -8,6 +8,7 @@ use super::fault::ResultTooLarge;
 use super::host::WasmHost;
 use super::memory::GuestMemory;
 use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
+use crate::rows::PrefillChoiceRow;
 use crate::{OtherValue, ValueTable};
 
 /// Lists and texts in a guest's memory, and the structs that contain them.
@@ -120,6 +121,16 @@ impl<'a> ResultReader<'a> {
             1 => self.u32(at + offset!(ChosenIndex, index)).map(Some),
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         }
+    }
+
+    /// A `prefill-choice`.
+    pub fn prefill_choice(&self, at: u32) -> wasmtime::Result<PrefillChoiceRow> {
+        self.record(at, 4, size_of::<PrefillChoiceRecord>())?;
+        Ok(PrefillChoiceRow {
+            remote: u32::from(self.u8(at + offset!(PrefillChoiceRecord, remote))? != 0),
+            decode: self.u32(at + offset!(PrefillChoiceRecord, decode))?,
+            prefill: self.u32(at + offset!(PrefillChoiceRecord, prefill))?,
+        })
     }
 
     /// The list with the address and length that lie at `at`.

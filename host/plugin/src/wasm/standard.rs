@@ -18,7 +18,7 @@ pub(super) const INITIALIZE: &str = "_initialize";
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
 /// Functions with results in memory: only they may have a function that is called afterwards.
-const IN_MEMORY: [&str; 14] = [
+const IN_MEMORY: [&str; 15] = [
     "describe",
     "configure",
     "save",
@@ -33,6 +33,7 @@ const IN_MEMORY: [&str; 14] = [
     "placement",
     "keep",
     "store-chunks",
+    "disaggregate",
 ];
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the

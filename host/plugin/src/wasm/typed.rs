@@ -7,7 +7,8 @@ use wasmtime::{Engine, Store};
 
 use super::bindings::{
     AdmissionDecision, Ages, Band, ChunkOffer, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
-    InstanceInfo, KvChunk, KvHit, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
+    InstanceInfo, KvChunk, KvHit, ModelFact, Node, PoolInstance, PrefillChoice, Queued, Replica, Request,
+    RoutedRequest, Running, StartingReplica, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -15,8 +16,9 @@ use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow,
-    StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows, in_flight_row,
+    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, QueuedRow,
+    ReplicaRow, RequestRow, RoutedRequestRow, RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows,
+    in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
@@ -28,6 +30,8 @@ type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
 type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
 type KeepFunction = TypedFunc<(u64, &'static [KvChunk]), (Vec<f64>,)>;
 type StoreFunction = TypedFunc<(ChunkOffer, &'static [KvChunk]), (Vec<f64>,)>;
+type DisaggregateFunction =
+    TypedFunc<(RoutedRequest, &'static [PoolInstance], &'static [PoolInstance]), (PrefillChoice,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -49,6 +53,7 @@ enum TypedRole {
     Drain { drain: DrainFunction },
     Placement { placement: PlacementFunction },
     KvCache { keep: KeepFunction, store: StoreFunction, load: TypedFunc<(KvHit,), (bool,)> },
+    Disaggregation { disaggregate: DisaggregateFunction },
 }
 
 #[derive(Clone, Copy)]
@@ -144,6 +149,7 @@ impl Functions for Typed {
                 store: find.function(of, "store-chunks")?,
                 load: find.function(of, "load")?,
             },
+            Kind::Disaggregation => TypedRole::Disaggregation { disaggregate: find.function(of, "disaggregate")? },
         };
         Ok(Self {
             role,
@@ -364,6 +370,20 @@ impl Functions for Typed {
     fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
         let load = role!(self, TypedRole::KvCache { load, .. } => load);
         one(called(load, store, (hit.into(),)))
+    }
+
+    fn disaggregate(
+        &self,
+        store: &mut Store<WasmHost>,
+        request: &RoutedRequestRow,
+        decode: &[PoolInstanceRow],
+        prefill: &[PoolInstanceRow],
+    ) -> wasmtime::Result<PrefillChoiceRow> {
+        let [decode, prefill] = [decode, prefill].map(|rows| rows.iter().map(PoolInstance::from).collect::<Vec<_>>());
+        let disaggregate = role!(self, TypedRole::Disaggregation { disaggregate } => disaggregate);
+        let PrefillChoice { remote, decode, prefill } =
+            one(called(disaggregate, store, (request.into(), decode.as_slice(), prefill.as_slice())))?;
+        Ok(PrefillChoiceRow { remote: u32::from(remote), decode, prefill })
     }
 
     fn placement(

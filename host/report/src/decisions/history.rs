@@ -113,7 +113,11 @@ impl RequestHistory {
             TraceLine::Outcome(_) => {
                 event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us));
             }
-            TraceLine::Signals(_) | TraceLine::Gateway(_) | TraceLine::Scheduling(_) | TraceLine::Load(_) => {}
+            TraceLine::Signals(_)
+            | TraceLine::Gateway(_)
+            | TraceLine::Scheduling(_)
+            | TraceLine::Load(_)
+            | TraceLine::Prefill(_) => {}
         }
         event.observed = event.observed.filter(|observed| !observed.is_empty());
         event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
@@ -180,6 +184,7 @@ impl RequestHistory {
             TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
             TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
             TraceLine::Load(load) => writeln!(f, "{load}")?,
+            TraceLine::Prefill(prefill) => writeln!(f, "{prefill}")?,
             TraceLine::Outcome(outcome) => writeln!(f, "{outcome}")?,
             TraceLine::Signals(signals) => writeln!(f, "{signals}")?,
         }

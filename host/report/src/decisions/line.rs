@@ -22,6 +22,8 @@ pub enum TraceLine {
     Preemption(PreemptionLine),
     /// A request loads what the CPU tier has for it, or computes it.
     Load(LoadLine),
+    /// Decision which instance prefills a request, where some prefill apart from others.
+    Prefill(PrefillLine),
     Outcome(OutcomeLine),
 }
 
@@ -35,11 +37,12 @@ pub enum LineKind {
     Scheduling,
     Preemption,
     Load,
+    Prefill,
     Outcome,
 }
 
 impl LineKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Signals,
         Self::Admission,
         Self::Gateway,
@@ -47,6 +50,7 @@ impl LineKind {
         Self::Scheduling,
         Self::Preemption,
         Self::Load,
+        Self::Prefill,
         Self::Outcome,
     ];
 
@@ -61,6 +65,7 @@ impl LineKind {
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
             Self::Load => "load",
+            Self::Prefill => "prefill",
             Self::Outcome => "outcome",
         }
     }
@@ -77,6 +82,7 @@ impl TraceLine {
             Self::Scheduling(_) => LineKind::Scheduling,
             Self::Preemption(_) => LineKind::Preemption,
             Self::Load(_) => LineKind::Load,
+            Self::Prefill(_) => LineKind::Prefill,
             Self::Outcome(_) => LineKind::Outcome,
         }
     }
@@ -92,6 +98,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.request),
             Self::Preemption(line) => Some(line.request),
             Self::Load(line) => Some(line.request),
+            Self::Prefill(line) => Some(line.request),
             Self::Outcome(line) => Some(line.request),
         };
         number.map(RequestId)
@@ -107,6 +114,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.instance),
             Self::Preemption(line) => Some(line.instance),
             Self::Load(line) => Some(line.instance),
+            Self::Prefill(line) => Some(line.decode),
             Self::Outcome(line) => line.instance,
         };
         number.map(InstanceIndex)
@@ -123,6 +131,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.time_us),
             Self::Preemption(line) => Some(line.time_us),
             Self::Load(line) => Some(line.time_us),
+            Self::Prefill(line) => Some(line.time_us),
             Self::Outcome(line) => line.time_us,
         }
     }
@@ -542,6 +551,58 @@ pub struct LoadLine {
     pub waiting: u32,
     /// Requests in the running batch.
     pub running: u32,
+}
+
+/// Which instance prefills a request, and which decodes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefillLine {
+    /// Number of the request.
+    pub request: u32,
+    /// Time of the decision.
+    pub time_us: u64,
+    /// Length of the prompt, tokens.
+    pub input_tokens: u32,
+    /// The instance that decodes it.
+    pub decode: u32,
+    /// Whether another instance prefills it.
+    pub remote: bool,
+    /// That instance, if it is known already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<u32>,
+    /// The instance that encodes its images, audio and video first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encode: Option<u32>,
+    /// The instances that decode, as the policy saw them.
+    pub decodes: Vec<PoolInstanceLine>,
+    /// Those that prefill.
+    pub prefills: Vec<PoolInstanceLine>,
+}
+
+/// An instance that may prefill or decode a request. Signals that the policy does not read are missing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolInstanceLine {
+    /// Number of the instance.
+    pub instance: u32,
+    /// Tokens of the prompt that it has not cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncached_tokens: Option<u32>,
+    /// Prompt tokens in flight there that were not cached, of requests without a first token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_tokens: Option<u64>,
+    /// Requests that the router sent and that have not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
+    /// Requests in its waiting queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
+    /// Requests in its running batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_size: Option<u32>,
+    /// Its free KV blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_kv_blocks: Option<u32>,
 }
 
 /// How a request ended. Latencies count from its arrival, in µs.

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use super::line::{
-    AdmissionLine, BatchEntry, BatchObstacle, LineKind, LoadLine, OutcomeLine, OutcomeStatus, PreemptionLine,
-    RoutingLine, SchedulingLine, SignalsLine, TraceLine,
+    AdmissionLine, BatchEntry, BatchObstacle, LineKind, LoadLine, OutcomeLine, OutcomeStatus, PoolInstanceLine,
+    PreemptionLine, PrefillLine, RoutingLine, SchedulingLine, SignalsLine, TraceLine,
 };
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
@@ -111,6 +111,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
         TraceLine::Scheduling(scheduling) => scheduling.to_string(),
         TraceLine::Preemption(preemption) => preemption.to_string(),
         TraceLine::Load(load) => load.to_string(),
+        TraceLine::Prefill(prefill) => prefill.to_string(),
         TraceLine::Outcome(outcome) => outcome.to_string(),
     };
     let time = or_dash(line.time_us(), seconds);
@@ -217,6 +218,27 @@ impl Display for LoadLine {
         let found = plural(self.tokens.into(), "token");
         let does = if self.loads { "loads" } else { "computes" };
         write!(f, "{does} {found} that the CPU tier has, {} bytes behind {}", self.bytes, self.queued_bytes)
+    }
+}
+
+impl Display for PrefillLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.remote, self.prefill) {
+            (false, _) => write!(f, "prefills it itself")?,
+            (true, None) => write!(f, "another instance prefills it")?,
+            (true, Some(instance)) => write!(f, "instance {instance} prefills it")?,
+        }
+        let of = |list: &[PoolInstanceLine], instance: u32| list.iter().find(|one| one.instance == instance).cloned();
+        let prefill = self.prefill.and_then(|instance| of(&self.prefills, instance));
+        for seen in of(&self.decodes, self.decode).into_iter().chain(prefill.filter(|_| self.remote)) {
+            if let Some(uncached) = seen.uncached_tokens {
+                write!(f, "; {} lacks {} of {}", seen.instance, uncached, self.input_tokens)?;
+            }
+            if let Some(tokens) = seen.in_flight_tokens {
+                write!(f, "; {} has {} in flight", seen.instance, plural(tokens, "prompt token"))?;
+            }
+        }
+        Ok(())
     }
 }
 

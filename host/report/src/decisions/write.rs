@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 
+use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Decision, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome, PreemptionDecision, Rejection,
-    SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
+    Decision, DisaggregationChoice, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
+    PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
 use blis_sim::policy::flow::FlowView;
 use blis_sim::policy::{AdapterSlotUse, AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
@@ -297,6 +298,50 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
+    fn prefill(&mut self, choice: &DisaggregationChoice<'_>) {
+        self.lines.begin("{\"kind\":\"prefill\"");
+        self.lines.int(key!("request"), choice.request.id.0);
+        self.lines.int(key!("time_us"), choice.now.0);
+        self.lines.int(key!("input_tokens"), choice.request.input_tokens);
+        self.lines.int(key!("decode"), choice.decode.0);
+        self.lines.bool(key!("remote"), choice.disaggregate);
+        for (key, instance) in [(key!("prefill"), choice.prefill), (key!("encode"), choice.encode)] {
+            if let Some(instance) = instance {
+                self.lines.int(key, instance.0);
+            }
+        }
+        self.pool(key!("decodes"), choice, choice.decodes);
+        self.pool(key!("prefills"), choice, choice.prefills);
+        self.lines.end();
+    }
+
+    fn pool(&mut self, key: &'static str, choice: &DisaggregationChoice<'_>, pool: &[InstanceIndex]) {
+        let (signals, reads) = (choice.cluster.signals, choice.reads);
+        self.lines.raw(key);
+        self.lines.raw("[");
+        for (position, instance) in pool.iter().enumerate() {
+            let index = instance.index();
+            self.lines.int(if position == 0 { "{\"instance\":" } else { ",{\"instance\":" }, instance.0);
+            if reads.cached_blocks {
+                let cached = signals.cached_tokens(choice.request, index);
+                self.lines.int(key!("uncached_tokens"), choice.request.input_tokens - cached);
+            }
+            if reads.tokens {
+                self.lines.int(key!("in_flight_tokens"), signals.in_flight_tokens[index]);
+            }
+            if reads.in_flight {
+                self.lines.int(key!("in_flight"), signals.in_flight[index]);
+            }
+            if reads.load {
+                self.lines.int(key!("queue_depth"), signals.queue_depth[index]);
+                self.lines.int(key!("batch_size"), signals.batch_size[index]);
+                self.lines.int(key!("free_kv_blocks"), signals.free_kv_blocks[index]);
+            }
+            self.lines.raw("}");
+        }
+        self.lines.raw("]");
+    }
+
     fn ended(&mut self, outcome: &Outcome) {
         self.lines.begin("{\"kind\":\"outcome\"");
         self.lines.int(key!("request"), outcome.id.0);
@@ -400,8 +445,7 @@ impl<W: Write> DecisionLog<'_, W> {
                 self.admission(request, cluster, columns.read, decision);
             }
             Decision::Gateway(ref decision) => self.gateway(decision),
-            // The trace has no lines of them.
-            Decision::Disaggregation(_) => {}
+            Decision::Disaggregation(ref choice) => self.prefill(choice),
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }

@@ -187,11 +187,18 @@ impl Policies {
 }
 
 /// Delivers an event to the policies of the service, those of the gateway's queue included.
-fn to_policies<'a>(policies: &'a mut Policies, gateway: &'a mut Option<Box<Gateway>>) -> impl FnMut(&Event) + 'a {
+fn to_policies<'a>(
+    policies: &'a mut Policies,
+    gateway: &'a mut Option<Box<Gateway>>,
+    pairs: &'a mut Option<Box<Pairs>>,
+) -> impl FnMut(&Event) + 'a {
     move |event| {
         policies.observe(event);
         if let Some(gateway) = gateway.as_mut() {
             gateway.observe(event);
+        }
+        if let Some(pairs) = pairs.as_mut() {
+            pairs.observe(event);
         }
     }
 }
@@ -418,7 +425,7 @@ impl<I: Instance> Cluster<I> {
             self.refresh_signals(now, observer)?;
         }
         match recorded {
-            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
+            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_) | RecordedDecision::Split { .. }) => {
                 return self.admitted(now, request, observer);
             }
             Some(RecordedDecision::Rejected) => {
@@ -444,7 +451,12 @@ impl<I: Instance> Cluster<I> {
         match decision {
             AdmissionDecision::Admit => self.admitted(now, request, observer)?,
             AdmissionDecision::Reject(_) => {
-                self.lifecycle.decided(now, &view, None, to_policies(&mut self.policies, &mut self.gateway));
+                self.lifecycle.decided(
+                    now,
+                    &view,
+                    None,
+                    to_policies(&mut self.policies, &mut self.gateway, &mut self.pairs),
+                );
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
             }
         }
@@ -504,7 +516,7 @@ impl<I: Instance> Cluster<I> {
             now,
             &self.config.view(request),
             None,
-            to_policies(&mut self.policies, &mut self.gateway),
+            to_policies(&mut self.policies, &mut self.gateway, &mut self.pairs),
         );
         observer.record(&SimEvent::Outcome(&Outcome::new(request, status).ended_at(now)));
     }
@@ -615,7 +627,7 @@ impl<I: Instance> Cluster<I> {
                 now,
                 &self.config.view(&request),
                 None,
-                to_policies(&mut self.policies, &mut self.gateway),
+                to_policies(&mut self.policies, &mut self.gateway, &mut self.pairs),
             );
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(rejection))));
             return Ok(());
@@ -641,7 +653,12 @@ impl<I: Instance> Cluster<I> {
         let instance = cluster.instances[choice.target].id;
         self.policies.routing.dispatched(&view, instance);
         self.board.routed(&view, instance);
-        self.lifecycle.decided(now, &view, Some(instance), to_policies(&mut self.policies, &mut self.gateway));
+        self.lifecycle.decided(
+            now,
+            &view,
+            Some(instance),
+            to_policies(&mut self.policies, &mut self.gateway, &mut self.pairs),
+        );
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
     }
@@ -731,8 +748,8 @@ impl<I: Instance> Cluster<I> {
 
     /// Delivers the events before `now` to the policies.
     fn deliver(&mut self, now: Micros) {
-        let Self { lifecycle, board, policies, gateway, .. } = self;
-        let mut observe = to_policies(policies, gateway);
+        let Self { lifecycle, board, policies, gateway, pairs, .. } = self;
+        let mut observe = to_policies(policies, gateway, pairs);
         lifecycle.deliver(now, |event| {
             board.observe(event);
             observe(event);
@@ -905,7 +922,7 @@ fn forced(
     let &(id, force) = forced.as_ref()?;
     let kind = match force {
         ForcedDecision::Admit(_) => FrontEvent::Admission,
-        ForcedDecision::Route(_) => FrontEvent::Routing,
+        ForcedDecision::Route(_) | ForcedDecision::Prefill(_) => FrontEvent::Routing,
         // The gateway has these.
         ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return None,
     };

@@ -77,6 +77,8 @@ pub enum ForcedDecision {
     Admit(bool),
     /// The routing decision: the instance.
     Route(InstanceIndex),
+    /// The decision where a request is prefilled: on this instance, or on the one that decodes it.
+    Prefill(Option<InstanceIndex>),
     /// A dispatch by flow control: this request instead, if it waits in the same band.
     Dispatch(RequestId),
     /// An eviction by flow control: this request instead, if it may be evicted; or none, and the next eviction is as late as
@@ -96,6 +98,13 @@ pub enum RecordedDecision {
     Admitted,
     /// The request was dispatched to this instance.
     Routed(InstanceIndex),
+    /// The request was prefilled and decoded on different instances.
+    Split {
+        /// The instance that decodes it.
+        decode: InstanceIndex,
+        /// The instance that prefills it.
+        prefill: InstanceIndex,
+    },
 }
 
 /// The next decision of a simulation.
@@ -180,7 +189,9 @@ impl<I: Instance> Timeline<I> {
     /// Forces the next decision of that kind about request `id`: the request that flow control would dispatch or evict.
     pub fn force(&mut self, id: RequestId, what: ForcedDecision) {
         match what {
-            ForcedDecision::Admit(_) | ForcedDecision::Route(_) => self.cluster.forced = Some((id, what)),
+            ForcedDecision::Admit(_) | ForcedDecision::Route(_) | ForcedDecision::Prefill(_) => {
+                self.cluster.forced = Some((id, what));
+            }
             ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
                 self.cluster.gateway.iter_mut().for_each(|gateway| gateway.force(id, what));
             }

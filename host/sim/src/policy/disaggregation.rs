@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use super::{ClusterView, Reads, RequestView};
+use super::{ClusterView, Event, Events, Reads, RequestView};
 use crate::ids::InstanceIndex;
 use crate::units::Micros;
 
@@ -20,6 +20,36 @@ pub struct PoolsView<'a> {
     pub chosen: InstanceIndex,
     /// The instances that prefill, at least one.
     pub prefill: &'a [InstanceIndex],
+    /// The transfers between them.
+    pub transfers: TransfersView<'a>,
+}
+
+/// Transfers of KV between instances. All are 0 for a policy that does not read them, and in BLIS's flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TransfersView<'a> {
+    /// Those in progress.
+    pub total: TransferLoad,
+    /// Moving average of the time of a transfer, µs per token, in which each new one counts 0.1; 0 before the first.
+    pub us_per_token: f64,
+    /// Those to or from each instance, by its index; empty for none.
+    pub by_instance: &'a [TransferLoad],
+}
+
+/// Transfers in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferLoad {
+    /// Their number.
+    pub count: u32,
+    /// Tokens that they transfer.
+    pub tokens: u32,
+}
+
+impl TransfersView<'_> {
+    /// The transfers to or from `instance`.
+    #[must_use]
+    pub fn of(&self, instance: InstanceIndex) -> TransferLoad {
+        self.by_instance.get(instance.index()).copied().unwrap_or_default()
+    }
 }
 
 impl PoolsView<'_> {
@@ -56,6 +86,21 @@ pub trait DisaggregationPolicy: Debug + Send {
 
     /// Decides where `request` is prefilled.
     fn decide(&mut self, request: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision;
+
+    /// Whether it reads [`PoolsView::transfers`].
+    fn reads_transfers(&self) -> bool {
+        false
+    }
+
+    /// The events that it receives. A request that is prefilled elsewhere has a first token on either instance.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event, in simulated order and before any later decision.
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// Whether [`Self::first_token`] has an effect. Called at every first token.
     fn reads_first_tokens(&self) -> bool {

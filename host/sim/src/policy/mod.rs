@@ -40,7 +40,7 @@ pub use admission::{
 pub use classes::{Classes, ClientTargets};
 pub use disaggregation::{
     AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate,
-    PoolsView, PrefixThreshold,
+    PoolsView, PrefixThreshold, TransferLoad, TransfersView,
 };
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;

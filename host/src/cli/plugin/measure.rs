@@ -116,8 +116,8 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{
-        Admission, Ceilings, Drain, Eviction, Fairness, KvCache, Latency, Ordering, Placement, Preemption, Priority,
-        Routing, RoutingFilter, Saturation, Scaling, Scheduling,
+        Admission, Ceilings, Disaggregation, Drain, Eviction, Fairness, KvCache, Latency, Ordering, Placement,
+        Preemption, Priority, Routing, RoutingFilter, Saturation, Scaling, Scheduling,
     };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
@@ -163,6 +163,7 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
             state.store(guest.as_mut(), scores).map(drop_black)
         }
         (GuestCall::Load(state), KvCache(guest)) => state.load(guest.as_mut()).map(drop_black),
+        (GuestCall::Disaggregate(state), Disaggregation(guest)) => state.disaggregate(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -191,6 +192,7 @@ pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
         Kind::Drain => "emptiest",
         Kind::Placement => "best-fit",
         Kind::KvCache => "lfu",
+        Kind::Disaggregation => "edpp",
         Kind::Scaling => return None,
     })
 }

@@ -123,6 +123,8 @@ enum KindName {
     Placement,
     /// Evictions from the CPU tier of the KV cache, what is stored there, and loads
     KvCache,
+    /// Whether another instance than the one that decodes a request prefills it, and which
+    Disaggregation,
 }
 
 impl From<KindName> for Kind {
@@ -144,6 +146,7 @@ impl From<KindName> for Kind {
             KindName::Drain => Self::Drain,
             KindName::Placement => Self::Placement,
             KindName::KvCache => Self::KvCache,
+            KindName::Disaggregation => Self::Disaggregation,
         }
     }
 }

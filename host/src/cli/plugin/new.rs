@@ -96,6 +96,7 @@ fn template(kind: Kind) -> Template {
         Kind::Drain => texts!("drain"),
         Kind::Placement => texts!("placement"),
         Kind::KvCache => texts!("kv-cache"),
+        Kind::Disaggregation => texts!("disaggregation"),
     };
     let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
@@ -225,6 +226,13 @@ fn template(kind: Kind) -> Template {
             &[],
             &["keep"],
         ),
+        Kind::Disaggregation => with(
+            "Prefills long prompts on the instance with the least to compute, if the decode instance has more.",
+            ("least_tokens", "512.0", "0.0", "1000000.0", "tokens that are not cached from which on a prompt is long"),
+            ("Disaggregation, PoolInstance, PrefillChoice, RoutedRequest", "Disaggregation"),
+            &[],
+            &["disaggregate"],
+        ),
     }
 }
 
@@ -327,6 +335,9 @@ fn usage(name: &str, kind: Kind) -> String {
         Kind::Scaling => format!("blis run … --autoscaler {name}"),
         Kind::Drain => format!("blis run … --autoscaler queue --drain-policy {name}"),
         Kind::KvCache => format!("blis run … --kv-offloading-size 100 --kv-cache-policy {name}"),
+        Kind::Disaggregation => {
+            format!("blis run … --prefill-instances 2 --decode-instances 2 --disaggregation-policy {name}")
+        }
         Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }

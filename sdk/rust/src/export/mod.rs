@@ -37,6 +37,7 @@ impl Exported {
     pub const Drain: Self = Self::one(Kind::Drain);
     pub const Placement: Self = Self::one(Kind::Placement);
     pub const KvCache: Self = Self::one(Kind::KvCache);
+    pub const Disaggregation: Self = Self::one(Kind::Disaggregation);
     pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 

@@ -19,12 +19,12 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, KvCache, Latency, Lifecycle, Ordering,
-    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Disaggregation, Drain, Eviction, Fairness, Filter, KvCache, Latency,
+    Lifecycle, Ordering, Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
     Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
-    Queued, Replica, Request, Running, StartingReplica, Step,
+    PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step,
 };
 use crate::testing;
 
@@ -168,6 +168,13 @@ impl<P: Policy> NativeTable<P> {
         let functions =
             table::PolicyTable { keep: Some(keep::<P>), store: Some(store::<P>), load: Some(load::<P>), ..self.table };
         Self::with(functions)
+    }
+
+    pub const fn Disaggregation(self) -> Self
+    where
+        P: Disaggregation,
+    {
+        Self::with(table::PolicyTable { disaggregate: Some(disaggregate::<P>), ..self.table })
     }
 
     pub const fn Fairness(self) -> Self
@@ -784,6 +791,30 @@ unsafe extern "C" fn store<P: KvCache>(
 unsafe extern "C" fn load<P: KvCache>(host: *const CHost, state: *mut c_void, hit: *const KvHit) -> u32 {
     // SAFETY: as above.
     unsafe { with_state(host, state, 1, |state: &mut NativeState<P>| u32::from(state.policy.load(&*hit))) }
+}
+
+unsafe extern "C" fn disaggregate<P: Disaggregation>(
+    host: *const CHost,
+    state: *mut c_void,
+    request: *const RoutedRequest,
+    decode: *const c_void,
+    decode_count: usize,
+    prefill: *const c_void,
+    prefill_count: usize,
+    stride: usize,
+    result: *mut PrefillChoice,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (request, decode) = unsafe { (&*request, rows::<PoolInstance>(decode, decode_count, stride)) };
+        // SAFETY: as above.
+        let prefill = unsafe { rows::<PoolInstance>(prefill, prefill_count, stride) };
+        let choice = state.policy.disaggregate(request, &decode, &prefill);
+        // SAFETY: the host's result.
+        unsafe { *result = choice };
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, (), function) }
 }
 
 unsafe extern "C" fn evict<P: Eviction>(

@@ -20,12 +20,13 @@ pub use blis_abi::canonical::{ChosenIndex, OrderParameters, RankParameters, Valu
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, KvCache, Latency, Lifecycle, Ordering,
-    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Disaggregation, Drain, Eviction, Fairness, Filter, KvCache, Latency,
+    Lifecycle, Ordering, Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
     Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
-    LatencyConstants, Node, Replica, Request, Running, Signals, StartingReplica, Step,
+    LatencyConstants, Node, PoolInstance, PrefillChoice, Replica, Request, RoutedRequest, Running, Signals,
+    StartingReplica, Step,
 };
 
 mod imports {
@@ -184,6 +185,7 @@ struct Inner<P> {
     list: (usize, usize),
     constants: LatencyConstants,
     chosen: ChosenIndex,
+    choice: PrefillChoice,
 }
 
 // SAFETY: a module without shared memory has one thread, and the host makes one call at a time.
@@ -206,6 +208,7 @@ impl<P: Policy> ModulePolicy<P> {
                 preemption_us: 0,
             },
             chosen: ChosenIndex { is_some: 0, index: 0 },
+            choice: PrefillChoice { remote: 0, decode: 0, prefill: 0 },
         }))
     }
 
@@ -478,6 +481,23 @@ impl<P: Policy> ModulePolicy<P> {
         P: KvCache,
     {
         self.with_policy(|policy| u32::from(policy.load(hit)))
+    }
+
+    pub unsafe fn disaggregate(
+        &self,
+        request: &RoutedRequest,
+        decode: HostList<PoolInstance>,
+        prefill: HostList<PoolInstance>,
+    ) -> *const PrefillChoice
+    where
+        P: Disaggregation,
+    {
+        self.call(|inner| {
+            // SAFETY: written by the host.
+            let (decode, prefill) = unsafe { (slice(decode), slice(prefill)) };
+            inner.choice = inner.policy().disaggregate(request, decode, prefill);
+            &raw const inner.choice
+        })
     }
 
     pub unsafe fn placement(&self, replica: &StartingReplica, nodes: HostList<Node>) -> *const ChosenIndex
@@ -910,6 +930,44 @@ macro_rules! __blis_wasm {
                 prefix_group,
                 round,
             })
+        }
+    };
+    (Disaggregation) => {
+        #[unsafe(export_name = "blis:policy/disaggregation@1.1.0#disaggregate")]
+        unsafe extern "C" fn disaggregate(
+            now_us: u64,
+            transfer_us_per_token: f64,
+            request: u32,
+            input_tokens: u32,
+            chosen: u32,
+            transfers: u32,
+            transfer_tokens: u32,
+            slo_class: u32,
+            tenant: u32,
+            session: u32,
+            prefix_group: u32,
+            round: u32,
+            decode: *const $crate::PoolInstance,
+            decode_count: usize,
+            prefill: *const $crate::PoolInstance,
+            prefill_count: usize,
+        ) -> *const $crate::PrefillChoice {
+            let request = $crate::RoutedRequest {
+                now_us,
+                transfer_us_per_token,
+                request,
+                input_tokens,
+                chosen,
+                transfers,
+                transfer_tokens,
+                slo_class,
+                tenant,
+                session,
+                prefix_group,
+                round,
+            };
+            let decode = __sdk::wasm::list(decode, decode_count);
+            unsafe { GUEST.disaggregate(&request, decode, __sdk::wasm::list(prefill, prefill_count)) }
         }
     };
     (Placement) => {

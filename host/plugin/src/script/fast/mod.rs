@@ -20,7 +20,7 @@ use super::registry::KnownNames;
 use crate::Limits;
 
 /// The arguments of a function that the host calls; `()` where there is none.
-pub(super) type ArgumentsOfCall<'a> = [&'a dyn Any; 2];
+pub(super) type ArgumentsOfCall<'a> = [&'a dyn Any; 4];
 
 /// Arguments with which the host calls a function of a script.
 pub(super) trait HostArguments: FuncArgs {
@@ -30,19 +30,31 @@ pub(super) trait HostArguments: FuncArgs {
 
 impl HostArguments for () {
     fn views(&self) -> ArgumentsOfCall<'_> {
-        [&(), &()]
+        [&(), &(), &(), &()]
     }
 }
 
 impl<A: Variant + Clone> HostArguments for (A,) {
     fn views(&self) -> ArgumentsOfCall<'_> {
-        [&self.0, &()]
+        [&self.0, &(), &(), &()]
     }
 }
 
 impl<A: Variant + Clone, B: Variant + Clone> HostArguments for (A, B) {
     fn views(&self) -> ArgumentsOfCall<'_> {
-        [&self.0, &self.1]
+        [&self.0, &self.1, &(), &()]
+    }
+}
+
+impl<A, B, C, D> HostArguments for (A, B, C, D)
+where
+    A: Variant + Clone,
+    B: Variant + Clone,
+    C: Variant + Clone,
+    D: Variant + Clone,
+{
+    fn views(&self) -> ArgumentsOfCall<'_> {
+        [&self.0, &self.1, &self.2, &self.3]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::inputs::{ChunksState, DrainState, GatewayState, PlacementState, ScalingState, TierHitState};
+use crate::inputs::{ChunksState, DrainState, GatewayState, PlacementState, PoolsState, ScalingState, TierHitState};
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -160,5 +160,6 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             ChunksState::plausible(2, 3).store(guest.as_mut(), &mut Vec::new())?;
             TierHitState::plausible(3).load(guest.as_mut()).map(|_| ())
         }
+        StartedGuest::Disaggregation(guest) => PoolsState::plausible(2, 3).disaggregate(guest.as_mut()).map(|_| ()),
     }
 }

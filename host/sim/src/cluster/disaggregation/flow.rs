@@ -3,12 +3,12 @@
 
 use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
 use super::{BlisTransfer, Disaggregation, InstanceRole, Pairs, TransferFlow};
-use crate::cluster::{Cluster, record_of};
+use crate::cluster::{Cluster, ForcedDecision, FrontEvent, RecordedDecision, forced, record_of};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, DisaggregationChoice, DropReason, Outcome, Rejection, Status};
-use crate::policy::{DisaggregationDecision, EncodeRule, PoolsView, RequestView, RoutingDecision};
+use crate::policy::{DisaggregationDecision, EncodeRule, RequestView, RoutingDecision};
 use crate::request::{Name, Request, Stage};
 use crate::units::Micros;
 
@@ -29,6 +29,7 @@ impl<I: Instance> Cluster<I> {
     pub fn with_disaggregation(mut self, settings: Disaggregation) -> Self {
         assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
         self.board.show_candidates();
+        self.lifecycle.want(settings.decider.events());
         self.pairs = Some(Box::new(Pairs::new(settings)));
         self
     }
@@ -80,6 +81,18 @@ impl<I: Instance> Cluster<I> {
         // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         self.board.probe(&view, self.routing_reads);
+        match self.recorded(&request) {
+            Some(RecordedDecision::Split { decode, prefill }) => {
+                request.priority = priority;
+                return self.split(now, request, Some(prefill), decode);
+            }
+            Some(RecordedDecision::Routed(decode)) => {
+                self.board.routed(&view, decode);
+                request.priority = priority;
+                return self.dispatch(now, request, decode, observer);
+            }
+            _ => {}
+        }
         let prefill_first = self.prefill_first();
         let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
         let Some((decode, choice)) = self.choose(now, ServingPool::Decode, &view) else {
@@ -89,6 +102,15 @@ impl<I: Instance> Cluster<I> {
         let decision = match prefill_first {
             true => DisaggregationDecision { prefill: first.map(|(id, _)| id), ..DisaggregationDecision::new(true) },
             false => self.decide(now, &view, decode),
+        };
+        let decision = match forced(&mut self.forced, &request, FrontEvent::Routing) {
+            Some(ForcedDecision::Prefill(prefill)) => {
+                DisaggregationDecision { disaggregate: prefill.is_some(), prefill, ..decision }
+            }
+            Some(ForcedDecision::Route(decode)) => {
+                DisaggregationDecision { decode: Some(decode), ..DisaggregationDecision::default() }
+            }
+            _ => decision,
         };
         let decode = decision.decode.unwrap_or(decode);
         let encode = match self.encodes(&request).then(|| self.choose(now, ServingPool::Encode, &view)) {
@@ -107,9 +129,8 @@ impl<I: Instance> Cluster<I> {
         // On one instance there is nothing to transfer.
         let disaggregate = decision.disaggregate && (is_blis || prefill.is_some_and(|prefill| prefill != decode));
         if observer.interests().contains(Interests::DECISIONS) {
-            let request = &view;
-            let choice = DisaggregationChoice { request, now, decode, encode, disaggregate, prefill };
-            observer.record(&SimEvent::Decision(&Decision::Disaggregation(choice)));
+            let chosen = (decode, prefill.filter(|_| disaggregate));
+            self.record_choice(&view, chosen, encode, (now, disaggregate), observer);
         }
         if !disaggregate {
             if encode.is_some() || prefill.is_some() {
@@ -120,8 +141,20 @@ impl<I: Instance> Cluster<I> {
             request.priority = priority;
             return self.dispatch(now, request, decode, observer);
         }
-        let (id, tenant) = (request.id, request.tags.tenant);
         request.priority = priority;
+        self.split(now, request, prefill, decode)
+    }
+
+    /// Sends `request` to `prefill`, or in BLIS on its way there, to be decoded on `decode`.
+    fn split(
+        &mut self,
+        now: Micros,
+        request: Box<Request>,
+        prefill: Option<InstanceIndex>,
+        decode: InstanceIndex,
+    ) -> Result<(), NoProgress> {
+        let is_blis = self.config.semantics.reserves_before_decode;
+        let (id, tenant) = (request.id, request.tags.tenant);
         if let Some(gateway) = &mut self.gateway {
             let class = self.config.classes.priority(request.tags.slo_class);
             gateway.routed(now, &request, class, decode);
@@ -166,6 +199,31 @@ impl<I: Instance> Cluster<I> {
                 scores,
             }));
         }
+    }
+
+    /// Reports where `request` is prefilled and decoded.
+    fn record_choice(
+        &self,
+        request: &RequestView<'_>,
+        (decode, prefill): (InstanceIndex, Option<InstanceIndex>),
+        encode: Option<InstanceIndex>,
+        (now, disaggregate): (Micros, bool),
+        observer: &mut impl Observer,
+    ) {
+        let Some(pairs) = &self.pairs else { return };
+        let choice = DisaggregationChoice {
+            request,
+            now,
+            decode,
+            encode,
+            disaggregate,
+            prefill,
+            cluster: &self.board.view_of_all(now),
+            reads: pairs.settings.decider.reads(),
+            decodes: &pairs.decode,
+            prefills: &pairs.prefill,
+        };
+        observer.record(&SimEvent::Decision(&Decision::Disaggregation(choice)));
     }
 
     fn prefill_first(&self) -> bool {
@@ -236,8 +294,7 @@ impl<I: Instance> Cluster<I> {
             return DisaggregationDecision::default();
         }
         let cluster = board.view_of_all(now);
-        let view = PoolsView { cluster: &cluster, decode: &pairs.decode, chosen: decode, prefill: &pairs.prefill };
-        let decision = pairs.settings.decider.decide(request, &view);
+        let decision = pairs.decide(request, &cluster, decode);
         let has = |id: InstanceIndex, is_in: fn(InstanceRole) -> bool| {
             pairs.settings.roles.get(id.index()).is_some_and(|&role| is_in(role))
         };

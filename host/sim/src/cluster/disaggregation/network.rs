@@ -11,6 +11,7 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashSet;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::policy::TransferLoad;
 use crate::units::Micros;
 
 /// The network, and how a request gets from one instance to another.
@@ -42,6 +43,7 @@ pub(super) struct EndedRead {
 #[derive(Clone, Debug)]
 struct Read {
     between: EndedRead,
+    tokens: u32,
     /// Bytes that have not moved yet.
     left: f64,
     /// Bytes/µs; 0 until it has a share.
@@ -91,13 +93,30 @@ impl NetworkReads {
         self.starting.len() + self.moving.len()
     }
 
+    /// The reads in progress, in total and by instance, which `by_instance` gets.
+    pub fn loads(&self, by_instance: &mut Vec<TransferLoad>) -> TransferLoad {
+        by_instance.clear();
+        by_instance.resize(self.settings.gpus.len(), TransferLoad::default());
+        let mut total = TransferLoad::default();
+        for read in self.moving.iter().chain(self.waiting.iter().flatten()) {
+            let EndedRead { prefill, decode, .. } = read.between;
+            let ends = [prefill, decode].map(InstanceIndex::index);
+            let of_ends = by_instance.iter_mut().enumerate().filter(|(index, _)| ends.contains(index));
+            for load in of_ends.map(|(_, load)| load).chain([&mut total]) {
+                load.count += 1;
+                load.tokens = load.tokens.saturating_add(read.tokens);
+            }
+        }
+        total
+    }
+
     /// Begins a read of `tokens` tokens at `now`, which is not before an earlier event.
     pub fn begin(&mut self, now: Micros, between: EndedRead, tokens: u32) {
         let first = self.connected.insert((between.prefill, between.decode));
         let handshake = if first { self.settings.handshake } else { Micros::ZERO };
         let starts = now.saturating_add(self.settings.latency).saturating_add(handshake);
         let bytes = f64::from(tokens) * self.settings.token_bytes[between.decode.index()];
-        let read = Read { between, left: bytes, rate: 0.0 };
+        let read = Read { between, tokens, left: bytes, rate: 0.0 };
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
             self.waiting.push(None);
@@ -212,6 +231,24 @@ mod tests {
             ends.extend(network.advance(at).into_iter().map(|read| (read.id.0, at.0)));
         }
         ends
+    }
+
+    #[test]
+    fn reads_count_on_both_instances_from_their_begin_to_their_end() {
+        let mut network = network(&[1, 1, 1], 100.0);
+        let mut by_instance = Vec::new();
+        network.begin(Micros(5), read(0, 0, 2), 10);
+        network.begin(Micros(5), read(1, 1, 2), 30);
+        let load = |count, tokens| TransferLoad { count, tokens };
+        assert_eq!(network.loads(&mut by_instance), load(2, 40));
+        assert_eq!(by_instance, [load(1, 10), load(1, 30), load(2, 40)]);
+        // 10 µs until the first byte, then 100 bytes/µs for both together: the shorter one ends after 200 µs.
+        assert!(network.advance(Micros(15)).is_empty());
+        assert_eq!(network.loads(&mut by_instance), load(2, 40), "they move now");
+        assert_eq!(network.next_event(), Some(Micros(215)));
+        assert_eq!(network.advance(Micros(215)).len(), 1);
+        assert_eq!(network.loads(&mut by_instance), load(1, 30));
+        assert_eq!(by_instance, [load(0, 0), load(1, 30), load(1, 30)]);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::KvRead;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{FirstToken, Outcome, StageTimes, Status};
-use crate::policy::Reads;
+use crate::policy::{
+    ClusterView, DisaggregationDecision, Event, PoolsView, Reads, RequestView, TransferLoad, TransfersView,
+};
 use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
 
@@ -118,6 +120,10 @@ pub(in super::super) struct Pairs {
     pub(super) network: Option<NetworkReads>,
     /// Transfers in progress (BLIS).
     pub(super) transfers: u32,
+    /// Moving average of the time of a read, µs per token; 0 before the first.
+    us_per_token: f64,
+    /// The reads in progress by instance, of the latest decision that needed them.
+    loads: Vec<TransferLoad>,
     /// The time of the step that is being executed.
     pub now: Micros,
 }
@@ -138,6 +144,8 @@ impl Pairs {
             scheduled: 0,
             network,
             transfers: 0,
+            us_per_token: 0.0,
+            loads: Vec::new(),
             now: Micros::ZERO,
         }
     }
@@ -146,6 +154,13 @@ impl Pairs {
     pub fn reads(&self) -> Reads {
         let of_pools = [&self.settings.decode_routing, &self.settings.prefill_routing].into_iter().flatten();
         of_pools.fold(self.settings.decider.reads(), |reads, pool| reads.and(pool.policy.reads()))
+    }
+
+    /// Delivers an event to the policy that decides, if it receives its kind.
+    pub fn observe(&mut self, event: &Event) {
+        if self.settings.decider.events().include(event.kind) {
+            self.settings.decider.observe(event);
+        }
     }
 
     /// Time of the next event; [`Micros::MAX`] if there is none.
@@ -211,9 +226,33 @@ impl Pairs {
 
     /// The transfer of request `id` ends at `now`.
     pub(super) fn transferred(&mut self, now: Micros, id: RequestId) {
-        if let Some(pair) = self.live.get_mut(&id) {
-            pair.transfer_ended = Some(now);
+        let Some(pair) = self.live.get_mut(&id) else { return };
+        pair.transfer_ended = Some(now);
+        if let Some(began) = pair.transfer_began
+            && pair.transferred_tokens > 0
+        {
+            let us = now.saturating_sub(began).0 as f64 / f64::from(pair.transferred_tokens);
+            self.us_per_token =
+                if self.us_per_token == 0.0 { us } else { self.us_per_token + 0.1 * (us - self.us_per_token) };
         }
+    }
+
+    /// Asks the policy whether `request` is prefilled elsewhere, for which the instance `chosen` was chosen.
+    pub(super) fn decide(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        chosen: InstanceIndex,
+    ) -> DisaggregationDecision {
+        let Self { settings, decode, prefill, network, loads, us_per_token, .. } = self;
+        let transfers = match network.as_ref().filter(|_| settings.decider.reads_transfers()) {
+            Some(network) => {
+                let total = network.loads(loads);
+                TransfersView { total, us_per_token: *us_per_token, by_instance: loads }
+            }
+            None => TransfersView::default(),
+        };
+        settings.decider.decide(request, &PoolsView { cluster, decode, chosen, prefill, transfers })
     }
 
     /// A decode instance begins to read.

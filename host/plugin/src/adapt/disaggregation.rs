@@ -1,0 +1,97 @@
+//! Guests as policies of prefill apart from decode.
+
+use blis_sim::ids::InstanceIndex;
+use blis_sim::policy::{DisaggregationDecision, DisaggregationPolicy, Event, Events, PoolsView, Reads, RequestView};
+
+use super::PluginPolicy;
+use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow};
+use crate::{DisaggregationGuest, Fault};
+
+impl DisaggregationPolicy for PluginPolicy<dyn DisaggregationGuest> {
+    /// Every instance that it gets has all signals.
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: true, tokens: true, cached_blocks: true, ..Reads::NOTHING }
+    }
+
+    fn reads_transfers(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
+    }
+
+    fn decide(&mut self, request: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision {
+        let row = request_row(request, pools);
+        let [decode, prefill] = [pools.decode, pools.prefill].map(|pool| {
+            pool.iter().map(|&instance| instance_row(request, pools, instance)).collect::<Vec<PoolInstanceRow>>()
+        });
+        let choice = self.guest().disaggregate(&row, &decode, &prefill);
+        let decision = choice.and_then(|choice| self.decision(&choice, pools));
+        self.checked(pools.cluster.now, decision, || DisaggregationDecision::new(false))
+    }
+
+    fn fork(&self) -> Box<dyn DisaggregationPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl PluginPolicy<dyn DisaggregationGuest> {
+    /// The decision that `choice` stands for, unless it names an instance that does not exist.
+    fn decision(&self, choice: &PrefillChoiceRow, pools: &PoolsView<'_>) -> Result<DisaggregationDecision, Fault> {
+        let chosen = |what: &str, index: u32, pool: &[InstanceIndex]| match pool.get(index as usize) {
+            Some(&instance) => Ok(Some(instance)),
+            None if index == NONE_U32 => Ok(None),
+            None => {
+                let range =
+                    format!("none, or an index from 0 to {} of those that {what}", pool.len().saturating_sub(1));
+                Err(self.out_of_range("disaggregate", index, &range))
+            }
+        };
+        Ok(DisaggregationDecision {
+            disaggregate: choice.remote != 0,
+            decode: chosen("decode", choice.decode, pools.decode)?,
+            prefill: chosen("prefill", choice.prefill, pools.prefill)?,
+        })
+    }
+}
+
+fn request_row(request: &RequestView<'_>, pools: &PoolsView<'_>) -> RoutedRequestRow {
+    let tags = request.tags;
+    let chosen = pools.decode.iter().position(|&instance| instance == pools.chosen);
+    RoutedRequestRow {
+        now_us: pools.cluster.now.0,
+        transfer_us_per_token: pools.transfers.us_per_token,
+        request: request.id.0,
+        input_tokens: request.input_tokens,
+        chosen: chosen.map_or(NONE_U32, |index| index as u32),
+        transfers: pools.transfers.total.count,
+        transfer_tokens: pools.transfers.total.tokens,
+        slo_class: tags.slo_class.0,
+        tenant: tags.tenant.0,
+        session: tags.session.0,
+        prefix_group: tags.prefix_group.0,
+        round: tags.round_index,
+    }
+}
+
+fn instance_row(request: &RequestView<'_>, pools: &PoolsView<'_>, instance: InstanceIndex) -> PoolInstanceRow {
+    let (signals, index) = (pools.cluster.signals, instance.index());
+    let transfers = pools.transfers.of(instance);
+    PoolInstanceRow {
+        in_flight_tokens: signals.in_flight_tokens[index],
+        kv_utilization: signals.kv_utilization[index],
+        instance: instance.0,
+        queue_depth: signals.queue_depth[index],
+        batch_size: signals.batch_size[index],
+        in_flight: signals.in_flight[index],
+        uncached_tokens: pools.uncached_tokens(request, instance),
+        free_kv_blocks: signals.free_kv_blocks[index],
+        transfers: transfers.count,
+        transfer_tokens: transfers.tokens,
+    }
+}
