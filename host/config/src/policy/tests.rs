@@ -43,10 +43,10 @@ tenant_budgets:
   t0: 1
 ";
 
-/// The policy for `kind`, and its parameters with values other than 0.
+/// The policy for `kind`, and its parameters with values other than 0, without the one of `weighted` that is no weight.
 fn policy(settings: &PolicySettings, kind: Kind) -> (&str, Vec<(&str, f64)>) {
     let used = settings.used(kind).expect("a policy");
-    let parameters = used.parameters.iter().filter(|(_, value)| **value != 0.0);
+    let parameters = used.parameters.iter().filter(|(name, value)| name != PREFIX_CAPACITY && **value != 0.0);
     (&used.loaded.name, parameters.map(|(name, value)| (name.as_str(), value.value)).collect())
 }
 
@@ -165,6 +165,23 @@ fn a_pair_of_weights_may_come_from_both() {
     let flags = Choices { scorers: Some(scorers), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
     assert_eq!(policy(&both, Kind::Routing), ("weighted", vec![("precise-prefix-cache", 2.0)]));
+}
+
+#[test]
+fn the_record_of_prefix_affinity_has_a_capacity() {
+    let capacity = |text: &str| {
+        let settings = settings(text);
+        let used = settings.used(Kind::Routing).expect("a policy").parameters.clone();
+        used.into_iter().find(|(name, _)| name == PREFIX_CAPACITY).map(|(_, value)| value.value)
+    };
+    let scorers = "scorers: [{name: prefix-affinity, weight: 1}]";
+    assert_eq!(capacity(&format!("routing: {{policy: weighted, {scorers}}}")), Some(10_000.0));
+    assert_eq!(
+        capacity(&format!("routing: {{policy: weighted, parameters: {{prefix-capacity: 7}}, {scorers}}}")),
+        Some(7.0)
+    );
+    assert_eq!(capacity("routing: {policy: epp-default, parameters: {prefix-capacity: 9.5}}"), Some(9.0));
+    assert_eq!(capacity("routing: {policy: least-loaded}"), None);
 }
 
 #[test]

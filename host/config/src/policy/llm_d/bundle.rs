@@ -55,7 +55,7 @@ impl EndpointPicker {
         reader.check_rest(&settings)?;
         let used = |kind| settings.used(kind).expect("all kinds but latency have a policy");
         let (filters, scorers) = reader.routing(used(Kind::Routing))?;
-        let sent_blocks = reader.sent_blocks(used(Kind::Routing), &scorers)?;
+        let sent_blocks = sent_blocks(used(Kind::Routing), &scorers);
         let gateway = bundle.choices().gateway.as_deref().map(super::gateway::of_bundle).transpose();
         let gateway = gateway.map_err(|(value, what, hint)| reader.refuse(&value.source, what, hint))?;
         let admission = used(Kind::Admission);
@@ -195,18 +195,6 @@ impl ExportedBundle<'_> {
         Ok((filters.into_iter().map(|one| one.value).collect(), scorers.into_iter().map(|one| one.value).collect()))
     }
 
-    /// The capacity of the record that the scorer `prefix-affinity` reads, if it is among `scorers`.
-    fn sent_blocks(&self, used: &PolicyUse, scorers: &[WeightedScorer]) -> Result<Option<f64>, PolicyError> {
-        let capacity = used.parameters.iter().find(|(name, _)| name == PREFIX_CAPACITY).map(|(_, value)| value);
-        let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
-        match capacity.filter(|_| has_record) {
-            Some(blocks) if blocks.fract() != 0.0 => {
-                Err(self.not_whole(&format!("`{PREFIX_CAPACITY}`"), blocks.value, &blocks.source))
-            }
-            capacity => Ok(capacity.map(|blocks| blocks.value)),
-        }
-    }
-
     /// `token-aware` is a filter and a scorer of `weighted`.
     fn token_aware(&self, used: &PolicyUse) -> Result<FiltersAndScorers, PolicyError> {
         let mut filter = BuiltInFilter::named("prefix-cache-affinity").expect("it is built in");
@@ -253,6 +241,13 @@ impl ExportedBundle<'_> {
 
 /// Filters and scorers, with the location of each.
 type FiltersAndScorers = (Vec<Sourced<BuiltInFilter>>, Vec<Sourced<WeightedScorer>>);
+
+/// The capacity of the record that the scorer `prefix-affinity` reads, if it is among `scorers`.
+fn sent_blocks(used: &PolicyUse, scorers: &[WeightedScorer]) -> Option<f64> {
+    let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
+    let capacity = used.parameters.iter().find(|(name, _)| name == PREFIX_CAPACITY).map(|(_, value)| value.value);
+    capacity.filter(|_| has_record)
+}
 
 fn first<T>(entries: &[(String, Sourced<T>)]) -> Option<&SettingSource> {
     entries.first().map(|(_, value)| &value.source)
