@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::macros::{Scratch, blis, program};
+use crate::macros::{Scratch, blis, program, root};
 
 const SUITE: &str = "sdk/python/tests/small.yaml";
 
@@ -85,4 +85,23 @@ fn what_is_no_search_is_refused() {
         assert_eq!(ended.code, Some(2), "{words}: {ended:?}");
         assert!(ended.stderr.contains(what) && ended.stderr.contains(hint), "{words}: {}", ended.stderr);
     }
+}
+
+/// Each folder of `examples/discoveries` is named for its suite.
+#[test]
+fn discoveries_are_better_than_the_reference_in_the_first_stage() {
+    let mut found = 0;
+    for folder in fs::read_dir(root().join("examples/discoveries")).expect("the discoveries").filter_map(Result::ok) {
+        let script = folder.path().join("found.rhai");
+        if !script.is_file() {
+            continue;
+        }
+        let suite = folder.file_name().into_string().expect("a name");
+        let script = script.canonicalize().expect("a file");
+        let flags = format!("--suite {suite} --stage smoke --output json");
+        let score = number(&blis!("evaluate", script, flags).done().json(), "/metrics/smoke_score");
+        assert!(score > 1.0, "{suite}: {score}");
+        found += 1;
+    }
+    assert!(found > 0, "no discoveries");
 }

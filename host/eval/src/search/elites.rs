@@ -44,12 +44,13 @@ impl Elites {
         self.cells.len()
     }
 
-    /// All, best first; of equally good ones the earlier first.
+    /// All, best first; of equally good ones the smaller, then the earlier first.
     pub fn best(&self) -> Vec<&Elite> {
         let mut all: Vec<&Elite> = self.cells.values().collect();
         all.sort_by(|one, other| {
             let by_score = other.outcome.train_score.total_cmp(&one.outcome.train_score);
-            by_score.then(one.number.cmp(&other.number))
+            let by_size = one.program.size().cmp(&other.program.size());
+            by_score.then(by_size).then(one.number.cmp(&other.number))
         });
         all
     }

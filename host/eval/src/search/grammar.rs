@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use blis_plugin::script::{self, ScriptInput};
-use blis_plugin::{Column, Kind};
+use blis_plugin::{Column, ColumnGroup, Kind};
 use serde::{Deserialize, Serialize};
 
 /// What the function of a script returns.
@@ -82,7 +82,7 @@ const NO_QUANTITIES: [&str; 36] = [
 ];
 
 /// Times since the start of the run, µs: expressions get them relative to the time of the decision.
-const TIMES_OF_RUN: [&str; 13] = [
+const TIMES_OF_RUN: [&str; 12] = [
     "active_since",
     "arrival",
     "created",
@@ -95,11 +95,10 @@ const TIMES_OF_RUN: [&str; 13] = [
     "previous_use",
     "ready",
     "scraped",
-    "touch",
 ];
 
 /// Durations in µs that have no second name with the unit and no row in the table of columns.
-const DURATIONS: [&str; 3] = ["head_wait", "oldest_wait", "cached_blocks_staleness"];
+const DURATIONS: [&str; 4] = ["head_wait", "oldest_wait", "load_staleness", "cached_blocks_staleness"];
 
 /// Fields that may be absent, with the number that stands for an absent one.
 const OPTIONAL: [(&str, &str); 6] = [
@@ -155,8 +154,17 @@ impl Grammar {
             }
             decisions.extend(of_kind);
         }
+        // A script with a saturation detector must not read what is about the prompt of one request.
+        if kinds.contains(&Kind::Saturation) {
+            let is_kept = |input: &Input| !Column::ALL.iter().any(|&column| is_of_prompt(column, &input.name));
+            decisions.iter_mut().for_each(|decision| decision.inputs.retain(is_kept));
+        }
         Ok(Self { decisions })
     }
+}
+
+fn is_of_prompt(column: Column, input: &str) -> bool {
+    column.group() == ColumnGroup::Cache && input.strip_prefix("s.") == Some(column.field())
 }
 
 fn decision(kind: Kind, function: &'static str, output: DecisionOutput) -> Option<DecisionGrammar> {
@@ -193,11 +201,11 @@ fn input(one: &ScriptInput, known: &BTreeSet<(&str, &str)>, clock: Option<&str>,
     let &ScriptInput { argument, field, is_column } = one;
     let name = format!("{argument}.{field}");
     let unit = Column::ALL.iter().find(|column| column.field() == field).map_or("", |column| column.unit());
-    let has_second_name = known.contains(&(argument, format!("{field}_us").as_str()));
-    let is_time = has_second_name
-        || DURATIONS.contains(&field)
-        || (of_instances && unit == "µs")
-        || matches!(field, "load_staleness" | "staleness");
+    // Columns of the instances have a unit; of other numbers, times have a second name.
+    let is_time = match of_instances && is_column {
+        true => unit == "µs",
+        false => DURATIONS.contains(&field) || known.contains(&(argument, format!("{field}_us").as_str())),
+    };
     let is_of_run = TIMES_OF_RUN.contains(&field);
     // The router gets the number of requests of the tenant, other policies do not.
     let absent = OPTIONAL.iter().find(|(known, _)| *known == field && !is_column).map(|(_, number)| *number);
@@ -206,7 +214,7 @@ fn input(one: &ScriptInput, known: &BTreeSet<(&str, &str)>, clock: Option<&str>,
         return None;
     }
     let value = absent.map_or(name.clone(), |number| format!("({name} ?? {number})"));
-    // The sum with 0 makes a whole number a fraction, so that no operation on it can overflow.
+    // The factor makes a whole number a fraction, so that no operation on it can overflow.
     let text = if is_of_run {
         // Times that have not come are infinite.
         format!("(min({value} - {}, 1e12) / 1000.0)", clock?)

@@ -362,6 +362,10 @@ impl Printer<'_> {
             }
             Expr::EventTable(_) => ("0.0".to_owned(), false),
             Expr::Apply(function, arguments) => {
+                if let (Operator::Divide, [one, Expr::Constant(divisor)]) = (function, &arguments[..]) {
+                    let (text, is_column) = self.text(one);
+                    return (format!("({text} / {})", literal(divisor.abs().max(0.001))), is_column);
+                }
                 let arguments: Vec<(String, bool)> = arguments.iter().map(|argument| self.text(argument)).collect();
                 self.applied(*function, &arguments)
             }

@@ -340,6 +340,9 @@ mod tests {
                 program = made.mutated(&program);
                 program = made.crossed(&program, &other);
                 assert!(program.size() <= SIZE_MAX, "{program:?}");
+                let archived = serde_json::to_string(&program).expect("a document");
+                assert_eq!(serde_json::from_str::<Program>(&archived).expect("the same"), program);
+                assert_eq!(program.with_constants(&program.constants()).source(&grammar), program.source(&grammar));
                 assert_runs(&program, &grammar);
             }
         }
