@@ -256,6 +256,15 @@ pub(crate) fn each_value(
     fn same(value: f64, count: usize, to: impl TakeValues) {
         to.take(std::iter::repeat_n(value, count));
     }
+    // As `Signals::cached_tokens`, in floating point, of which the processor computes several at once: the smaller number is
+    // exact.
+    fn cached_tokens(request: &RequestView<'_>, blocks: &[u32], to: impl TakeValues) {
+        let (size, prompt) = (f64::from(request.block_size), f64::from(request.input_tokens));
+        to.take(blocks.iter().map(|&blocks| {
+            let tokens = f64::from(blocks) * size;
+            if tokens < prompt { tokens } else { prompt }
+        }));
+    }
     let (signals, instances) = (cluster.signals, cluster.instances);
     match column {
         Column::Id => infos(instances, |info| info.id.0.into(), to),
@@ -272,11 +281,11 @@ pub(crate) fn each_value(
         Column::InFlightTokens => sums(&signals.in_flight_tokens, to),
         Column::InFlightOutput => sums(&signals.in_flight_output, to),
         Column::CachedTokensGpu => match request {
-            Some(request) => to.take(signals.cached_tokens_of_all(request).map(f64::from)),
+            Some(request) => cached_tokens(request, &signals.cached_blocks, to),
             None => same(0.0, instances.len(), to),
         },
         Column::CachedTokensCpu => match request {
-            Some(request) => to.take(signals.cpu_cached_tokens_of_all(request).map(f64::from)),
+            Some(request) => cached_tokens(request, &signals.cpu_cached_blocks, to),
             None => same(0.0, instances.len(), to),
         },
         // No instance has such a tier.

@@ -324,16 +324,6 @@ impl Signals {
     pub fn cached_tokens(&self, request: &RequestView<'_>, i: usize) -> u32 {
         cached_tokens(request, self.cached_blocks[i])
     }
-
-    /// The same of every instance, in their order.
-    pub fn cached_tokens_of_all(&self, request: &RequestView<'_>) -> impl Iterator<Item = u32> {
-        self.cached_blocks.iter().map(|&blocks| cached_tokens(request, blocks))
-    }
-
-    /// Tokens of the prompt of `request` in the CPU tier of every instance, in their order: whole chunks, at most the prompt.
-    pub fn cpu_cached_tokens_of_all(&self, request: &RequestView<'_>) -> impl Iterator<Item = u32> {
-        self.cpu_cached_blocks.iter().map(|&blocks| cached_tokens(request, blocks))
-    }
 }
 
 /// Tokens of so many leading blocks of a prompt, at most those of the prompt.
