@@ -120,8 +120,8 @@ def run(command, results, **variables):
 def guidellm(executables, url, results):
     output = results / "results.json"
     command = [executables / "guidellm", "benchmark", "run", "--target", url, "--model", MODEL, "--processor", FOLDER / "tokenizer",
-               "--data", f"prompt_tokens={PROMPT},output_tokens={OUTPUT}", "--rate-type", "constant", "--rate", str(RATE),
-               "--max-seconds", str(SECONDS), "--disable-progress", "--disable-console-outputs", "--output-path", output]
+               "--data", f"prompt_tokens={PROMPT},output_tokens={OUTPUT},samples={2 * RATE * SECONDS}", "--rate-type", "constant",
+               "--rate", str(RATE), "--max-seconds", str(SECONDS), "--disable-progress", "--disable-console-outputs", "--output-path", output]
     run(command, results, HF_HUB_OFFLINE="1")
     metrics = json.loads(output.read_text())["benchmarks"][0]["metrics"]
 
