@@ -32,7 +32,7 @@ pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use energy::GpuEnergy;
-pub use export::{Export, ExportFormat, ExportWindow, Journal, ServiceInfo};
+pub use export::{Export, ExportFormat, ExportWindow, Journal, JournalDetail, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;

@@ -10,25 +10,37 @@ use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, Statu
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
-use rustc_hash::FxHashMap;
 
-/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 8
-/// bytes per token and 64 per step.
+/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 64
+/// bytes per step and 8 per token.
 #[derive(Debug)]
 pub struct Journal {
-    steps_wanted: bool,
+    detail: JournalDetail,
     /// [`Semantics::preemption_restarts`](blis_sim::semantics::Semantics::preemption_restarts).
     restarts: bool,
     /// The model that gives the queueing time of requests; `None` if a plugin computes latency.
     latency: Option<Arc<dyn LatencyModel>>,
     /// The requests in the order of arrival.
     pub(super) journeys: Vec<Journey>,
-    by_id: FxHashMap<RequestId, usize>,
+    /// By request: its index in `journeys`; [`NOT_ARRIVED`] before its arrival.
+    indices: Vec<u32>,
     /// The steps in the order in which they were planned.
     pub(super) steps: Vec<StepSums>,
     /// Number of steps of each instance.
     counts: Vec<u64>,
 }
+
+/// What a journal keeps beside the events of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JournalDetail {
+    Requests,
+    /// The steps of every instance.
+    Steps,
+    /// The steps, and the time of every output token.
+    Tokens,
+}
+
+const NOT_ARRIVED: u32 = u32::MAX;
 
 /// The events of one request.
 #[derive(Clone, Debug)]
@@ -41,7 +53,11 @@ pub(super) struct Journey {
     /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
     pub in_batch: Vec<BatchChange>,
-    /// Time at which the engine produced each output token, without the host's time per token.
+    /// Number of output tokens that the engine has produced.
+    pub generated: u32,
+    /// Time at which it produced the first one, without the host's time per token.
+    pub first_output: Option<Micros>,
+    /// The same for each output token; empty below [`JournalDetail::Tokens`].
     pub tokens: Vec<Micros>,
     /// Number of the step that produced the first output token.
     pub first_step: Option<u64>,
@@ -81,22 +97,23 @@ pub(super) struct StepSums {
 }
 
 impl Journal {
-    /// A journal for a service with that latency model; `steps_wanted` if a format needs tokens or steps.
+    /// A journal for a service with that latency model.
     #[must_use]
-    pub fn new(steps_wanted: bool, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
+    pub fn new(detail: JournalDetail, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
         Self {
-            steps_wanted,
+            detail,
             restarts: semantics.preemption_restarts,
             latency,
             journeys: Vec::new(),
-            by_id: FxHashMap::default(),
+            indices: Vec::new(),
             steps: Vec::new(),
             counts: Vec::new(),
         }
     }
 
     fn journey(&mut self, id: RequestId) -> Option<&mut Journey> {
-        self.by_id.get(&id).map(|&index| &mut self.journeys[index])
+        let index = *self.indices.get(id.index())?;
+        self.journeys.get_mut(index as usize)
     }
 
     fn number(&mut self, instance: InstanceIndex) -> u64 {
@@ -123,7 +140,7 @@ impl Journey {
     /// Time of the first output token.
     pub fn first_token(&self) -> Option<Micros> {
         let recorded = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
-        recorded.or(self.tokens.first().copied())
+        recorded.or(self.first_output)
     }
 
     /// The outcome, if the request completed.
@@ -148,9 +165,10 @@ impl Journey {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 
-    /// Adds a step `number` from `start` to `end` that computes `n` tokens after a context of `context`.
-    fn computes(&mut self, (start, end): (Micros, Micros), number: u64, n: u32, context: u32) {
-        let generated = self.tokens.len() as u32;
+    /// Adds a step `number` from `start` to `end` that computes `n` tokens after a context of `context`; keeps the time of the
+    /// output token if `tokens_wanted`.
+    fn computes(&mut self, (start, end): (Micros, Micros), number: u64, (n, context): (u32, u32), tokens_wanted: bool) {
+        let generated = self.generated;
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
         if !self.is_in_batch() {
@@ -159,23 +177,32 @@ impl Journey {
         self.prefilled = after;
         // The last token of prompt and output so far produces the next output token.
         if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
-            if self.tokens.is_empty() {
+            if generated == 0 {
                 self.first_step = Some(number);
+                self.first_output = Some(end);
             }
-            self.tokens.push(end);
+            self.generated += 1;
+            if tokens_wanted {
+                self.tokens.push(end);
+            }
         }
     }
 }
 
 impl Journal {
     fn arrived(&mut self, request: &Request) {
-        self.by_id.insert(request.id, self.journeys.len());
+        if self.indices.len() <= request.id.index() {
+            self.indices.resize(request.id.index() + 1, NOT_ARRIVED);
+        }
+        self.indices[request.id.index()] = self.journeys.len() as u32;
         self.journeys.push(Journey {
             request: request.clone(),
             in_gateway: None,
             handed_over: None,
             queued: None,
             in_batch: Vec::new(),
+            generated: 0,
+            first_output: None,
             tokens: Vec::new(),
             first_step: None,
             prefilled: 0,
@@ -204,23 +231,23 @@ impl Journal {
     fn step(&mut self, instance: InstanceIndex, step: &StepRecord) {
         let number = self.number(instance);
         let (mut prefill_requests, mut prefill_tokens) = (0, 0);
-        let restarts = self.restarts;
+        let (restarts, tokens_wanted) = (self.restarts, self.detail == JournalDetail::Tokens);
         for &id in &step.preempted {
             if let Some(journey) = self.journey(id) {
-                let generated = journey.tokens.len() as u32;
-                let prefilled = journey.prefilled;
+                let (generated, prefilled) = (journey.generated, journey.prefilled);
                 journey.in_batch.push(BatchChange { at: step.now, step: number, entered: false, prefilled, generated });
                 if restarts {
+                    (journey.generated, journey.first_output) = (0, None);
                     journey.tokens.clear();
                 }
             }
         }
         for &(id, n, context) in &step.scheduled {
             if let Some(journey) = self.journey(id) {
-                let prefills = context < journey.request.input_tokens + journey.tokens.len().max(1) as u32 - 1;
+                let prefills = context < journey.request.input_tokens + journey.generated.max(1) - 1;
                 prefill_requests += u32::from(prefills);
                 prefill_tokens += if prefills { n } else { 0 };
-                journey.computes((step.now, step.end), number, n, context);
+                journey.computes((step.now, step.end), number, (n, context), tokens_wanted);
             }
         }
         for &id in &step.finished {
@@ -255,7 +282,7 @@ impl Observer for Journal {
     #[inline]
     fn interests(&self) -> Interests {
         let interests = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
-        if self.steps_wanted { interests | Interests::STEPS } else { interests }
+        if self.detail >= JournalDetail::Steps { interests | Interests::STEPS } else { interests }
     }
 
     #[inline]
@@ -263,7 +290,7 @@ impl Observer for Journal {
         match *event {
             SimEvent::Arrival(request) => self.arrived(request),
             SimEvent::Decision(decision) => self.decided(decision),
-            SimEvent::Step { instance, step } if self.steps_wanted => self.step(instance, step),
+            SimEvent::Step { instance, step } if self.detail >= JournalDetail::Steps => self.step(instance, step),
             SimEvent::Outcome(outcome) => self.ended(outcome),
             _ => {}
         }

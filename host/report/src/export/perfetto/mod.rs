@@ -68,7 +68,7 @@ pub(super) fn write(
     }
     let export = TraceExport { journal, about, names, window };
     if path.extension().is_some_and(|extension| extension == "pftrace") {
-        export.write(&mut proto::ProtoForm::new(out)?)
+        export.write(&mut proto::ProtoForm::new(out))
     } else {
         let mut json = json::JsonForm::new(out)?;
         export.write(&mut json)?;
@@ -98,21 +98,26 @@ impl Track {
 /// The counters of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
-    Waiting,
     Running,
     KvPercent,
+    Waiting,
 }
 
 impl Counter {
+    /// The one that changes most often comes first.
     const ALL: [(Self, &str); 3] = [
-        (Self::Waiting, "waiting requests"),
         (Self::Running, "running requests"),
         (Self::KvPercent, "KV blocks in use, %"),
+        (Self::Waiting, "waiting requests"),
     ];
+}
 
-    fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
+/// The counters at the beginning of a step, in the order of [`Counter::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CounterValues {
+    values: [u64; 3],
+    /// Which of them have changed since the step before.
+    changed: [bool; 3],
 }
 
 /// A number or a text of an event.
@@ -131,16 +136,7 @@ trait TraceForm {
     fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
     /// A track of requests. Called before its events.
     fn lane(&mut self, track: Track) -> io::Result<()>;
-    /// An event of the track from `start` to `end`, in which nothing else happens. `arrow`: the request of the arrow that starts
-    /// or ends here.
-    fn slice(
-        &mut self,
-        track: Track,
-        name: &str,
-        times: (Micros, Micros),
-        properties: Properties<'_>,
-        arrow: &[Arrow],
-    ) -> io::Result<()>;
+    fn slice(&mut self, track: Track, slice: &TraceSlice<'_>) -> io::Result<()>;
     /// A request, or a stage of it, begins.
     fn begin(
         &mut self,
@@ -152,7 +148,18 @@ trait TraceForm {
     ) -> io::Result<()>;
     /// What began last on the track ends.
     fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()>;
-    fn count(&mut self, process: u32, counter: Counter, at: Micros, value: u64) -> io::Result<()>;
+}
+
+/// An event of a track, in which nothing else happens.
+#[derive(Clone, Copy, Debug, Default)]
+struct TraceSlice<'a> {
+    name: &'a str,
+    /// Its begin and its end.
+    times: (Micros, Micros),
+    properties: Properties<'a>,
+    /// The arrows that start or end here.
+    arrows: &'a [Arrow],
+    counters: CounterValues,
 }
 
 /// An arrow from the gateway to the first step of a request.
@@ -220,7 +227,8 @@ impl TraceExport<'_> {
         for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
             let id = journey.request.id.0;
             let arrow = journey.in_batch.first().map(|_| Arrow::Starts(id));
-            form.slice(track, "routed", (at, at), &[], arrow.as_slice())?;
+            let arrows = arrow.as_slice();
+            form.slice(track, &TraceSlice { name: "routed", times: (at, at), arrows, ..TraceSlice::default() })?;
         }
         self.requests(Track::GATEWAY, spans, form)
     }
@@ -237,9 +245,10 @@ impl TraceExport<'_> {
         let mut entered: Vec<(u64, u32)> = spans.iter().filter_map(first).collect();
         entered.sort_unstable();
         let mut entered = entered.into_iter().peekable();
-        let mut counted = [None; 3];
+        let mut counted = None;
+        let (mut arrows, mut properties) = (Vec::new(), Vec::new());
         for step in steps {
-            let mut arrows = Vec::new();
+            arrows.clear();
             while let Some((_, id)) = entered.next_if(|&(first, _)| first <= step.number) {
                 arrows.push(Arrow::Ends(id));
             }
@@ -249,28 +258,39 @@ impl TraceExport<'_> {
                 ("decode_requests", step.decode_requests),
                 ("preempted", step.preempted),
             ];
-            let properties: Vec<_> = all
-                .into_iter()
-                .filter(|&(_, value)| value > 0)
-                .map(|(name, value)| (name, Property::Number(value.into())))
-                .collect();
+            properties.clear();
+            let there = all.into_iter().filter(|&(_, value)| value > 0);
+            properties.extend(there.map(|(name, value)| (name, Property::Number(value.into()))));
             let name = match (step.prefill_requests, step.decode_requests) {
                 (0, _) => "decode step",
                 (_, 0) => "prefill step",
                 _ => "mixed step",
             };
-            form.slice(Track { process, line: Track::STEPS }, name, (step.start, step.end), &properties, &arrows)?;
-            let used = u64::from(self.about.total_kv_blocks.saturating_sub(step.free_blocks));
-            let percent = used * 100 / u64::from(self.about.total_kv_blocks.max(1));
-            let values = [step.waiting.into(), step.running.into(), percent];
-            for ((counter, _), (value, counted)) in Counter::ALL.into_iter().zip(values.into_iter().zip(&mut counted)) {
-                if *counted != Some(value) {
-                    form.count(process, counter, step.start, value)?;
-                    *counted = Some(value);
-                }
-            }
+            let values = self.counted(step);
+            let changed =
+                std::array::from_fn(|index| counted.is_none_or(|before: [u64; 3]| before[index] != values[index]));
+            counted = Some(values);
+            let slice = TraceSlice {
+                name,
+                times: (step.start, step.end),
+                properties: &properties,
+                arrows: &arrows,
+                counters: CounterValues { values, changed },
+            };
+            form.slice(Track { process, line: Track::STEPS }, &slice)?;
         }
         Ok(())
+    }
+
+    /// The counters at the beginning of a step.
+    fn counted(&self, step: &StepSums) -> [u64; 3] {
+        let used = u64::from(self.about.total_kv_blocks.saturating_sub(step.free_blocks));
+        let percent = used * 100 / u64::from(self.about.total_kv_blocks.max(1));
+        Counter::ALL.map(|(counter, _)| match counter {
+            Counter::Running => step.running.into(),
+            Counter::KvPercent => percent,
+            Counter::Waiting => step.waiting.into(),
+        })
     }
 
     /// Requests in lanes of tracks.
@@ -363,7 +383,7 @@ fn in_gateway(journey: &Journey, last: Micros) -> RequestSpan<'_> {
 fn in_instance(journey: &Journey, last: Micros) -> Option<RequestSpan<'_>> {
     let start = journey.handed_over?;
     let end = ended(journey, last).max(start);
-    let first = journey.tokens.first().copied().unwrap_or(Micros::MAX);
+    let first = journey.first_output.unwrap_or(Micros::MAX);
     let mut stages = Vec::new();
     let mut stage = |name, from: Micros, to: Micros| {
         if from < to.min(end) {
