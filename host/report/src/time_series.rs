@@ -391,45 +391,64 @@ impl TimeSeries {
                 line.whole(since.preemptions).empty(9).end();
                 *before = Some(*load);
             }
-            out.write_all(&line.0)?;
-            line.0.clear();
+            if line.text.len() >= CsvLine::WRITTEN_AT_ONCE {
+                out.write_all(&line.text)?;
+                line.text.clear();
+            }
         }
-        Ok(())
+        out.write_all(&line.text)
     }
 }
 
 /// Lines of a table without the library's formatting, which takes most of the time of a long timeline.
 #[derive(Debug, Default)]
-struct CsvLine(Vec<u8>);
+struct CsvLine {
+    text: Vec<u8>,
+    /// The latest share and its text: instances that are alone, or idle, repeat it.
+    latest: (u64, u64),
+    share: Vec<u8>,
+}
 
 impl CsvLine {
+    const WRITTEN_AT_ONCE: usize = 1 << 16;
+
     fn begin(&mut self, at: Micros, instance: &str) -> &mut Self {
         self.number(at.0);
-        self.0.push(b',');
-        self.0.extend(instance.as_bytes());
+        self.text.push(b',');
+        self.text.extend_from_slice(instance.as_bytes());
         self
     }
 
     fn number(&mut self, value: u64) -> &mut Self {
-        self.0.extend(itoa::Buffer::new().format(value).as_bytes());
+        if value < 10 {
+            self.text.push(b'0' + value as u8);
+        } else {
+            self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        }
         self
     }
 
     /// A column with a whole number.
     fn whole(&mut self, value: u64) -> &mut Self {
-        self.0.push(b',');
+        self.text.push(b',');
         self.number(value)
     }
 
     /// A column with `part` of `whole`, 0 to 1; empty for `None`.
     fn share(&mut self, part: Option<u64>, whole: u64) -> &mut Self {
-        self.0.push(b',');
+        self.text.push(b',');
         match part {
             None => {}
-            Some(0) => self.0.push(b'0'),
+            Some(0) => self.text.push(b'0'),
             Some(part) => {
-                let text = zmij::Buffer::new().format(part as f64 / whole.max(1) as f64).to_owned();
-                self.0.extend(text.trim_end_matches(".0").as_bytes());
+                if self.latest != (part, whole) {
+                    self.latest = (part, whole);
+                    let mut buffer = zmij::Buffer::new();
+                    let text = buffer.format(part as f64 / whole.max(1) as f64);
+                    self.share.clear();
+                    self.share.extend_from_slice(text.strip_suffix(".0").unwrap_or(text).as_bytes());
+                }
+                self.text.extend_from_slice(&self.share);
             }
         }
         self
@@ -437,12 +456,12 @@ impl CsvLine {
 
     /// Columns without any row.
     fn empty(&mut self, count: usize) -> &mut Self {
-        self.0.resize(self.0.len() + count, b',');
+        self.text.extend_from_slice(&b",,,,,,,,,"[..count]);
         self
     }
 
     fn end(&mut self) {
-        self.0.push(b'\n');
+        self.text.push(b'\n');
     }
 }
 
@@ -453,8 +472,8 @@ fn write_cluster(row: &ClusterRow, loads: &[Option<InstanceLoad>], line: &mut Cs
     let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
     line.begin(row.at, "cluster").whole(sum(|load| load.queue_depth)).whole(sum(|load| load.batch_size));
     line.share(Some(sum(|load| load.used_kv_blocks)), sum(|load| load.total_kv_blocks)).empty(2);
-    let counts = [arrivals, completions, rejections, timeouts].map(u64::from);
-    counts.into_iter().chain([output_tokens]).for_each(|count| _ = line.whole(count));
+    line.whole(arrivals.into()).whole(completions.into()).whole(rejections.into()).whole(timeouts.into());
+    line.whole(output_tokens);
     match row.gateway_queue {
         Some(waiting) => _ = line.whole(waiting.into()),
         None => _ = line.empty(1),
