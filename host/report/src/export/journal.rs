@@ -6,7 +6,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, Status};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, StageTimes, Status};
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -53,6 +53,12 @@ pub(super) struct Journey {
     /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
     pub in_batch: Vec<BatchChange>,
+    /// The instance that has computed it last.
+    pub instance: Option<InstanceIndex>,
+    /// If it went from one instance to another: the number of its last step on the first.
+    pub left_first: Option<u64>,
+    /// Its stages, if another instance prefilled it than the one that decoded it.
+    pub parts: Option<StageTimes>,
     /// Number of output tokens that the engine has produced.
     pub generated: u32,
     /// Time at which it produced the first one, without the host's time per token.
@@ -72,6 +78,7 @@ pub(super) struct Journey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchChange {
     pub at: Micros,
+    pub instance: InstanceIndex,
     pub step: u64,
     pub entered: bool,
     /// [`Journey::prefilled`] at that time.
@@ -165,15 +172,28 @@ impl Journey {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 
-    /// Adds a step `number` from `start` to `end` that computes `n` tokens after a context of `context`; keeps the time of the
+    /// Adds a step `number` of `instance` from `start` to `end` that computes `n` tokens after a context of `context`; keeps the time of the
     /// output token if `tokens_wanted`.
-    fn computes(&mut self, (start, end): (Micros, Micros), number: u64, (n, context): (u32, u32), tokens_wanted: bool) {
+    fn computes(
+        &mut self,
+        (start, end): (Micros, Micros),
+        (instance, number): (InstanceIndex, u64),
+        (n, context): (u32, u32),
+        tokens_wanted: bool,
+    ) {
         let generated = self.generated;
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
-        if !self.is_in_batch() {
-            self.in_batch.push(BatchChange { at: start, step: number, entered: true, prefilled: before, generated });
+        let is_here = self.instance.is_none_or(|before| before == instance);
+        if !is_here {
+            self.left_first = self.last_step;
         }
+        if !is_here || !self.is_in_batch() {
+            let entered =
+                BatchChange { at: start, instance, step: number, entered: true, prefilled: before, generated };
+            self.in_batch.push(entered);
+        }
+        self.instance = Some(instance);
         self.prefilled = after;
         // The last token of prompt and output so far produces the next output token.
         if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
@@ -201,6 +221,9 @@ impl Journal {
             handed_over: None,
             queued: None,
             in_batch: Vec::new(),
+            instance: None,
+            left_first: None,
+            parts: None,
             generated: 0,
             first_output: None,
             tokens: Vec::new(),
@@ -220,6 +243,13 @@ impl Journal {
             }
             return;
         }
+        if let Decision::Disaggregation(choice) = decision {
+            // Otherwise routing follows.
+            if let Some(journey) = self.journey(choice.request.id).filter(|_| choice.disaggregate) {
+                journey.handed_over = Some(choice.now);
+            }
+            return;
+        }
         let Decision::Routing { request, cluster, .. } = decision else { return };
         let waits = self.latency.as_ref().map(|latency| latency.queueing_time(request.input_tokens));
         if let Some(journey) = self.journey(request.id) {
@@ -235,7 +265,14 @@ impl Journal {
         for &id in &step.preempted {
             if let Some(journey) = self.journey(id) {
                 let (generated, prefilled) = (journey.generated, journey.prefilled);
-                journey.in_batch.push(BatchChange { at: step.now, step: number, entered: false, prefilled, generated });
+                journey.in_batch.push(BatchChange {
+                    at: step.now,
+                    instance,
+                    step: number,
+                    entered: false,
+                    prefilled,
+                    generated,
+                });
                 if restarts {
                     (journey.generated, journey.first_output) = (0, None);
                     journey.tokens.clear();
@@ -247,7 +284,7 @@ impl Journal {
                 let prefills = context < journey.request.input_tokens + journey.generated.max(1) - 1;
                 prefill_requests += u32::from(prefills);
                 prefill_tokens += if prefills { n } else { 0 };
-                journey.computes((step.now, step.end), number, (n, context), tokens_wanted);
+                journey.computes((step.now, step.end), (instance, number), (n, context), tokens_wanted);
             }
         }
         for &id in &step.finished {
@@ -291,6 +328,11 @@ impl Observer for Journal {
             SimEvent::Arrival(request) => self.arrived(request),
             SimEvent::Decision(decision) => self.decided(decision),
             SimEvent::Step { instance, step } if self.detail >= JournalDetail::Steps => self.step(instance, step),
+            SimEvent::Disaggregated(parts) => {
+                if let Some(journey) = self.journey(parts.id) {
+                    journey.parts = Some(*parts);
+                }
+            }
             SimEvent::Outcome(outcome) => self.ended(outcome),
             _ => {}
         }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
+use super::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
 
 pub(super) struct JsonForm<'a> {
     out: &'a mut dyn Write,
@@ -50,12 +50,17 @@ impl<'a> JsonForm<'a> {
     }
 
     fn arrow(&mut self, track: Track, at: Micros, arrow: &Arrow) -> io::Result<()> {
-        let (phase, id, bound) = match arrow {
-            Arrow::Starts(id) => ('s', id, ""),
-            Arrow::Ends(id) => ('f', id, ",\"bp\":\"e\""),
+        let (phase, path, id, bound) = match arrow {
+            Arrow::Starts(path, id) => ('s', path, id, ""),
+            Arrow::Ends(path, id) => ('f', path, id, ",\"bp\":\"e\""),
         };
-        self.event(phase, track.process, track.line, "to its instance")?;
-        write!(self.out, ",\"cat\":\"routing\",\"id\":{id},\"ts\":{}{bound}}}", at.0)
+        // The two ends of an arrow have the same name, category and id.
+        let (name, category) = match path {
+            ArrowPath::Routing => ("to its instance", "routing"),
+            ArrowPath::Transfer => ("to its decode instance", "transfer"),
+        };
+        self.event(phase, track.process, track.line, name)?;
+        write!(self.out, ",\"cat\":\"{category}\",\"id\":{id},\"ts\":{}{bound}}}", at.0)
     }
 
     /// The name of a process or of a track in it.

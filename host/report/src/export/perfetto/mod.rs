@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `requests` of the gateway | a request from its arrival to its instance, or to its end; inside: the gateway's queue |
 //! | `routing` of the gateway | the moment at which a request goes to its instance: an arrow starts here |
-//! | `steps` of an instance | engine steps; an arrow ends at the first step of each request |
-//! | `requests` of an instance | a request; inside: `queue`, `prefill`, `decode`, `preempted` |
+//! | `steps` of an instance | engine steps; an arrow ends at the first step of each request, and another leads from its last step on a prefill instance to its first on its decode instance |
+//! | `requests` of an instance | a request, or its part there; inside: `queue`, `prefill`, `KV wait`, `KV transfer`, `decode`, `preempted` |
 //! | counters of an instance | waiting and running requests, KV blocks in use (%) |
 //!
 //! A file with a name that ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use blis_sim::ids::InstanceIndex;
-use blis_sim::outcome::Status;
+use blis_sim::outcome::{StageTimes, Status};
 use blis_sim::units::Micros;
 use blis_workload::Names;
 use flate2::Compression;
@@ -162,16 +162,27 @@ struct TraceSlice<'a> {
     counters: CounterValues,
 }
 
-/// An arrow from the gateway to the first step of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An arrow of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrow {
-    Starts(u32),
-    Ends(u32),
+    Starts(ArrowPath, u32),
+    Ends(ArrowPath, u32),
+}
+
+/// From where to where an arrow leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ArrowPath {
+    /// From the gateway to its first step.
+    Routing,
+    /// From its last step on its prefill instance to its first on its decode instance.
+    Transfer,
 }
 
 /// A request in one process, with its stages.
 struct RequestSpan<'a> {
     journey: &'a Journey,
+    /// `None`: the gateway.
+    instance: Option<InstanceIndex>,
     times: (Micros, Micros),
     stages: Vec<(&'static str, Micros, Micros)>,
 }
@@ -197,11 +208,13 @@ impl TraceExport<'_> {
         }
         for journey in &self.journal.journeys {
             let instance = journey.outcome.and_then(|outcome| outcome.instance);
-            let (gateway, served) = (in_gateway(journey, last), in_instance(journey, last));
-            let is_there = |span: &RequestSpan<'_>| self.window.contains(instance, span.times);
-            spans[0].extend(Some(gateway).filter(is_there));
-            if let Some(spans) = instance.and_then(|instance| spans.get_mut(instance.index() + 1)) {
-                spans.extend(served.filter(is_there));
+            let gateway = in_gateway(journey, last);
+            spans[0].extend(Some(gateway).filter(|span| self.window.contains(instance, span.times)));
+            for span in in_instances(journey, last).into_iter().flatten() {
+                let of_instance = span.instance.and_then(|instance| spans.get_mut(instance.index() + 1));
+                if let Some(spans) = of_instance.filter(|_| self.window.contains(span.instance, span.times)) {
+                    spans.push(span);
+                }
             }
         }
         let mut spans = spans.into_iter();
@@ -226,7 +239,7 @@ impl TraceExport<'_> {
         let track = Track { process: Track::GATEWAY, line: Track::STEPS };
         for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
             let id = journey.request.id.0;
-            let arrow = journey.in_batch.first().map(|_| Arrow::Starts(id));
+            let arrow = journey.in_batch.first().map(|_| Arrow::Starts(ArrowPath::Routing, id));
             let arrows = arrow.as_slice();
             form.slice(track, &TraceSlice { name: "routed", times: (at, at), arrows, ..TraceSlice::default() })?;
         }
@@ -241,16 +254,15 @@ impl TraceExport<'_> {
         spans: &[RequestSpan<'_>],
         form: &mut impl TraceForm,
     ) -> io::Result<()> {
-        let first = |span: &RequestSpan<'_>| Some((span.journey.in_batch.first()?.step, span.journey.request.id.0));
-        let mut entered: Vec<(u64, u32)> = spans.iter().filter_map(first).collect();
-        entered.sort_unstable();
-        let mut entered = entered.into_iter().peekable();
+        let mut of_steps: Vec<(u64, Arrow)> = spans.iter().flat_map(RequestSpan::arrows).flatten().collect();
+        of_steps.sort_unstable();
+        let mut of_steps = of_steps.into_iter().peekable();
         let mut counted = None;
         let (mut arrows, mut properties) = (Vec::new(), Vec::new());
         for step in steps {
             arrows.clear();
-            while let Some((_, id)) = entered.next_if(|&(first, _)| first <= step.number) {
-                arrows.push(Arrow::Ends(id));
+            while let Some((_, arrow)) = of_steps.next_if(|&(number, _)| number <= step.number) {
+                arrows.push(arrow);
             }
             let all = [
                 ("prefill_tokens", step.prefill_tokens),
@@ -347,7 +359,7 @@ impl TraceExport<'_> {
         properties: Properties<'_>,
         form: &mut impl TraceForm,
     ) -> io::Result<()> {
-        let RequestSpan { journey, times: (start, end), stages } = span;
+        let RequestSpan { journey, times: (start, end), stages, .. } = span;
         let id = journey.request.id.0;
         form.begin(track, id, name, *start, properties)?;
         for &(stage, from, to) in stages {
@@ -376,7 +388,58 @@ fn in_gateway(journey: &Journey, last: Micros) -> RequestSpan<'_> {
     let arrival = journey.request.arrival;
     let end = journey.handed_over.unwrap_or_else(|| ended(journey, last)).max(arrival);
     let stages = journey.in_gateway.map(|(joined, left)| ("gateway queue", joined, left.min(end)));
-    RequestSpan { journey, times: (arrival, end), stages: stages.into_iter().collect() }
+    RequestSpan { journey, instance: None, times: (arrival, end), stages: stages.into_iter().collect() }
+}
+
+/// A request on its instance; or its two parts, if it was prefilled on another than the one that decoded it.
+fn in_instances(journey: &Journey, last: Micros) -> [Option<RequestSpan<'_>>; 2] {
+    match (&journey.parts, journey.handed_over) {
+        (Some(parts), Some(start)) => in_parts(journey, parts, start, ended(journey, last)),
+        _ => [in_instance(journey, last), None],
+    }
+}
+
+/// The part on the prefill instance, from `start` on, and that on the decode instance, until `end`. A stage that it did not reach
+/// has no length; the last one that it reached lasts to its end.
+fn in_parts<'a>(journey: &'a Journey, parts: &StageTimes, start: Micros, end: Micros) -> [Option<RequestSpan<'a>>; 2] {
+    let span = |instance, start: Micros, stages: &[(&'static str, Option<Micros>)], is_last: bool| {
+        let (mut at, mut shown) = (start, Vec::new());
+        for (index, &(name, time)) in stages.iter().enumerate() {
+            let is_end = is_last && index + 1 == stages.len();
+            let to = time.filter(|_| !is_end).map_or(end, |time| at.saturating_add(time)).min(end);
+            if at < to {
+                shown.push((name, at, to));
+            }
+            at = to.max(at);
+        }
+        Some(RequestSpan { journey, instance: Some(instance), times: (start, at), stages: shown })
+    };
+    let first = span(parts.prefill, start, &[("queue", parts.prefill_queue), ("prefill", parts.prefill_time)], false);
+    let arrival = parts.prefill_queue.zip(parts.prefill_time).zip(parts.hold);
+    let arrival = arrival.map(|((queue, prefill), hold)| start + queue + prefill + hold).filter(|&at| at < end);
+    let stages = [("KV wait", parts.decode_wait), ("KV transfer", parts.transfer), ("decode", None)];
+    [first, arrival.and_then(|at| span(parts.decode, at, &stages, true))]
+}
+
+impl RequestSpan<'_> {
+    /// The arrows that start or end at steps of its instance, with their numbers.
+    fn arrows(&self) -> [Option<(u64, Arrow)>; 2] {
+        let Self { journey, instance, .. } = self;
+        let id = journey.request.id.0;
+        let first = journey.in_batch.iter().find(|change| Some(change.instance) == *instance).map(|change| change.step);
+        let Some(parts) = &journey.parts else {
+            return [first.map(|step| (step, Arrow::Ends(ArrowPath::Routing, id))), None];
+        };
+        // Both ends of the arrow are there, or none.
+        let goes_on =
+            journey.left_first.filter(|_| journey.in_batch.iter().any(|change| change.instance == parts.decode));
+        if Some(parts.prefill) == *instance {
+            let leaves = goes_on.map(|step| (step, Arrow::Starts(ArrowPath::Transfer, id)));
+            [first.map(|step| (step, Arrow::Ends(ArrowPath::Routing, id))), leaves]
+        } else {
+            [first.filter(|_| goes_on.is_some()).map(|step| (step, Arrow::Ends(ArrowPath::Transfer, id))), None]
+        }
+    }
 }
 
 /// A request from its arrival at its instance to its end; `None` if it reached none.
@@ -408,7 +471,8 @@ fn in_instance(journey: &Journey, last: Micros) -> Option<RequestSpan<'_>> {
     } else {
         stage("preempted", at, end);
     }
-    Some(RequestSpan { journey, times: (start, end), stages })
+    let instance = journey.outcome.and_then(|outcome| outcome.instance);
+    Some(RequestSpan { journey, instance, times: (start, end), stages })
 }
 
 #[cfg(test)]

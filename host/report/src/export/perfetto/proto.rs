@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
+use super::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
 
 /// Fields of the messages, by their numbers in Perfetto's definitions.
 pub(super) mod field {
@@ -72,13 +72,27 @@ const INSTANT: u64 = 3;
 const TRACE_CLOCK: u64 = 6;
 pub(super) const SEQUENCE_CLOCK: u64 = 64;
 
+/// Numbers of arrows above this are those of transfers.
+pub(super) const TRANSFERS: u64 = 1 << 32;
+
 /// `TracePacket.SequenceFlags`: the interned names start anew; they are needed.
 const CLEARED: u64 = 1;
 const NEEDED: u64 = 2;
 
 /// Names that repeat. Those of single requests are written out.
-const NAMES: [&str; 9] =
-    ["routed", "decode step", "prefill step", "mixed step", "gateway queue", "queue", "prefill", "decode", "preempted"];
+const NAMES: [&str; 11] = [
+    "routed",
+    "decode step",
+    "prefill step",
+    "mixed step",
+    "gateway queue",
+    "queue",
+    "prefill",
+    "KV wait",
+    "KV transfer",
+    "decode",
+    "preempted",
+];
 const PROPERTIES: [&str; 10] = [
     "prefill_tokens",
     "prefill_requests",
@@ -136,7 +150,7 @@ impl<'a> ProtoForm<'a> {
     /// Starts the sequence of the next line of the present process. `counters`: those of its events.
     fn start(&mut self, track: Track, counters: &[(Counter, &str)]) -> io::Result<()> {
         self.started += 1;
-        debug_assert_eq!(self.sequences.len(), track.line as usize, "lines come in order");
+        debug_assert_eq!(self.sequences.len(), track.line as usize, "lines are started in order");
         self.sequences.push(PacketSequence { id: self.started, ..PacketSequence::default() });
         let mut event = Message::default();
         event.number(field::EVENT_TRACK, line(track));
@@ -251,6 +265,15 @@ fn counter(process_number: u32, counter: Counter) -> u64 {
     process(process_number) + 1 + counter as u64
 }
 
+/// The number of an arrow, from 1 on.
+fn flow(path: ArrowPath, request: u32) -> u64 {
+    let number = u64::from(request) + 1;
+    match path {
+        ArrowPath::Routing => number,
+        ArrowPath::Transfer => TRANSFERS + number,
+    }
+}
+
 impl TraceForm for ProtoForm<'_> {
     fn process(&mut self, number: u32, name: &str, steps: &str) -> io::Result<()> {
         let counters = if number == Track::GATEWAY { &[][..] } else { &Counter::ALL };
@@ -291,8 +314,8 @@ impl TraceForm for ProtoForm<'_> {
         self.properties(track, slice.properties);
         for arrow in slice.arrows {
             match arrow {
-                Arrow::Starts(id) => self.event.fixed(field::EVENT_FLOW, u64::from(*id) + 1),
-                Arrow::Ends(id) => self.event.fixed(field::EVENT_FLOW_END, u64::from(*id) + 1),
+                Arrow::Starts(path, id) => self.event.fixed(field::EVENT_FLOW, flow(*path, *id)),
+                Arrow::Ends(path, id) => self.event.fixed(field::EVENT_FLOW_END, flow(*path, *id)),
             }
         }
         let CounterValues { values, changed } = slice.counters;

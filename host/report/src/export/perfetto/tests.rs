@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use serde_json::Value as Json;
 
-use super::proto::{SEQUENCE_CLOCK, field};
+use super::proto::{SEQUENCE_CLOCK, TRANSFERS, field};
 use super::*;
 use crate::export::tests::{about, journal};
 
@@ -47,11 +47,13 @@ fn of_json(bytes: &[u8]) -> Vec<TraceEvent> {
             "e" => events.push(TraceEvent { name: String::new(), ..one("end", number("ts"), values) }),
             "C" => events.push(one("count", number("ts"), vec![("value".to_owned(), shown(&event["args"]["value"]))])),
             "s" => {
-                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow starts", number("ts"), values) });
+                let name = format!("{} {}", text("cat"), number("id"));
+                events.push(TraceEvent { name, ..one("arrow starts", number("ts"), values) });
             }
             "f" => {
                 assert_eq!(event["bp"], "e");
-                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow ends", number("ts"), values) });
+                let name = format!("{} {}", text("cat"), number("id"));
+                events.push(TraceEvent { name, ..one("arrow ends", number("ts"), values) });
             }
             "M" => assert!(event["args"]["name"].is_string()),
             other => panic!("phase {other}"),
@@ -100,6 +102,12 @@ fn fields(mut bytes: &[u8]) -> Vec<(u32, u64, Vec<u8>)> {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// The arrow with this number, as the JSON form has it.
+fn arrow(number: u64) -> String {
+    let request = (number - 1) % TRANSFERS;
+    format!("{} {request}", if number > TRANSFERS { "transfer" } else { "routing" })
 }
 
 /// What a decoder knows of a sequence of packets.
@@ -170,7 +178,7 @@ fn of_proto(bytes: &[u8]) -> Vec<TraceEvent> {
             tracks.insert(one(&descriptor, field::TRACK).expect("a number").1, (process, name, 0, None));
         }
         let Some((_, _, event)) = one(&packet, field::TRACK_EVENT) else { continue };
-        assert_eq!(flags, Some(2), "it needs what the sequence has said before");
+        assert_eq!(flags, Some(2), "it needs the packets before");
         sequence.at_us += one(&packet, field::TIMESTAMP).expect("a time").1;
         let at_us = sequence.at_us;
         let event = fields(event);
@@ -205,8 +213,8 @@ fn of_proto(bytes: &[u8]) -> Vec<TraceEvent> {
         push("begin", name, values);
         for (number, id, _) in &event {
             match *number {
-                field::EVENT_FLOW => push("arrow starts", (id - 1).to_string(), Vec::new()),
-                field::EVENT_FLOW_END => push("arrow ends", (id - 1).to_string(), Vec::new()),
+                field::EVENT_FLOW => push("arrow starts", arrow(*id), Vec::new()),
+                field::EVENT_FLOW_END => push("arrow ends", arrow(*id), Vec::new()),
                 _ => {}
             }
         }
