@@ -18,6 +18,7 @@ mod grouped;
 mod load;
 mod log;
 mod page;
+mod plot;
 mod plugins;
 mod replicas;
 mod requests;
@@ -36,7 +37,8 @@ pub use export::{Export, ExportFormat, ExportWindow, Journal, JournalDetail, Ser
 pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
-pub use page::{PageResult, RunCharts, write_page};
+pub use page::{PageResult, RunCharts, live_page, write_page};
+pub use plot::{FigureKind, PlotError, PlotFigure, PlotInput, plot};
 pub use plugins::{other_value, plugins_document};
 pub use replicas::{GroupName, PoolName, ReplicasDocument};
 pub use requests::{RequestLog, RequestRecord};
