@@ -7,6 +7,7 @@
 
 import { createRequire } from "node:module";
 import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
+import { spawn } from "node:child_process";
 import { basename, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -22,6 +23,8 @@ for (const file of readdirSync(folder).filter((name) => name.endsWith(".html")).
   await checkPage(name, resolve(folder, file)).catch((error) => failures.push(`${name}: ${error.message}`));
   console.log(`${failures.length > before ? "FAILED" : "ok"}  ${name}`);
 }
+await checkLive().catch((error) => failures.push(`live: ${error.message}`));
+console.log(`${failures.some((failure) => failure.startsWith("live")) ? "FAILED" : "ok"}  live`);
 await browser.close();
 failures.forEach((failure) => console.error(failure));
 process.exit(failures.length ? 1 : 0);
@@ -67,6 +70,7 @@ async function checkPage(name, path) {
   }
   await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => { details.open = false; }));
   if (data.results[0].charts) await checkCharts(page, data.results[0].charts, expect);
+  if (data.results[0].result.search !== undefined) await checkSearch(page, data.results[0].result, expect);
 
   await page.evaluate(() => { window.scrollTo(0, 0); document.activeElement?.blur(); });
   await page.mouse.move(1, 1);
@@ -78,6 +82,55 @@ async function checkPage(name, path) {
     await page.screenshot({ path: join(out, `${name}-${width}x${height}-${scheme}.png`), fullPage: true });
   }
   await context.close();
+}
+
+/** Scores, the champion and the rejected candidates of a search. */
+async function checkSearch(page, { candidates }, expect) {
+  const scored = candidates.filter((one) => one.score > 0);
+  expect("a mark for each score", (await page.locator("#search figure circle[r='4']").count()) === scored.length);
+  const champion = candidates.filter((one) => one.champion).pop();
+  expect("the champion", (await page.locator("#search h3").first().textContent()) === `The champion: ${champion.name}`);
+  expect("its difference", (await page.locator(".difference .added").count()) > 0 && (await page.locator(".difference .removed").count()) > 0);
+  const text = await page.locator("#search").textContent();
+  expect("rejected candidates and reasons are text", candidates.filter((one) => one.status !== "ok").every((one) => text.includes(one.name) && text.includes(one.reason)));
+  expect("no name became an element", (await page.locator("#search script, #search img").count()) === 0);
+}
+
+/** The page of a server: candidates appear as they are evaluated, also after the connection was lost. */
+async function checkLive() {
+  const expect = (what, holds) => { if (!holds) failures.push(`live: ${what}`); };
+  const server = spawn(resolve(process.env.BLIS), ["serve", "--http", "127.0.0.1:0", "--ui"], { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = new Promise((done) => server.on("exit", done));
+  const first = await new Promise((done) => server.stdout.once("data", (text) => done(JSON.parse(text))));
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "light" });
+  try {
+    const page = await context.newPage();
+    page.on("pageerror", (error) => failures.push(`live: error: ${error.message}`));
+    page.on("request", (request) => { if (!request.url().startsWith(first.listening) && !request.url().startsWith("data:")) failures.push(`live: requests ${request.url()}`); });
+    page.on("dialog", (dialog) => { failures.push("live: a name became a script"); dialog.dismiss(); });
+    await page.goto(first.listening);
+    const evaluate = (candidate, id) => fetch(`${first.listening}/evaluate`, { method: "POST", body: JSON.stringify({ id, candidate, stage: "smoke" }) });
+    const shows = (text) => page.waitForFunction((text) => document.getElementById("search")?.textContent.includes(text), text, { timeout: 60000 });
+    await page.waitForFunction(() => document.querySelector("[role=status]").textContent.startsWith("Connected"));
+    await evaluate("fn route(r, s) { 0 }", "first");
+    await shows("The champion: first");
+    await context.setOffline(true);
+    await evaluate("fn route(r, s) { <b>", "<b>broken</b>");
+    await evaluate("fn route(r, s) { -s.in_flight }", "second");
+    await context.setOffline(false);
+    await shows("The champion: second");
+    await shows("<b>broken</b>");
+    expect("every candidate once", (await page.locator("#search .tile b").first().textContent()) === "3");
+    expect("the difference", (await page.locator(".difference .added").textContent()).includes("in_flight"));
+    await page.screenshot({ path: join(out, "live-1280x800-light.png"), fullPage: true });
+    await page.setViewportSize({ width: 390, height: 844 });
+    expect("nothing is wider than 390 px", await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await page.screenshot({ path: join(out, "live-390x844-light.png"), fullPage: true });
+  } finally {
+    await context.close();
+    server.kill("SIGTERM");
+  }
+  expect("the server ends", (await ended) === 0);
 }
 
 /** Legends, tooltips and zoom of the charts of a run. */

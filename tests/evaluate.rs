@@ -655,6 +655,105 @@ fn tuning_finds_the_parameter_with_an_effect() {
     assert!(text.contains("against\n  round-robin"), "{text}");
 }
 
+/// A search that is looked at later: every setting, and how it ended; and one that is looked at while it runs.
+#[test]
+fn a_search_has_a_history_and_a_page() {
+    let dir = Scratch::new();
+    let suite = small(&dir);
+    let path =
+        dir.write("one.rhai", "// @param load 0 0 4\nfn route(r, s) { -s.in_flight * load - s.indices * 0.01 }\n");
+    let folder = dir.path("history");
+    let words = ["tune", &path.display().to_string(), "--suite", &suite, "--evals", "12", "--output", "json"];
+    let tuned = blis!([&words[..], &["--history", &folder, "--ui"]].concat());
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("the search is shown at http://127.0.0.1:"), "{}", tuned.stderr);
+    let text = fs::read_to_string(dir.join("history/history.jsonl")).expect("written");
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.pop(), Some(json!({"finished": true})));
+    assert_eq!(Some(lines.len() as u64), tuned.json()["evaluations"].as_u64());
+    let champions: Vec<_> = lines.iter().filter(|line| line["champion"] == true).collect();
+    assert_eq!(champions[0]["name"], "defaults");
+    assert!(
+        champions.len() > 1
+            && champions.iter().all(|line| line["text"].as_str().is_some_and(|text| text.starts_with("load = ")))
+    );
+    let again = blis!([&words[..], &["--history", &folder]].concat());
+    assert_eq!(again.code, Some(2));
+    assert!(again.stderr.contains("has the history of another search"), "{}", again.stderr);
+    let outside = blis!([&words[..], &["--ui=0.0.0.0:0"]].concat());
+    assert!(outside.code == Some(2) && outside.stderr.contains("other machines"), "{}", outside.stderr);
+    let page = dir.path("page.html");
+    blis!("view", &folder, "--report", &page).done();
+    let html = fs::read_to_string(page).expect("written");
+    let (_, data) = html.split_once("id=\"data\">").expect("data");
+    let data: Value = serde_json::from_str(data.split_once("</script>").expect("its end").0).expect("JSON");
+    assert_eq!(data["results"][0]["result"], json!({"search": "history", "finished": true, "candidates": lines}));
+    let empty = blis!("view", dir.path("."), "--report", dir.path("none.html"));
+    assert!(empty.code == Some(2) && empty.stderr.contains("no `history.jsonl`"), "{}", empty.stderr);
+}
+
+#[test]
+fn a_server_shows_what_it_evaluates() {
+    let dir = Scratch::new();
+    let (suite, folder) = (small(&dir), dir.path("history"));
+    let mut server = ServerProcess::start(&["--http", "127.0.0.1:0", "--ui", "--history", &folder, "--suite", &suite]);
+    let listening = server.receive();
+    let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
+    let request = |method: &str, path: &str, body: &str| {
+        let mut stream = TcpStream::connect(&address).expect("the server listens");
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .expect("sent");
+        stream
+    };
+    let response = |mut stream: TcpStream| {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        text
+    };
+    let page = response(request("GET", "/", ""));
+    assert!(
+        page.contains("text/html") && page.contains("connect-src 'self'") && page.contains("\"live\":true"),
+        "{page}"
+    );
+    let events = request("GET", "/events", "");
+    for candidate in [
+        "{\"candidate\": \"fn route(r, s) { <script> }\"}",
+        "{\"id\": \"good\", \"candidate\": \"fn route(r, s) { -s.in_flight }\"}",
+    ] {
+        let reply = response(request("POST", "/evaluate", candidate));
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }
+    // The end of the server ends its events.
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    let events = response(events);
+    let lines: Vec<Value> = events
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(
+        (&lines[0]["status"], &lines[0]["champion"], &lines[0]["score"]),
+        (&json!("rejected"), &json!(false), &json!(0.0)),
+        "{events}"
+    );
+    assert!(lines[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{events}");
+    assert_eq!(
+        (&lines[1]["name"], &lines[1]["status"], &lines[1]["champion"]),
+        (&json!("good"), &json!("ok"), &json!(true))
+    );
+    assert_eq!(lines[1]["text"], "fn route(r, s) { -s.in_flight }");
+    assert!(server.child.wait().expect("it ends").success());
+    let history = fs::read_to_string(dir.join("history/history.jsonl")).expect("written");
+    assert_eq!(history.lines().last(), Some("{\"finished\":true}"));
+    let alone = blis!("serve --stdio --ui");
+    assert!(alone.code == Some(2) && alone.stderr.contains("--http"), "{}", alone.stderr);
+}
+
 /// `blis serve --stdio`.
 pub struct ServerProcess {
     pub child: Child,

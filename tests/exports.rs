@@ -150,6 +150,54 @@ fn a_trace_for_perfetto_is_valid() {
     assert!(bytes("trace.pftrace") * 3 < bytes("trace.json") && bytes("trace.pftrace.gz") * 2 < bytes("trace.pftrace"));
 }
 
+/// A request that is prefilled on one instance and decoded on another has a part on each, which are as long as its stages in the
+/// result, and an arrow between them.
+#[test]
+fn parts_of_a_request_in_a_trace_for_perfetto() {
+    let folder = Folder::new();
+    let run = format!(
+        "run {SERVICE} --prefill-instances 1 --decode-instances 2 --pd-decider always --num-requests 20 --rate 5 --prompt-tokens 600 \
+         --output-tokens 9 --metrics-path {{}}/run.json --export perfetto={{}}/trace.json"
+    );
+    assert_eq!(folder.blis(&run).0, Some(0));
+    let (trace, metrics) = (folder.json("trace.json"), folder.json("run.json"));
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let at = |phase: &str, process: u64, name: &str, request: u64| {
+        let local = format!("{request:#x}");
+        let mut found = events.iter().filter(|event| {
+            let is_its = event["id2"]["local"] == *local || (event["cat"] == "transfer" && event["id"] == request);
+            event["ph"] == phase && event["pid"] == process && event["name"] == name && is_its
+        });
+        let one = found.next().unwrap_or_else(|| panic!("{phase} of {name} of {request} in {process}"));
+        assert!(found.next().is_none(), "{phase} of {name} of {request} in {process}");
+        one["ts"].as_f64().expect("a time") / 1e3
+    };
+    let requests = metrics["requests"].as_array().expect("a list");
+    assert_eq!(requests.len(), 20);
+    for (request, number) in requests.iter().zip(0..) {
+        let process = |key: &str| {
+            let name = request[key].as_str().expect("an instance");
+            name.trim_start_matches("instance_").parse::<u64>().expect("a number") + 2
+        };
+        let (prefill, decode) = (process("prefilled_by"), process("handled_by"));
+        assert_ne!(prefill, decode);
+        for (process, stage, figure) in [
+            (prefill, "queue", "p_queue_ms"),
+            (prefill, "prefill", "p_prefill_ms"),
+            (decode, "KV wait", "d_wait_ms"),
+            (decode, "KV transfer", "transfer_ms"),
+        ] {
+            let time = at("e", process, stage, number) - at("b", process, stage, number);
+            assert!((time - request[figure].as_f64().expect("a time")).abs() < 1e-6, "{stage} of {number}: {time}");
+        }
+        let hold = at("b", decode, "KV wait", number) - at("e", prefill, "prefill", number);
+        assert!((hold - request["hold_ms"].as_f64().expect("a time")).abs() < 1e-6, "{hold}");
+        let (leaves, enters) =
+            (at("s", prefill, "to its decode instance", number), at("f", decode, "to its decode instance", number));
+        assert!(leaves < enters && at("e", decode, "KV transfer", number) <= enters, "{leaves} to {enters}");
+    }
+}
+
 /// A file that cannot be written is reported before anything is simulated, and no file is left behind.
 #[test]
 fn exports_that_cannot_be_written() {

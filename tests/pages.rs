@@ -82,6 +82,44 @@ fn results_are_viewed_together() {
 }
 
 #[test]
+fn figures_for_papers_have_their_numbers_beside_them() {
+    const LOAD: &str = "--model qwen/qwen3-14b --num-requests 300 --output-tokens 20 --no-progress";
+    let folder = Scratch::new();
+    let run = folder.path("run.json");
+    blis!(format!("run {LOAD} --rate 5 --metrics-path"), &run).done();
+    let done: Value = serde_json::from_str(&fs::read_to_string(&run).expect("written")).expect("JSON");
+    let sweep =
+        folder.write("sweep.json", &blis!(format!("sweep {LOAD} --vary rate=2,4 --seeds 1 --output json")).stdout);
+    let compare =
+        blis!(format!("compare round-robin least-loaded {LOAD} --num-instances 2 --rate 10 --seeds 2 --output json"));
+    let compare = folder.write("compare.json", &compare.stdout);
+    let (sweep, compare) = (sweep.display().to_string(), compare.display().to_string());
+    for (file, flags, rows) in [
+        (&run, "--figure ttft", 300),
+        (&run, "--kind percentiles --figure e2e", 45),
+        (&sweep, "", 2),
+        (&sweep, "--kind pareto", 2),
+        (&compare, "--kind differences --figure p90_e2e", 1),
+    ] {
+        let out = folder.path("figure.svg");
+        let ended = blis!(format!("plot {flags} --out"), &out, file);
+        assert_eq!(ended.code, Some(0), "{flags}: {}", ended.stderr);
+        let svg = fs::read_to_string(&out).expect("written");
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{flags}: {svg}");
+        let csv = fs::read_to_string(folder.join("figure.csv")).expect("written");
+        assert_eq!(csv.lines().count(), rows + 1, "{flags}: {csv}");
+        if flags == "--figure ttft" {
+            let last = csv.lines().last().expect("a row").split(',').nth(1).expect("a latency").to_owned();
+            assert_eq!(last.parse().ok(), done["ttft_max_ms"].as_f64(), "{csv}");
+        }
+    }
+    let ended = blis!("plot", &run, "--out", folder.path("figure.png"));
+    assert!(ended.code == Some(2) && ended.stderr.contains("rsvg-convert"), "{}", ended.stderr);
+    let ended = blis!("plot", &run, &sweep, "--out", folder.path("figure.svg"));
+    assert!(ended.code == Some(2) && ended.stderr.contains("`sweep` cannot be drawn as `cdf`"), "{}", ended.stderr);
+}
+
+#[test]
 fn what_cannot_be_shown_is_refused() {
     let folder = Scratch::new();
     let (bad, empty) = (folder.write("bad.json", "{\n\"a\": }"), folder.write("empty.json", ""));

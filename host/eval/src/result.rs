@@ -36,6 +36,21 @@ pub enum EvaluationStatus {
     HostError,
 }
 
+impl EvaluationStatus {
+    /// The name in documents.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Rejected => "rejected",
+            Self::Trap => "trap",
+            Self::Limit => "limit",
+            Self::GateFailed => "gate_failed",
+            Self::HostError => "host_error",
+        }
+    }
+}
+
 /// The evaluation result of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationResult {
@@ -268,6 +283,16 @@ const METRIC_FIGURES: [(&str, Figure); 12] = [
 ];
 
 impl EvaluationResult {
+    /// Why the candidate has no score, in one text; `None` if it has one.
+    #[must_use]
+    pub fn rejection(&self) -> Option<String> {
+        if self.status == EvaluationStatus::Ok {
+            return None;
+        }
+        let texts = [&self.artifacts.error, &self.gates.failed.join("; ")].map(String::clone);
+        texts.into_iter().find(|text| !text.is_empty()).or_else(|| self.stopped.clone())
+    }
+
     /// The result of a candidate that was not run, or with runs that do not count.
     #[must_use]
     pub fn invalid(status: EvaluationStatus, error: String, traits: Traits) -> Self {

@@ -252,11 +252,10 @@ fn fitness(
 
 /// The records that the export formats need, if there are exports.
 fn journal(config: &Experiment, deployment: &Deployment) -> Option<Journal> {
-    let exports = &config.files.exports;
-    let steps = exports.iter().any(|export| export.format.needs_steps());
+    let detail = config.files.exports.iter().map(|export| export.format.detail()).max()?;
     let plugin = config.cluster.policies.plugin(Kind::Latency).is_some();
     let latency = (!plugin).then(|| deployment.latency.clone());
-    (!exports.is_empty()).then(|| Journal::new(steps, config.engine.semantics, latency))
+    Some(Journal::new(detail, config.engine.semantics, latency))
 }
 
 fn export(

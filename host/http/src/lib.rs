@@ -1,10 +1,12 @@
-//! HTTP: a load generator for real servers, and a server with simulated response times.
+//! HTTP: a load generator for real servers, a server with simulated response times, and the page of a search that runs.
 //!
 //! This crate has the only async runtime and the only wall clock of the program. The simulator stays a function of its
 //! inputs: here requests come when clients send them, and results leave when the simulated time has passed.
 
 mod clock;
 mod hash;
+pub mod live;
+pub mod local;
 pub mod mock;
 pub mod observe;
 pub mod sse;

@@ -244,7 +244,14 @@ fn timeline_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(OsStr::to_str) {
         Some("parquet" | "pq" | "arrow") => {
-            Err("a timeline is written as CSV only; name a file that ends in .csv".to_owned())
+            // A writer of Parquet would take longer to compile than the program's own code.
+            let table = path.with_extension("csv");
+            Err(format!(
+                "a timeline is written as CSV: name `{}`, and convert it by \
+                 python3 -c 'import polars; polars.read_csv(\"{}\").write_parquet(\"{text}\")'",
+                table.display(),
+                table.display()
+            ))
         }
         _ => Ok(path),
     }

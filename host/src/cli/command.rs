@@ -16,6 +16,7 @@ use super::observe::ObserveArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
 use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
+use super::plot::PlotArgs;
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
@@ -87,6 +88,8 @@ pub(super) enum Command {
     Sweep(Box<SweepArgs>),
     /// A page with charts of results: one HTML file
     View(ViewArgs),
+    /// A figure of results for a paper: SVG, with its numbers beside it
+    Plot(PlotArgs),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(

@@ -51,7 +51,7 @@ const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, 
 /// The commands of the first page, by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "search", "tune", "serve", "suite", "plugin"]),
-    ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view"]),
+    ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view", "plot"]),
     ("Plan capacity", &["capacity", "size", "sweep"]),
     ("Real servers", &["observe", "calibrate", "mock-server"]),
     ("Workloads", &["workload"]),
@@ -168,6 +168,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis view", &[
         ("A page with a run", "blis run --model qwen/qwen3-14b --rate 2 --output json > run.json\nblis view run.json --report run.html"),
+    ]),
+    ("blis plot", &[
+        ("The distribution of TTFT", "blis run --model qwen/qwen3-14b --rate 2 --metrics-path run.json\nblis plot run.json --out ttft.svg"),
+        ("Cost against latency", "blis sweep --model qwen/qwen3-14b --vary rate=2,4 --num-requests 300 --seeds 1 --output json > sweep.json\nblis plot sweep.json --kind pareto --out cost.svg"),
     ]),
     ("blis replay", &[
         ("A trace of BLIS", "blis replay --model qwen/qwen3-14b --trace-header examples/priorities/trace.yaml \\\n--trace-data examples/priorities/trace.csv"),

@@ -19,6 +19,7 @@ mod observe;
 mod output;
 mod pages;
 mod planning;
+mod plot;
 mod plugin;
 mod progress;
 mod reference;
@@ -121,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Size(args)) => planning::size(&args),
         Some(Command::Sweep(args)) => planning::sweep(&args),
         Some(Command::View(args)) => view::view(&args),
+        Some(Command::Plot(args)) => plot::plot_results(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Search(args)) => evaluate::search(&args),
         Some(Command::Tune(args)) => evaluate::tune(&args),

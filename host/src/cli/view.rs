@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use blis_diag::unreadable;
 use blis_eval::error::RunError;
+use blis_eval::evaluation::history::read_history;
 use blis_report::{PageResult, check_target, write_page};
 use clap::Args;
 use serde::Serialize;
@@ -15,8 +16,8 @@ const MOST_BYTES: u64 = 16 << 20;
 #[derive(Debug, Args)]
 pub(super) struct ViewArgs {
     /// Files of results: what `blis run`, `compare`, `capacity`, `size`, `sweep`, `evaluate` or `tune` prints with --output
-    /// json. Several are shown below each other, and runs beside each other
-    #[arg(value_name = "RESULT.json", required = true)]
+    /// json, and folders with the history of a search (--history). Several are shown below each other, and runs beside each other
+    #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// The page, HTML: one file that needs no network
     #[arg(long, value_name = "FILE.html", required = true)]
@@ -37,11 +38,20 @@ pub(super) fn view(args: &ViewArgs) -> Result<(), RunError> {
     write_page(&args.report, &title, &results).map_err(|error| RunError::file(&error))
 }
 
-/// The results in a file.
+/// The results in a file, or the history in a folder.
 fn read(path: &Path) -> Result<Vec<PageResult>, RunError> {
     let shown = path.display();
     let unreadable = |error: std::io::Error| RunError::refused(unreadable(&shown.to_string(), &error));
-    let bytes = fs::metadata(path).map_err(unreadable)?.len();
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if metadata.is_dir() {
+        let history = read_history(path)?.ok_or_else(|| {
+            RunError::usage(format_args!("the folder `{shown}` has no `history.jsonl`"))
+                .hint("histories of searches are written by `--history FOLDER`")
+        })?;
+        let name = path.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
+        return Ok(vec![PageResult::new(name, &history, None)]);
+    }
+    let bytes = metadata.len();
     if bytes > MOST_BYTES {
         let what = format_args!("`{shown}` has {} MB: a page shows results of at most 16 MB", bytes >> 20);
         return Err(RunError::usage(what)

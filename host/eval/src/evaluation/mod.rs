@@ -13,6 +13,7 @@ pub mod context;
 pub mod evaluate;
 pub mod fork_server;
 pub mod held_out;
+pub mod history;
 pub mod isolated;
 pub mod native;
 pub mod options;

@@ -219,6 +219,23 @@ impl SuiteSet {
 }
 
 impl CandidateSource {
+    /// Its text, if it was sent; else empty.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Source(source) => source,
+            Self::Spec(spec) => spec.source.as_deref().unwrap_or_default(),
+            Self::Components(texts) => texts.values().next().map_or("", String::as_str),
+        }
+    }
+
+    /// Its file, if it has one.
+    pub(super) fn path(&self) -> Option<&str> {
+        match self {
+            Self::Spec(spec) => spec.path.as_deref(),
+            Self::Source(_) | Self::Components(_) => None,
+        }
+    }
+
     fn resolve(&self) -> Result<QueuedCandidate, String> {
         let script = |source: &str| {
             let bytes = source.as_bytes().to_vec();

@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 use super::cache::ResultCache;
 use super::fork_server::ForkServer;
+use super::history::{EvaluatedCandidate, SearchHistory};
+use super::request::CandidateSource;
 use super::request::SuiteSet;
 pub use super::request::{EvaluationRequest, RequestError, id_text};
 use crate::error::RunError;
@@ -55,6 +57,7 @@ pub struct EvaluationServer {
     budget: Option<u64>,
     threads: usize,
     started: Instant,
+    history: Option<Arc<SearchHistory>>,
 }
 
 /// Settings of a server.
@@ -74,6 +77,8 @@ pub struct ServerSettings {
     pub run_cache: Option<PathBuf>,
     /// Limits of the process of an evaluation.
     pub worker: WorkerSettings,
+    /// Where every evaluated candidate is noted.
+    pub history: Option<Arc<SearchHistory>>,
 }
 
 /// Starts a server, calls `listen` to accept requests, and waits until the accepted requests are finished. Only for a
@@ -103,6 +108,7 @@ pub fn serve(
         budget: settings.budget,
         threads,
         started: Instant::now(),
+        history: settings.history.clone(),
     });
     let receiver = Arc::new(Mutex::new(receiver));
     let runners: Vec<JoinHandle<()>> = (0..threads)
@@ -119,7 +125,31 @@ pub fn serve(
             return Err(RunError::runtime("a thread of the server ended before its time"));
         }
     }
-    ended
+    let noted = settings.history.as_ref().map_or(Ok(()), |history| history.finish());
+    ended?;
+    noted.map_err(|error| RunError::runtime(format_args!("the history of the search is not complete: {error}")))
+}
+
+/// Adds an evaluated candidate to the history.
+fn note(
+    history: &SearchHistory,
+    request: &EvaluationRequest,
+    id: Option<&str>,
+    result: &Result<EvaluationResult, String>,
+) {
+    let source = request.candidate.as_ref();
+    let name = id.or_else(|| source.and_then(CandidateSource::path)).unwrap_or("candidate");
+    let text = source.map_or("", CandidateSource::text);
+    match result {
+        Ok(result) => {
+            let reason = result.rejection();
+            let (score, status, reason) = (result.combined_score, result.status.name(), reason.as_deref());
+            history.add(&EvaluatedCandidate { name, score, status, reason, text });
+        }
+        Err(message) => {
+            history.add(&EvaluatedCandidate { name, score: 0.0, status: "rejected", reason: Some(message), text });
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -134,6 +164,9 @@ impl EvaluationServer {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
             let result = self.workers.evaluate(number, &request);
+            if let Some(history) = &self.history {
+                note(history, &request, id.as_deref(), &result);
+            }
             if let Some(id) = &id {
                 lock(&self.numbers).remove(id);
             }

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
+use super::history::{EvaluatedCandidate, SearchHistory};
 use crate::cascade::{PolicyRole, StagePlan, StageResult, log_score, run_single_stage};
 use crate::error::RunError;
+use crate::result::EvaluationStatus;
 use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
 use blis_config::policy::PREFIX_CAPACITY;
@@ -68,6 +70,8 @@ pub struct TuneRequest<'a> {
     pub epoch: u64,
     /// Number of threads; 0 for one per core.
     pub threads: usize,
+    /// Where every setting that was tried is noted.
+    pub history: Option<&'a SearchHistory>,
 }
 
 /// Runs the search. Returns its result and the source of the script with the tuned values as defaults; for other
@@ -76,7 +80,7 @@ pub struct TuneRequest<'a> {
 /// # Errors
 /// If the candidate cannot be loaded or declares no parameters, or fails with its own defaults.
 pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunError> {
-    let TuneRequest { candidate, prepared, evals, seed, epoch, threads } = *request;
+    let TuneRequest { candidate, prepared, evals, seed, epoch, threads, history } = *request;
     let loaded = candidate.load(&prepared.suite.limits).map_err(RunError::from)?;
     let declared = loaded.plugin.description().parameters.clone();
     // How much the router remembers is a fact of the service.
@@ -87,8 +91,12 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunErro
             .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
-    let tuning = Tuning { prepared, loaded: &loaded, free, epoch };
+    let tuning = Tuning { prepared, loaded: &loaded, free, epoch, history };
     let (tuned, values) = pool.install(|| tuning.run(evals as usize, seed))?;
+    if let Some(history) = history {
+        let incomplete = |error| RunError::runtime(format_args!("the history of the search is not complete: {error}"));
+        history.finish().map_err(incomplete)?;
+    }
     let text = with_defaults(&String::from_utf8_lossy(&candidate.bytes), &tuning.free, &values);
     Ok((tuned, text))
 }
@@ -98,6 +106,7 @@ struct Tuning<'a> {
     loaded: &'a LoadedPlugin,
     free: Vec<PolicyParameter>,
     epoch: u64,
+    history: Option<&'a SearchHistory>,
 }
 
 /// The best setting so far: its score, its point, and the number of settings tried.
@@ -114,14 +123,18 @@ impl Tuning<'_> {
         let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch).whole();
         let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
         let default = self.stage(&defaults, &train)?;
+        self.note("defaults", &defaults, &Ok((default.clone(), Vec::new())));
         let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
         let best = Mutex::new(Best { score: default.score, point: start.clone(), tried: 1 });
         // An error does not end the search: a setting that fails scores 0.
         let objective = |x: &DVector<f64>| {
             let point: Vec<f64> = x.iter().map(|&x| folded(x)).collect();
-            let score = self.stage(&self.values(&point), &tried).map_or(0.0, |stage| stage.score);
+            let values = self.values(&point);
+            let stage = self.stage_with_gates(&values, &tried);
+            let score = stage.as_ref().map_or(0.0, |(stage, _)| stage.score);
             let mut best = best.lock().unwrap_or_else(PoisonError::into_inner);
             best.tried += 1;
+            self.note(&format!("setting {}", best.tried), &values, &stage);
             if score > best.score {
                 best.score = score;
                 best.point = point;
@@ -174,8 +187,27 @@ impl Tuning<'_> {
         self.free.iter().zip(point).map(value).collect()
     }
 
+    /// Adds a setting to the history, if there is one.
+    fn note(&self, name: &str, values: &[f64], tried: &Result<(StageResult, Vec<String>), RunError>) {
+        let Some(history) = self.history else { return };
+        let lines = self.free.iter().zip(values).map(|(parameter, value)| format!("{} = {value}", parameter.name));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let (score, status, reason) = match tried {
+            Ok((stage, failed)) if failed.is_empty() => (stage.score, EvaluationStatus::Ok, None),
+            Ok((_, failed)) => (0.0, EvaluationStatus::GateFailed, Some(failed.join("; "))),
+            Err(error) => (0.0, EvaluationStatus::Rejected, Some(error.to_string())),
+        };
+        let (status, reason) = (status.name(), reason.as_deref());
+        history.add(&EvaluatedCandidate { name, score, status, reason, text: &text });
+    }
+
     /// Runs one stage under `values`. A setting that fails a gate scores 0.
     fn stage(&self, values: &[f64], plan: &StagePlan) -> Result<StageResult, RunError> {
+        self.stage_with_gates(values, plan).map(|(stage, _)| stage)
+    }
+
+    /// The same, with the gates that it failed, a line each.
+    fn stage_with_gates(&self, values: &[f64], plan: &StagePlan) -> Result<(StageResult, Vec<String>), RunError> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
         let candidate: EvaluatedPolicy = self.prepared.candidate(self.loaded, &named)?;
@@ -192,10 +224,11 @@ impl Tuning<'_> {
         };
         let cascade =
             run_single_stage(&self.prepared.suite, plan, &context).map_err(|(_, failure): (PolicyRole, _)| failure)?;
-        let failed = !cascade.failed.is_empty();
+        let failed = cascade.failed;
         let stage = cascade.stages.into_iter().next();
         let stage = stage.ok_or_else(|| RunError::runtime("nothing was run"))?;
-        Ok(if failed { StageResult { score: 0.0, ..stage } } else { stage })
+        let score = if failed.is_empty() { stage.score } else { 0.0 };
+        Ok((StageResult { score, ..stage }, failed))
     }
 }
 

@@ -6,29 +6,41 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, Status};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, StageTimes, Status};
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
-use rustc_hash::FxHashMap;
 
-/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 8
-/// bytes per token and 64 per step.
+/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 64
+/// bytes per step and 8 per token.
 #[derive(Debug)]
 pub struct Journal {
-    steps_wanted: bool,
+    detail: JournalDetail,
     /// [`Semantics::preemption_restarts`](blis_sim::semantics::Semantics::preemption_restarts).
     restarts: bool,
     /// The model that gives the queueing time of requests; `None` if a plugin computes latency.
     latency: Option<Arc<dyn LatencyModel>>,
     /// The requests in the order of arrival.
     pub(super) journeys: Vec<Journey>,
-    by_id: FxHashMap<RequestId, usize>,
+    /// By request: its index in `journeys`; [`NOT_ARRIVED`] before its arrival.
+    indices: Vec<u32>,
     /// The steps in the order in which they were planned.
     pub(super) steps: Vec<StepSums>,
     /// Number of steps of each instance.
     counts: Vec<u64>,
 }
+
+/// What a journal keeps beside the events of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JournalDetail {
+    Requests,
+    /// The steps of every instance.
+    Steps,
+    /// The steps, and the time of every output token.
+    Tokens,
+}
+
+const NOT_ARRIVED: u32 = u32::MAX;
 
 /// The events of one request.
 #[derive(Clone, Debug)]
@@ -41,7 +53,17 @@ pub(super) struct Journey {
     /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
     pub in_batch: Vec<BatchChange>,
-    /// Time at which the engine produced each output token, without the host's time per token.
+    /// The instance that has computed it last.
+    pub instance: Option<InstanceIndex>,
+    /// If it went from one instance to another: the number of its last step on the first.
+    pub left_first: Option<u64>,
+    /// Its stages, if another instance prefilled it than the one that decoded it.
+    pub parts: Option<StageTimes>,
+    /// Number of output tokens that the engine has produced.
+    pub generated: u32,
+    /// Time at which it produced the first one, without the host's time per token.
+    pub first_output: Option<Micros>,
+    /// The same for each output token; empty below [`JournalDetail::Tokens`].
     pub tokens: Vec<Micros>,
     /// Number of the step that produced the first output token.
     pub first_step: Option<u64>,
@@ -56,6 +78,7 @@ pub(super) struct Journey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchChange {
     pub at: Micros,
+    pub instance: InstanceIndex,
     pub step: u64,
     pub entered: bool,
     /// [`Journey::prefilled`] at that time.
@@ -81,22 +104,23 @@ pub(super) struct StepSums {
 }
 
 impl Journal {
-    /// A journal for a service with that latency model; `steps_wanted` if a format needs tokens or steps.
+    /// A journal for a service with that latency model.
     #[must_use]
-    pub fn new(steps_wanted: bool, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
+    pub fn new(detail: JournalDetail, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
         Self {
-            steps_wanted,
+            detail,
             restarts: semantics.preemption_restarts,
             latency,
             journeys: Vec::new(),
-            by_id: FxHashMap::default(),
+            indices: Vec::new(),
             steps: Vec::new(),
             counts: Vec::new(),
         }
     }
 
     fn journey(&mut self, id: RequestId) -> Option<&mut Journey> {
-        self.by_id.get(&id).map(|&index| &mut self.journeys[index])
+        let index = *self.indices.get(id.index())?;
+        self.journeys.get_mut(index as usize)
     }
 
     fn number(&mut self, instance: InstanceIndex) -> u64 {
@@ -123,7 +147,7 @@ impl Journey {
     /// Time of the first output token.
     pub fn first_token(&self) -> Option<Micros> {
         let recorded = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
-        recorded.or(self.tokens.first().copied())
+        recorded.or(self.first_output)
     }
 
     /// The outcome, if the request completed.
@@ -148,34 +172,60 @@ impl Journey {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 
-    /// Adds a step `number` from `start` to `end` that computes `n` tokens after a context of `context`.
-    fn computes(&mut self, (start, end): (Micros, Micros), number: u64, n: u32, context: u32) {
-        let generated = self.tokens.len() as u32;
+    /// Adds a step `number` of `instance` from `start` to `end` that computes `n` tokens after a context of `context`; keeps the time of the
+    /// output token if `tokens_wanted`.
+    fn computes(
+        &mut self,
+        (start, end): (Micros, Micros),
+        (instance, number): (InstanceIndex, u64),
+        (n, context): (u32, u32),
+        tokens_wanted: bool,
+    ) {
+        let generated = self.generated;
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
-        if !self.is_in_batch() {
-            self.in_batch.push(BatchChange { at: start, step: number, entered: true, prefilled: before, generated });
+        let is_here = self.instance.is_none_or(|before| before == instance);
+        if !is_here {
+            self.left_first = self.last_step;
         }
+        if !is_here || !self.is_in_batch() {
+            let entered =
+                BatchChange { at: start, instance, step: number, entered: true, prefilled: before, generated };
+            self.in_batch.push(entered);
+        }
+        self.instance = Some(instance);
         self.prefilled = after;
         // The last token of prompt and output so far produces the next output token.
         if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
-            if self.tokens.is_empty() {
+            if generated == 0 {
                 self.first_step = Some(number);
+                self.first_output = Some(end);
             }
-            self.tokens.push(end);
+            self.generated += 1;
+            if tokens_wanted {
+                self.tokens.push(end);
+            }
         }
     }
 }
 
 impl Journal {
     fn arrived(&mut self, request: &Request) {
-        self.by_id.insert(request.id, self.journeys.len());
+        if self.indices.len() <= request.id.index() {
+            self.indices.resize(request.id.index() + 1, NOT_ARRIVED);
+        }
+        self.indices[request.id.index()] = self.journeys.len() as u32;
         self.journeys.push(Journey {
             request: request.clone(),
             in_gateway: None,
             handed_over: None,
             queued: None,
             in_batch: Vec::new(),
+            instance: None,
+            left_first: None,
+            parts: None,
+            generated: 0,
+            first_output: None,
             tokens: Vec::new(),
             first_step: None,
             prefilled: 0,
@@ -193,6 +243,13 @@ impl Journal {
             }
             return;
         }
+        if let Decision::Disaggregation(choice) = decision {
+            // Otherwise routing follows.
+            if let Some(journey) = self.journey(choice.request.id).filter(|_| choice.disaggregate) {
+                journey.handed_over = Some(choice.now);
+            }
+            return;
+        }
         let Decision::Routing { request, cluster, .. } = decision else { return };
         let waits = self.latency.as_ref().map(|latency| latency.queueing_time(request.input_tokens));
         if let Some(journey) = self.journey(request.id) {
@@ -204,23 +261,30 @@ impl Journal {
     fn step(&mut self, instance: InstanceIndex, step: &StepRecord) {
         let number = self.number(instance);
         let (mut prefill_requests, mut prefill_tokens) = (0, 0);
-        let restarts = self.restarts;
+        let (restarts, tokens_wanted) = (self.restarts, self.detail == JournalDetail::Tokens);
         for &id in &step.preempted {
             if let Some(journey) = self.journey(id) {
-                let generated = journey.tokens.len() as u32;
-                let prefilled = journey.prefilled;
-                journey.in_batch.push(BatchChange { at: step.now, step: number, entered: false, prefilled, generated });
+                let (generated, prefilled) = (journey.generated, journey.prefilled);
+                journey.in_batch.push(BatchChange {
+                    at: step.now,
+                    instance,
+                    step: number,
+                    entered: false,
+                    prefilled,
+                    generated,
+                });
                 if restarts {
+                    (journey.generated, journey.first_output) = (0, None);
                     journey.tokens.clear();
                 }
             }
         }
         for &(id, n, context) in &step.scheduled {
             if let Some(journey) = self.journey(id) {
-                let prefills = context < journey.request.input_tokens + journey.tokens.len().max(1) as u32 - 1;
+                let prefills = context < journey.request.input_tokens + journey.generated.max(1) - 1;
                 prefill_requests += u32::from(prefills);
                 prefill_tokens += if prefills { n } else { 0 };
-                journey.computes((step.now, step.end), number, n, context);
+                journey.computes((step.now, step.end), (instance, number), (n, context), tokens_wanted);
             }
         }
         for &id in &step.finished {
@@ -255,7 +319,7 @@ impl Observer for Journal {
     #[inline]
     fn interests(&self) -> Interests {
         let interests = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
-        if self.steps_wanted { interests | Interests::STEPS } else { interests }
+        if self.detail >= JournalDetail::Steps { interests | Interests::STEPS } else { interests }
     }
 
     #[inline]
@@ -263,7 +327,12 @@ impl Observer for Journal {
         match *event {
             SimEvent::Arrival(request) => self.arrived(request),
             SimEvent::Decision(decision) => self.decided(decision),
-            SimEvent::Step { instance, step } if self.steps_wanted => self.step(instance, step),
+            SimEvent::Step { instance, step } if self.detail >= JournalDetail::Steps => self.step(instance, step),
+            SimEvent::Disaggregated(parts) => {
+                if let Some(journey) = self.journey(parts.id) {
+                    journey.parts = Some(*parts);
+                }
+            }
             SimEvent::Outcome(outcome) => self.ended(outcome),
             _ => {}
         }

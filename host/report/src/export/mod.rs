@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub use journal::Journal;
+pub use journal::{Journal, JournalDetail};
 pub use perfetto::ExportWindow;
 
 use super::file::{FileError, write_pair, write_whole};
@@ -60,10 +60,14 @@ impl ExportFormat {
         Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it contains the steps.
+    /// What the journal must keep for it.
     #[must_use]
-    pub fn needs_steps(self) -> bool {
-        matches!(self, Self::VllmBench | Self::Aiperf | Self::Otel | Self::Perfetto)
+    pub fn detail(self) -> JournalDetail {
+        match self {
+            Self::TraceV2 => JournalDetail::Requests,
+            Self::Otel | Self::Perfetto => JournalDetail::Steps,
+            Self::VllmBench | Self::Aiperf => JournalDetail::Tokens,
+        }
     }
 }
 

@@ -200,9 +200,9 @@ impl RequestSpans<'_> {
             entry.more = change.entered.then(|| text("schedule.kind", kind));
             events.push(entry);
         }
-        let first = journey.tokens.first().zip(journey.first_step);
-        let first = first.filter(|&(&at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
-        events.extend(first.map(|(&at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
+        let first = journey.first_output.zip(journey.first_step);
+        let first = first.filter(|&(at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
+        events.extend(first.map(|(at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
         events.extend(self.ended().map(|outcome| {
             let step = journey.last_step.unwrap_or_else(|| self.steps_before(outcome.ended_at));
             let finished = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);

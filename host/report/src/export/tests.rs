@@ -68,9 +68,10 @@ pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {
         deadline: (id == 7).then_some(Micros(3_300)),
         ..Request::new(RequestId(id), Micros(u64::from(id) * 300), if id == 11 { 900 } else { 40 + id }, 10 + id)
     });
+    let detail = if recording { JournalDetail::Tokens } else { JournalDetail::Requests };
     let mut sink = (
         Metrics::new(MetricsOptions { instances: 2, ..MetricsOptions::default() }),
-        Journal::new(recording, Semantics::VLLM_0_33, Some(latency.clone())),
+        Journal::new(detail, Semantics::VLLM_0_33, Some(latency.clone())),
     );
     let run = |sink: &mut (Metrics, Journal)| {
         if recording {
@@ -117,7 +118,9 @@ fn tokens_and_steps_are_those_of_the_engine() {
     let mut preempted = 0;
     for journey in &journal.journeys {
         let outcome = journey.outcome.expect("every request ends");
+        assert_eq!(journey.generated, outcome.generated_tokens, "{outcome:?}");
         assert_eq!(journey.tokens.len() as u32, outcome.generated_tokens, "{outcome:?}");
+        assert_eq!(journey.tokens.first().copied(), journey.first_output, "{outcome:?}");
         preempted += journey.in_batch.iter().filter(|change| !change.entered).count();
         if let Some(first) = journey.completed().and_then(|outcome| outcome.ttft) {
             // Tokens reach the client 33 µs after their step.

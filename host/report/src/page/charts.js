@@ -192,7 +192,7 @@ function xyChart(label, xAxis, yAxis, lines, rules = []) {
   const all = lines.flatMap((line) => line.points);
   const x = scaleOf(all.map((point) => point[0]), xAxis.log, left, width - right, xAxis.zero);
   const y = scaleOf([...all.map((point) => point[1]), ...rules.map((rule) => rule.y)], yAxis.log, height - bottom, top, yAxis.zero);
-  const svg = h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const svg = h("svg", { class: "xy", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (const tick of x.ticks) {
     svg.append(h("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: top, y2: height - bottom }));
     svg.append(h("text", { x: x.at(tick), y: height - bottom + 16, "text-anchor": "middle" }, short(tick)));
@@ -205,7 +205,8 @@ function xyChart(label, xAxis, yAxis, lines, rules = []) {
   svg.append(h("text", { transform: `translate(13 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yAxis.label));
   for (const rule of rules) {
     svg.append(h("line", { x1: left, x2: width - right, y1: y.at(rule.y), y2: y.at(rule.y), stroke: colour(7), "stroke-dasharray": "5 4" }));
-    svg.append(h("text", { x: width - right - 4, y: y.at(rule.y) - 5, "text-anchor": "end", class: "strong" }, rule.name));
+    // On the left, where lines of latency over load are low; below the rule if there is no room above it.
+    svg.append(h("text", { x: left + 6, y: y.at(rule.y) + (y.at(rule.y) < top + 20 ? 18 : -5), class: "strong" }, rule.name));
   }
   const shown = [];
   lines.forEach((line, number) => {

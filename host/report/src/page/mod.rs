@@ -16,11 +16,12 @@ use crate::file::{FileError, write_whole};
 
 const HTML: &str = include_str!("page.html");
 /// What stands for `{{name}}` in [`HTML`].
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     ("uplot-style", include_str!("uplot.css")),
     ("style", include_str!("page.css")),
     ("uplot", include_str!("uplot.js")),
     ("charts", include_str!("charts.js")),
+    ("search", include_str!("search.js")),
     ("script", include_str!("page.js")),
     ("licence", include_str!("uplot-LICENSE")),
 ];
@@ -71,10 +72,26 @@ impl PageResult {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_page(path: &Path, title: &str, results: &[PageResult]) -> Result<(), FileError> {
-    write_whole(path, |out| page(title, results, out))
+    write_whole(path, |out| page(title, PageContent::Results(results), out))
 }
 
-fn page(title: &str, results: &[PageResult], out: &mut dyn Write) -> io::Result<()> {
+/// The page of a search that runs. Its server has the search's events at `events`, beside the page.
+#[must_use]
+pub fn live_page(title: &str) -> String {
+    let mut html = Vec::new();
+    page(title, PageContent::Live, &mut html).expect("memory takes everything");
+    String::from_utf8(html).expect("all parts are text")
+}
+
+/// What a page shows.
+#[derive(Clone, Copy)]
+enum PageContent<'a> {
+    Results(&'a [PageResult]),
+    /// The events of its server: the only thing that it may connect to.
+    Live,
+}
+
+fn page(title: &str, content: PageContent<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut rest = HTML;
     while let Some((before, (name, after))) =
         rest.split_once("{{").and_then(|(before, rest)| Some((before, rest.split_once("}}")?)))
@@ -82,7 +99,8 @@ fn page(title: &str, results: &[PageResult], out: &mut dyn Write) -> io::Result<
         out.write_all(before.as_bytes())?;
         match name {
             "title" => out.write_all(escaped(title).as_bytes())?,
-            "data" => data(title, results, out)?,
+            "data" => data(title, content, out)?,
+            "connect" | "live" => out.write_all(only_live(name, content).as_bytes())?,
             _ => {
                 let part = PARTS.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
                 out.write_all(part.as_bytes())?;
@@ -93,8 +111,21 @@ fn page(title: &str, results: &[PageResult], out: &mut dyn Write) -> io::Result<
     out.write_all(rest.as_bytes())
 }
 
+/// What only the page of a search that runs has.
+fn only_live(name: &str, content: PageContent<'_>) -> &'static str {
+    match (content, name) {
+        (PageContent::Results(_), _) => "",
+        (PageContent::Live, "connect") => "; connect-src 'self'",
+        (PageContent::Live, _) => concat!("<script>", include_str!("live.js"), "</script>\n"),
+    }
+}
+
 /// The data of the script, as JSON.
-fn data(title: &str, results: &[PageResult], out: &mut dyn Write) -> io::Result<()> {
+fn data(title: &str, content: PageContent<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let results = match content {
+        PageContent::Results(results) => results,
+        PageContent::Live => return write!(out, "{{\"title\":{},\"results\":[],\"live\":true}}", json(title)?),
+    };
     write!(out, "{{\"title\":{},\"results\":[", json(title)?)?;
     for (index, result) in results.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };

@@ -11,6 +11,7 @@ const KINDS = [
   [(result) => result.points && result.figures, sweepSections],
   [(result) => result.checks && "replicas" in result, sizeSections],
   [(result) => Array.isArray(result.policies) && result.policies[0]?.capacity !== undefined, capacitySections],
+  [(result) => result.search !== undefined && Array.isArray(result.candidates), searchSections],
   [(result) => result.combined_score !== undefined && result.scenarios, evaluateSections],
   [() => true, otherSections],
 ];
@@ -28,6 +29,7 @@ function drawPage() {
     }
   }
   if (data.results.filter((one) => KINDS[0][0](one.result ?? {})).length > 1) main.prepend(sideBySide());
+  if (data.live) followSearch();
   drawOverTime();
   let width = window.innerWidth;
   window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; resizeOverTime(); } });

@@ -4,7 +4,7 @@ use super::*;
 
 fn page_of(title: &str, results: &[PageResult]) -> String {
     let mut out = Vec::new();
-    page(title, results, &mut out).expect("memory");
+    page(title, PageContent::Results(results), &mut out).expect("memory");
     String::from_utf8(out).expect("text")
 }
 
@@ -24,8 +24,8 @@ fn no_text_becomes_markup() {
     assert_eq!((&data["title"], &data["results"][0]["name"]), (&EVIL.into(), &EVIL.into()));
     assert_eq!(data["results"][0]["result"]["name"], EVIL);
     // Four scripts of our own, and one element with data.
-    assert_eq!(page.matches("<script").count(), 4);
-    assert_eq!(page.matches("</script").count(), 4);
+    assert_eq!(page.matches("<script").count(), 5);
+    assert_eq!(page.matches("</script").count(), 5);
 }
 
 #[test]
@@ -38,11 +38,21 @@ fn numbers_are_those_of_the_document() {
 fn a_page_needs_no_network() {
     let page = page_of("t", &[]);
     assert!(page.contains("default-src 'none'"));
-    for reference in ["src=", "@import", "url(", "fetch(", "XMLHttpRequest", "WebSocket", "import("] {
+    for reference in
+        ["src=", "@import", "url(", "fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "connect-src", "import("]
+    {
         assert!(!page.contains(reference), "{reference}");
     }
     assert!(!page.contains("{{"), "every part of the template is filled");
     assert!(page.len() < 150_000, "{} bytes without data", page.len());
+}
+
+#[test]
+fn a_live_page_connects_to_its_server_only() {
+    let page = live_page("<Tuning>");
+    assert!(page.contains("img-src data:; connect-src 'self'\">") && page.contains("new EventSource(\"events\")"));
+    assert!(page.contains("<title>&lt;Tuning&gt;</title>"));
+    assert_eq!(data_of(&page), json!({"title": "<Tuning>", "results": [], "live": true}));
 }
 
 #[test]

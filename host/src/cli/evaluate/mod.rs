@@ -3,6 +3,7 @@
 mod candidates;
 mod held_out;
 mod init;
+mod live;
 mod merge;
 mod search;
 mod serve;

@@ -6,6 +6,7 @@ mod memory;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{self, ServerSettings};
@@ -13,6 +14,7 @@ use clap::{ArgGroup, Args};
 
 use super::super::output::{LogLevel, start_log};
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "http"]))]
@@ -41,6 +43,12 @@ pub(in crate::cli) struct ServeArgs {
     /// Folder of the result cache
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
+    /// A page at the address of `--http` that shows the evaluated candidates while they come
+    #[arg(long, requires = "http")]
+    ui: bool,
+    /// Folder for the history of evaluated candidates, which `blis view FOLDER` shows
+    #[arg(long, value_name = "FOLDER")]
+    history: Option<PathBuf>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
@@ -50,10 +58,9 @@ pub(in crate::cli) struct ServeArgs {
 pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     memory::return_freed_at_once();
-    if let Some(address) = args.http.filter(|address| !address.ip().is_loopback()) {
-        return Err(RunError::usage(format_args!("{address} can be reached from other machines"))
-            .hint("the server has no access control: use 127.0.0.1, and a tunnel from other machines"));
-    }
+    check_loopback(args.http)?;
+    let folder = SearchFolder::create(args.history.as_deref(), args.ui)?;
+    let page = args.ui.then(|| folder.as_ref().map(|folder| folder.page("Evaluated candidates"))).flatten();
     let settings = ServerSettings {
         suites: args.suite.clone(),
         threads: args.threads,
@@ -63,9 +70,10 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         run_cache: run_cache(),
         // An evaluation runs its simulations one after the other.
         worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
+        history: folder.as_ref().map(|folder| Arc::clone(&folder.history)),
     };
     server::serve(&settings, |server| match args.http {
-        Some(address) => http::run(server, address),
+        Some(address) => http::run(server, address, page),
         None => lines::run(server),
     })
 }

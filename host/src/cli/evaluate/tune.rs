@@ -1,5 +1,6 @@
 //! `blis tune`: better values for the parameters that a candidate declares (`// @param`).
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::super::output::{LogLevel, OutputForm, print_document, print_text, sta
 use super::super::progress::Spinner;
 use super::super::view::{check_page, write_report};
 use super::super::workers::{default_worker_settings, run_cache};
+use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
@@ -46,6 +48,12 @@ pub(in crate::cli) struct TuneArgs {
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
+    /// A page that shows the search while it runs, on this address of this machine; without one on a free port, which is printed
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    ui: Option<SocketAddr>,
+    /// Folder for the history of the search, which `blis view FOLDER` shows
+    #[arg(long, value_name = "FOLDER")]
+    history: Option<PathBuf>,
     /// A page to look at, HTML: one file that needs no network
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -58,6 +66,7 @@ pub(in crate::cli) struct TuneArgs {
 pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     check_page(args.report.as_deref())?;
+    check_loopback(args.ui)?;
     let candidate = CandidatePolicy::read(&args.candidate, None)?;
     if args.write.is_some() && candidate.technology != Technology::Script {
         return Err(RunError::usage("`--write` writes scripts, and this candidate is not a script")
@@ -67,16 +76,27 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     let suite = suite.with_run_cache(run_cache().as_deref());
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads };
+    let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
+    let history = folder.as_ref().map(|folder| &*folder.history);
+    let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads, history };
     let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
     let worker = worker::start(&default_worker_settings(args.threads), limit, || search(&request))?;
+    let title = format!("Tuning of {}", candidate.file);
+    let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
     let spinner = Spinner::start("tuning", false);
     let found = worker.wait().map_err(|failure| failure.error(&format!("`{}`", candidate.file)));
     drop(spinner);
+    if let (false, Some(history)) = (matches!(found, Ok(Ok(_))), history) {
+        // The process of the search has not written its end; the failure itself is reported below.
+        history.finish().map_err(RunError::runtime)?;
+    }
+    if let Some(server) = shown {
+        server.finish().map_err(|error| RunError::runtime(format_args!("the page has ended early: {error}")))?;
+    }
     let (tuned, text) = found??;
     if let Some(path) = &args.write {
         write_text(path, &text).map_err(|error| RunError::file(&error))?;
     }
     if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }?;
-    write_report(args.report.as_deref(), &format!("Tuning of {}", candidate.file), &tuned)
+    write_report(args.report.as_deref(), &title, &tuned)
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, Counter, Properties, Property, TraceForm, Track};
+use super::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
 
 pub(super) struct JsonForm<'a> {
     out: &'a mut dyn Write,
@@ -50,12 +50,17 @@ impl<'a> JsonForm<'a> {
     }
 
     fn arrow(&mut self, track: Track, at: Micros, arrow: &Arrow) -> io::Result<()> {
-        let (phase, id, bound) = match arrow {
-            Arrow::Starts(id) => ('s', id, ""),
-            Arrow::Ends(id) => ('f', id, ",\"bp\":\"e\""),
+        let (phase, path, id, bound) = match arrow {
+            Arrow::Starts(path, id) => ('s', path, id, ""),
+            Arrow::Ends(path, id) => ('f', path, id, ",\"bp\":\"e\""),
         };
-        self.event(phase, track.process, track.line, "to its instance")?;
-        write!(self.out, ",\"cat\":\"routing\",\"id\":{id},\"ts\":{}{bound}}}", at.0)
+        // The two ends of an arrow have the same name, category and id.
+        let (name, category) = match path {
+            ArrowPath::Routing => ("to its instance", "routing"),
+            ArrowPath::Transfer => ("to its decode instance", "transfer"),
+        };
+        self.event(phase, track.process, track.line, name)?;
+        write!(self.out, ",\"cat\":\"{category}\",\"id\":{id},\"ts\":{}{bound}}}", at.0)
     }
 
     /// The name of a process or of a track in it.
@@ -84,19 +89,21 @@ impl TraceForm for JsonForm<'_> {
         Ok(())
     }
 
-    fn slice(
-        &mut self,
-        track: Track,
-        name: &str,
-        (start, end): (Micros, Micros),
-        properties: Properties<'_>,
-        arrows: &[Arrow],
-    ) -> io::Result<()> {
-        self.event('X', track.process, track.line, name)?;
+    fn slice(&mut self, track: Track, slice: &TraceSlice<'_>) -> io::Result<()> {
+        let (start, end) = slice.times;
+        self.event('X', track.process, track.line, slice.name)?;
         write!(self.out, ",\"ts\":{},\"dur\":{}", start.0, end.saturating_sub(start).0)?;
-        self.properties(properties)?;
+        self.properties(slice.properties)?;
         self.out.write_all(b"}")?;
-        arrows.iter().try_for_each(|arrow| self.arrow(track, start, arrow))
+        slice.arrows.iter().try_for_each(|arrow| self.arrow(track, start, arrow))?;
+        let CounterValues { values, changed } = slice.counters;
+        for ((_, name), (value, _)) in
+            Counter::ALL.into_iter().zip(values.into_iter().zip(changed)).filter(|(_, (_, changed))| *changed)
+        {
+            self.event('C', track.process, Track::STEPS, name)?;
+            write!(self.out, ",\"ts\":{},\"args\":{{\"value\":{value}}}}}", start.0)?;
+        }
+        Ok(())
     }
 
     fn begin(
@@ -115,10 +122,5 @@ impl TraceForm for JsonForm<'_> {
     fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()> {
         self.edge('e', track, request, name, at)?;
         self.out.write_all(b"}")
-    }
-
-    fn count(&mut self, process: u32, counter: Counter, at: Micros, value: u64) -> io::Result<()> {
-        self.event('C', process, Track::STEPS, counter.name())?;
-        write!(self.out, ",\"ts\":{},\"args\":{{\"value\":{value}}}}}", at.0)
     }
 }

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `requests` of the gateway | a request from its arrival to its instance, or to its end; inside: the gateway's queue |
 //! | `routing` of the gateway | the moment at which a request goes to its instance: an arrow starts here |
-//! | `steps` of an instance | engine steps; an arrow ends at the first step of each request |
-//! | `requests` of an instance | a request; inside: `queue`, `prefill`, `decode`, `preempted` |
+//! | `steps` of an instance | engine steps; an arrow ends at the first step of each request, and another leads from its last step on a prefill instance to its first on its decode instance |
+//! | `requests` of an instance | a request, or its part there; inside: `queue`, `prefill`, `KV wait`, `KV transfer`, `decode`, `preempted` |
 //! | counters of an instance | waiting and running requests, KV blocks in use (%) |
 //!
 //! A file with a name that ends in `.pftrace` has Perfetto's own protobuf form, which is several times smaller; any other is JSON
@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use blis_sim::ids::InstanceIndex;
-use blis_sim::outcome::Status;
+use blis_sim::outcome::{StageTimes, Status};
 use blis_sim::units::Micros;
 use blis_workload::Names;
 use flate2::Compression;
@@ -68,7 +68,7 @@ pub(super) fn write(
     }
     let export = TraceExport { journal, about, names, window };
     if path.extension().is_some_and(|extension| extension == "pftrace") {
-        export.write(&mut proto::ProtoForm::new(out)?)
+        export.write(&mut proto::ProtoForm::new(out))
     } else {
         let mut json = json::JsonForm::new(out)?;
         export.write(&mut json)?;
@@ -98,21 +98,26 @@ impl Track {
 /// The counters of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
-    Waiting,
     Running,
     KvPercent,
+    Waiting,
 }
 
 impl Counter {
+    /// The one that changes most often comes first.
     const ALL: [(Self, &str); 3] = [
-        (Self::Waiting, "waiting requests"),
         (Self::Running, "running requests"),
         (Self::KvPercent, "KV blocks in use, %"),
+        (Self::Waiting, "waiting requests"),
     ];
+}
 
-    fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
+/// The counters at the beginning of a step, in the order of [`Counter::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CounterValues {
+    values: [u64; 3],
+    /// Which of them have changed since the step before.
+    changed: [bool; 3],
 }
 
 /// A number or a text of an event.
@@ -131,16 +136,7 @@ trait TraceForm {
     fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
     /// A track of requests. Called before its events.
     fn lane(&mut self, track: Track) -> io::Result<()>;
-    /// An event of the track from `start` to `end`, in which nothing else happens. `arrow`: the request of the arrow that starts
-    /// or ends here.
-    fn slice(
-        &mut self,
-        track: Track,
-        name: &str,
-        times: (Micros, Micros),
-        properties: Properties<'_>,
-        arrow: &[Arrow],
-    ) -> io::Result<()>;
+    fn slice(&mut self, track: Track, slice: &TraceSlice<'_>) -> io::Result<()>;
     /// A request, or a stage of it, begins.
     fn begin(
         &mut self,
@@ -152,19 +148,41 @@ trait TraceForm {
     ) -> io::Result<()>;
     /// What began last on the track ends.
     fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()>;
-    fn count(&mut self, process: u32, counter: Counter, at: Micros, value: u64) -> io::Result<()>;
 }
 
-/// An arrow from the gateway to the first step of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An event of a track, in which nothing else happens.
+#[derive(Clone, Copy, Debug, Default)]
+struct TraceSlice<'a> {
+    name: &'a str,
+    /// Its begin and its end.
+    times: (Micros, Micros),
+    properties: Properties<'a>,
+    /// The arrows that start or end here.
+    arrows: &'a [Arrow],
+    counters: CounterValues,
+}
+
+/// An arrow of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrow {
-    Starts(u32),
-    Ends(u32),
+    Starts(ArrowPath, u32),
+    Ends(ArrowPath, u32),
+}
+
+/// From where to where an arrow leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ArrowPath {
+    /// From the gateway to its first step.
+    Routing,
+    /// From its last step on its prefill instance to its first on its decode instance.
+    Transfer,
 }
 
 /// A request in one process, with its stages.
 struct RequestSpan<'a> {
     journey: &'a Journey,
+    /// `None`: the gateway.
+    instance: Option<InstanceIndex>,
     times: (Micros, Micros),
     stages: Vec<(&'static str, Micros, Micros)>,
 }
@@ -190,11 +208,13 @@ impl TraceExport<'_> {
         }
         for journey in &self.journal.journeys {
             let instance = journey.outcome.and_then(|outcome| outcome.instance);
-            let (gateway, served) = (in_gateway(journey, last), in_instance(journey, last));
-            let is_there = |span: &RequestSpan<'_>| self.window.contains(instance, span.times);
-            spans[0].extend(Some(gateway).filter(is_there));
-            if let Some(spans) = instance.and_then(|instance| spans.get_mut(instance.index() + 1)) {
-                spans.extend(served.filter(is_there));
+            let gateway = in_gateway(journey, last);
+            spans[0].extend(Some(gateway).filter(|span| self.window.contains(instance, span.times)));
+            for span in in_instances(journey, last).into_iter().flatten() {
+                let of_instance = span.instance.and_then(|instance| spans.get_mut(instance.index() + 1));
+                if let Some(spans) = of_instance.filter(|_| self.window.contains(span.instance, span.times)) {
+                    spans.push(span);
+                }
             }
         }
         let mut spans = spans.into_iter();
@@ -219,8 +239,9 @@ impl TraceExport<'_> {
         let track = Track { process: Track::GATEWAY, line: Track::STEPS };
         for (at, journey) in routed.into_iter().filter(|&(at, _)| self.window.from <= at && at < self.window.to) {
             let id = journey.request.id.0;
-            let arrow = journey.in_batch.first().map(|_| Arrow::Starts(id));
-            form.slice(track, "routed", (at, at), &[], arrow.as_slice())?;
+            let arrow = journey.in_batch.first().map(|_| Arrow::Starts(ArrowPath::Routing, id));
+            let arrows = arrow.as_slice();
+            form.slice(track, &TraceSlice { name: "routed", times: (at, at), arrows, ..TraceSlice::default() })?;
         }
         self.requests(Track::GATEWAY, spans, form)
     }
@@ -233,15 +254,15 @@ impl TraceExport<'_> {
         spans: &[RequestSpan<'_>],
         form: &mut impl TraceForm,
     ) -> io::Result<()> {
-        let first = |span: &RequestSpan<'_>| Some((span.journey.in_batch.first()?.step, span.journey.request.id.0));
-        let mut entered: Vec<(u64, u32)> = spans.iter().filter_map(first).collect();
-        entered.sort_unstable();
-        let mut entered = entered.into_iter().peekable();
-        let mut counted = [None; 3];
+        let mut of_steps: Vec<(u64, Arrow)> = spans.iter().flat_map(RequestSpan::arrows).flatten().collect();
+        of_steps.sort_unstable();
+        let mut of_steps = of_steps.into_iter().peekable();
+        let mut counted = None;
+        let (mut arrows, mut properties) = (Vec::new(), Vec::new());
         for step in steps {
-            let mut arrows = Vec::new();
-            while let Some((_, id)) = entered.next_if(|&(first, _)| first <= step.number) {
-                arrows.push(Arrow::Ends(id));
+            arrows.clear();
+            while let Some((_, arrow)) = of_steps.next_if(|&(number, _)| number <= step.number) {
+                arrows.push(arrow);
             }
             let all = [
                 ("prefill_tokens", step.prefill_tokens),
@@ -249,28 +270,39 @@ impl TraceExport<'_> {
                 ("decode_requests", step.decode_requests),
                 ("preempted", step.preempted),
             ];
-            let properties: Vec<_> = all
-                .into_iter()
-                .filter(|&(_, value)| value > 0)
-                .map(|(name, value)| (name, Property::Number(value.into())))
-                .collect();
+            properties.clear();
+            let there = all.into_iter().filter(|&(_, value)| value > 0);
+            properties.extend(there.map(|(name, value)| (name, Property::Number(value.into()))));
             let name = match (step.prefill_requests, step.decode_requests) {
                 (0, _) => "decode step",
                 (_, 0) => "prefill step",
                 _ => "mixed step",
             };
-            form.slice(Track { process, line: Track::STEPS }, name, (step.start, step.end), &properties, &arrows)?;
-            let used = u64::from(self.about.total_kv_blocks.saturating_sub(step.free_blocks));
-            let percent = used * 100 / u64::from(self.about.total_kv_blocks.max(1));
-            let values = [step.waiting.into(), step.running.into(), percent];
-            for ((counter, _), (value, counted)) in Counter::ALL.into_iter().zip(values.into_iter().zip(&mut counted)) {
-                if *counted != Some(value) {
-                    form.count(process, counter, step.start, value)?;
-                    *counted = Some(value);
-                }
-            }
+            let values = self.counted(step);
+            let changed =
+                std::array::from_fn(|index| counted.is_none_or(|before: [u64; 3]| before[index] != values[index]));
+            counted = Some(values);
+            let slice = TraceSlice {
+                name,
+                times: (step.start, step.end),
+                properties: &properties,
+                arrows: &arrows,
+                counters: CounterValues { values, changed },
+            };
+            form.slice(Track { process, line: Track::STEPS }, &slice)?;
         }
         Ok(())
+    }
+
+    /// The counters at the beginning of a step.
+    fn counted(&self, step: &StepSums) -> [u64; 3] {
+        let used = u64::from(self.about.total_kv_blocks.saturating_sub(step.free_blocks));
+        let percent = used * 100 / u64::from(self.about.total_kv_blocks.max(1));
+        Counter::ALL.map(|(counter, _)| match counter {
+            Counter::Running => step.running.into(),
+            Counter::KvPercent => percent,
+            Counter::Waiting => step.waiting.into(),
+        })
     }
 
     /// Requests in lanes of tracks.
@@ -327,7 +359,7 @@ impl TraceExport<'_> {
         properties: Properties<'_>,
         form: &mut impl TraceForm,
     ) -> io::Result<()> {
-        let RequestSpan { journey, times: (start, end), stages } = span;
+        let RequestSpan { journey, times: (start, end), stages, .. } = span;
         let id = journey.request.id.0;
         form.begin(track, id, name, *start, properties)?;
         for &(stage, from, to) in stages {
@@ -356,14 +388,65 @@ fn in_gateway(journey: &Journey, last: Micros) -> RequestSpan<'_> {
     let arrival = journey.request.arrival;
     let end = journey.handed_over.unwrap_or_else(|| ended(journey, last)).max(arrival);
     let stages = journey.in_gateway.map(|(joined, left)| ("gateway queue", joined, left.min(end)));
-    RequestSpan { journey, times: (arrival, end), stages: stages.into_iter().collect() }
+    RequestSpan { journey, instance: None, times: (arrival, end), stages: stages.into_iter().collect() }
+}
+
+/// A request on its instance; or its two parts, if it was prefilled on another than the one that decoded it.
+fn in_instances(journey: &Journey, last: Micros) -> [Option<RequestSpan<'_>>; 2] {
+    match (&journey.parts, journey.handed_over) {
+        (Some(parts), Some(start)) => in_parts(journey, parts, start, ended(journey, last)),
+        _ => [in_instance(journey, last), None],
+    }
+}
+
+/// The part on the prefill instance, from `start` on, and that on the decode instance, until `end`. A stage that it did not reach
+/// has no length; the last one that it reached lasts to its end.
+fn in_parts<'a>(journey: &'a Journey, parts: &StageTimes, start: Micros, end: Micros) -> [Option<RequestSpan<'a>>; 2] {
+    let span = |instance, start: Micros, stages: &[(&'static str, Option<Micros>)], is_last: bool| {
+        let (mut at, mut shown) = (start, Vec::new());
+        for (index, &(name, time)) in stages.iter().enumerate() {
+            let is_end = is_last && index + 1 == stages.len();
+            let to = time.filter(|_| !is_end).map_or(end, |time| at.saturating_add(time)).min(end);
+            if at < to {
+                shown.push((name, at, to));
+            }
+            at = to.max(at);
+        }
+        Some(RequestSpan { journey, instance: Some(instance), times: (start, at), stages: shown })
+    };
+    let first = span(parts.prefill, start, &[("queue", parts.prefill_queue), ("prefill", parts.prefill_time)], false);
+    let arrival = parts.prefill_queue.zip(parts.prefill_time).zip(parts.hold);
+    let arrival = arrival.map(|((queue, prefill), hold)| start + queue + prefill + hold).filter(|&at| at < end);
+    let stages = [("KV wait", parts.decode_wait), ("KV transfer", parts.transfer), ("decode", None)];
+    [first, arrival.and_then(|at| span(parts.decode, at, &stages, true))]
+}
+
+impl RequestSpan<'_> {
+    /// The arrows that start or end at steps of its instance, with their numbers.
+    fn arrows(&self) -> [Option<(u64, Arrow)>; 2] {
+        let Self { journey, instance, .. } = self;
+        let id = journey.request.id.0;
+        let first = journey.in_batch.iter().find(|change| Some(change.instance) == *instance).map(|change| change.step);
+        let Some(parts) = &journey.parts else {
+            return [first.map(|step| (step, Arrow::Ends(ArrowPath::Routing, id))), None];
+        };
+        // Both ends of the arrow are there, or none.
+        let goes_on =
+            journey.left_first.filter(|_| journey.in_batch.iter().any(|change| change.instance == parts.decode));
+        if Some(parts.prefill) == *instance {
+            let leaves = goes_on.map(|step| (step, Arrow::Starts(ArrowPath::Transfer, id)));
+            [first.map(|step| (step, Arrow::Ends(ArrowPath::Routing, id))), leaves]
+        } else {
+            [first.filter(|_| goes_on.is_some()).map(|step| (step, Arrow::Ends(ArrowPath::Transfer, id))), None]
+        }
+    }
 }
 
 /// A request from its arrival at its instance to its end; `None` if it reached none.
 fn in_instance(journey: &Journey, last: Micros) -> Option<RequestSpan<'_>> {
     let start = journey.handed_over?;
     let end = ended(journey, last).max(start);
-    let first = journey.tokens.first().copied().unwrap_or(Micros::MAX);
+    let first = journey.first_output.unwrap_or(Micros::MAX);
     let mut stages = Vec::new();
     let mut stage = |name, from: Micros, to: Micros| {
         if from < to.min(end) {
@@ -388,7 +471,8 @@ fn in_instance(journey: &Journey, last: Micros) -> Option<RequestSpan<'_>> {
     } else {
         stage("preempted", at, end);
     }
-    Some(RequestSpan { journey, times: (start, end), stages })
+    let instance = journey.outcome.and_then(|outcome| outcome.instance);
+    Some(RequestSpan { journey, instance, times: (start, end), stages })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use serde_json::Value as Json;
 
-use super::proto::field;
+use super::proto::{SEQUENCE_CLOCK, TRANSFERS, field};
 use super::*;
 use crate::export::tests::{about, journal};
 
@@ -47,11 +47,13 @@ fn of_json(bytes: &[u8]) -> Vec<TraceEvent> {
             "e" => events.push(TraceEvent { name: String::new(), ..one("end", number("ts"), values) }),
             "C" => events.push(one("count", number("ts"), vec![("value".to_owned(), shown(&event["args"]["value"]))])),
             "s" => {
-                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow starts", number("ts"), values) });
+                let name = format!("{} {}", text("cat"), number("id"));
+                events.push(TraceEvent { name, ..one("arrow starts", number("ts"), values) });
             }
             "f" => {
                 assert_eq!(event["bp"], "e");
-                events.push(TraceEvent { name: number("id").to_string(), ..one("arrow ends", number("ts"), values) });
+                let name = format!("{} {}", text("cat"), number("id"));
+                events.push(TraceEvent { name, ..one("arrow ends", number("ts"), values) });
             }
             "M" => assert!(event["args"]["name"].is_string()),
             other => panic!("phase {other}"),
@@ -102,83 +104,128 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// The events of the protobuf form. Checks that every track is described before its first event, that its events are in
-/// order of time, and that what begins ends.
+/// The arrow with this number, as the JSON form has it.
+fn arrow(number: u64) -> String {
+    let request = (number - 1) % TRANSFERS;
+    format!("{} {request}", if number > TRANSFERS { "transfer" } else { "routing" })
+}
+
+/// What a decoder knows of a sequence of packets.
+#[derive(Debug, Default)]
+struct DecodedSequence {
+    names: BTreeMap<u64, String>,
+    properties: BTreeMap<u64, String>,
+    track: u64,
+    counters: Vec<u64>,
+    /// Time of the latest event.
+    at_us: u64,
+}
+
+impl DecodedSequence {
+    /// What its first packet says.
+    fn start(packet: &[(u32, u64, Vec<u8>)]) -> Self {
+        let defaults = fields(one(packet, field::DEFAULTS).map(|(_, _, bytes)| &bytes[..]).expect("defaults"));
+        assert_eq!(one(&defaults, field::CLOCK_OF_TIMESTAMP).map(|field| field.1), Some(SEQUENCE_CLOCK));
+        let event = fields(&one(&defaults, field::TRACK_EVENT).expect("defaults of events").2);
+        let clocks: Vec<_> = fields(&one(packet, field::CLOCKS).expect("clocks").2)
+            .into_iter()
+            .map(|(_, _, clock)| fields(&clock).into_iter().map(|(_, value, _)| value).collect::<Vec<_>>())
+            .collect();
+        // Both clocks are 0 at the same time; the second counts µs from one event to the next.
+        assert_eq!(clocks, [vec![6, 0], vec![SEQUENCE_CLOCK, 0, 1, 1_000]]);
+        let counters = event.iter().filter(|field| field.0 == field::EVENT_COUNTER_TRACKS).map(|field| field.1);
+        let track = one(&event, field::EVENT_TRACK).expect("a track").1;
+        Self { track, counters: counters.collect(), ..Self::default() }
+    }
+}
+
+fn one(message: &[(u32, u64, Vec<u8>)], wanted: u32) -> Option<&(u32, u64, Vec<u8>)> {
+    message.iter().find(|&&(number, ..)| number == wanted)
+}
+
+/// The events of the protobuf form. Checks that every track is described before its first event, that what begins ends, and
+/// that names are known before they are referred to.
 fn of_proto(bytes: &[u8]) -> Vec<TraceEvent> {
-    let (mut names, mut properties) = (BTreeMap::new(), BTreeMap::new());
-    // Tracks: process, name, time of the latest event, number of events that have begun and not ended.
-    let mut tracks: BTreeMap<u64, (u64, String, u64, i64)> = BTreeMap::new();
+    let mut sequences: BTreeMap<u64, DecodedSequence> = BTreeMap::new();
+    // Tracks: process, name, number of events that have begun and not ended, value of a counter.
+    let mut tracks: BTreeMap<u64, (u64, String, i64, Option<u64>)> = BTreeMap::new();
     let mut events = Vec::new();
     for (number, _, packet) in fields(bytes) {
         assert_eq!(number, field::PACKET);
         let packet = fields(&packet);
-        let of = |wanted: u32| packet.iter().find(|&&(number, ..)| number == wanted);
-        assert_eq!(of(field::SEQUENCE).map(|one| one.1), Some(1));
-        if let Some((_, _, interned)) = of(field::INTERNED) {
+        let id = one(&packet, field::SEQUENCE).expect("a sequence").1;
+        let flags = one(&packet, field::SEQUENCE_FLAGS).map(|field| field.1);
+        if flags == Some(1) {
+            assert!(sequences.insert(id, DecodedSequence::start(&packet)).is_none(), "a sequence starts once");
+        }
+        let sequence = sequences.get_mut(&id).expect("it has started");
+        if let Some((_, _, interned)) = one(&packet, field::INTERNED) {
             for (list, _, entry) in fields(interned) {
                 let entry = fields(&entry);
-                let all = if list == field::NAMES { &mut names } else { &mut properties };
+                let all = if list == field::NAMES { &mut sequence.names } else { &mut sequence.properties };
                 assert_eq!((entry[0].0, entry[1].0), (field::ENTRY_ID, field::ENTRY_NAME));
-                all.insert(entry[0].1, text(&entry[1].2));
+                assert!(all.insert(entry[0].1, text(&entry[1].2)).is_none(), "a name is written once");
             }
         }
-        if let Some((_, _, descriptor)) = of(field::TRACK_DESCRIPTOR) {
+        if let Some((_, _, descriptor)) = one(&packet, field::TRACK_DESCRIPTOR) {
             let descriptor = fields(descriptor);
-            let of = |wanted: u32| descriptor.iter().find(|&&(number, ..)| number == wanted);
-            let process = match (of(field::TRACK_PROCESS), of(field::TRACK_PARENT)) {
+            let process = match (one(&descriptor, field::TRACK_PROCESS), one(&descriptor, field::TRACK_PARENT)) {
                 (Some((_, _, process)), _) => fields(process)[0].1,
                 (None, Some(&(_, parent, _))) => tracks[&parent].0,
                 (None, None) => panic!("a track of no process"),
             };
-            let name = of(field::TRACK_NAME).map(|(_, _, name)| text(name)).unwrap_or_default();
-            tracks.insert(of(field::TRACK).expect("a number").1, (process, name, 0, 0));
+            let name = one(&descriptor, field::TRACK_NAME).map(|(_, _, name)| text(name)).unwrap_or_default();
+            tracks.insert(one(&descriptor, field::TRACK).expect("a number").1, (process, name, 0, None));
         }
-        let Some((_, _, event)) = of(field::TRACK_EVENT) else { continue };
-        let at_us = of(field::TIMESTAMP).expect("a time").1 / 1_000;
+        let Some((_, _, event)) = one(&packet, field::TRACK_EVENT) else { continue };
+        assert_eq!(flags, Some(2), "it needs the packets before");
+        sequence.at_us += one(&packet, field::TIMESTAMP).expect("a time").1;
+        let at_us = sequence.at_us;
         let event = fields(event);
-        let of = |wanted: u32| event.iter().find(|&&(number, ..)| number == wanted);
-        let (process, track, latest, open) =
-            tracks.get_mut(&of(field::EVENT_TRACK).expect("a track").1).expect("described");
-        assert!(*latest <= at_us, "events of a track in order of time");
-        *latest = at_us;
-        let mut push = |kind, name, values| events.push(TraceEvent { process: *process, at_us, kind, name, values });
-        match of(field::EVENT_TYPE).expect("a type").1 {
-            1 => {
-                *open += 1;
-                let interned = of(field::EVENT_NAME_ID).map(|(_, id, _)| names[id].clone());
-                let name = interned.or_else(|| of(field::EVENT_NAME).map(|(_, _, name)| text(name))).expect("a name");
-                let annotations =
-                    event.iter().filter(|one| one.0 == field::EVENT_PROPERTY).map(|(_, _, one)| fields(one));
-                let mut values: Vec<_> = annotations
-                    .map(|one| {
-                        let value =
-                            if one[1].0 == field::PROPERTY_NUMBER { one[1].1.to_string() } else { text(&one[1].2) };
-                        (properties[&one[0].1].clone(), value)
-                    })
-                    .collect();
-                values.sort();
-                push("begin", name, values);
-                for (number, id, _) in &event {
-                    match *number {
-                        field::EVENT_FLOW => push("arrow starts", (id - 1).to_string(), Vec::new()),
-                        field::EVENT_FLOW_END => push("arrow ends", (id - 1).to_string(), Vec::new()),
-                        _ => {}
-                    }
-                }
+        let written = event.iter().filter(|field| field.0 == field::EVENT_COUNTERS).map(|field| field.1);
+        for (track, value) in sequence.counters.iter().zip(written) {
+            let (process, name, _, before) = tracks.get_mut(track).expect("described");
+            if before.replace(value) != Some(value) {
+                let values = vec![("value".to_owned(), value.to_string())];
+                events.push(TraceEvent { process: *process, at_us, kind: "count", name: name.clone(), values });
             }
-            2 => {
-                *open -= 1;
-                assert!(*open >= 0, "what ends has begun");
-                push("end", String::new(), Vec::new());
+        }
+        let (process, _, open, _) = tracks.get_mut(&sequence.track).expect("described");
+        let process = *process;
+        let mut push = |kind, name, values| events.push(TraceEvent { process, at_us, kind, name, values });
+        let kind = one(&event, field::EVENT_TYPE).expect("a type").1;
+        if kind == 2 {
+            *open -= 1;
+            assert!(*open >= 0, "what ends has begun");
+            push("end", String::new(), Vec::new());
+            continue;
+        }
+        let interned = one(&event, field::EVENT_NAME_ID).map(|(_, id, _)| sequence.names[id].clone());
+        let name = interned.or_else(|| one(&event, field::EVENT_NAME).map(|(_, _, name)| text(name))).expect("a name");
+        let annotations = event.iter().filter(|field| field.0 == field::EVENT_PROPERTY).map(|(_, _, one)| fields(one));
+        let mut values: Vec<_> = annotations
+            .map(|one| {
+                let value = if one[1].0 == field::PROPERTY_NUMBER { one[1].1.to_string() } else { text(&one[1].2) };
+                (sequence.properties[&one[0].1].clone(), value)
+            })
+            .collect();
+        values.sort();
+        push("begin", name, values);
+        for (number, id, _) in &event {
+            match *number {
+                field::EVENT_FLOW => push("arrow starts", arrow(*id), Vec::new()),
+                field::EVENT_FLOW_END => push("arrow ends", arrow(*id), Vec::new()),
+                _ => {}
             }
-            4 => {
-                let value = of(field::EVENT_COUNT).expect("a value").1;
-                push("count", track.clone(), vec![("value".to_owned(), value.to_string())]);
-            }
+        }
+        match kind {
+            1 => *open += 1,
+            // An event without duration.
+            3 => push("end", String::new(), Vec::new()),
             other => panic!("type {other}"),
         }
     }
-    assert!(tracks.values().all(|&(.., open)| open == 0), "what begins ends");
+    assert!(tracks.values().all(|&(_, _, open, _)| open == 0), "what begins ends");
     events.sort();
     events
 }
@@ -231,7 +278,7 @@ fn stages_add_up_to_the_time_at_the_instance() {
         );
         assert!(span.stages.windows(2).all(|pair| pair[0].2 == pair[1].1), "{:?}", span.stages);
         let prefill: Vec<_> = span.stages.iter().filter(|stage| stage.0 == "prefill").collect();
-        assert_eq!(prefill[prefill.len() - 1].2, journey.tokens[0]);
+        assert_eq!(Some(prefill[prefill.len() - 1].2), journey.first_output);
     }
 }
 

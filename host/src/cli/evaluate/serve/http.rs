@@ -2,33 +2,34 @@
 //! `GET /status`, `GET /task`.
 
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::uri::Authority;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError};
 use blis_eval::result::EvaluationResult;
 use blis_http::Termination;
+use blis_http::live::LivePage;
+use blis_http::local::only_local;
 
 /// Maximum length of a request body.
 const BODY_BYTES: usize = 8 << 20;
 /// Maximum number of examples in one request.
 const EXAMPLES: usize = 1000;
 
-/// Serves until the process is terminated; requests accepted before that still get their responses.
-pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result<(), RunError> {
+/// Serves until the process is terminated; requests accepted before that still get their responses. `page` is at `/`.
+pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr, page: Option<LivePage>) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::runtime)?;
     runtime.block_on(async {
         let cannot = |error: std::io::Error| RunError::runtime(format_args!("cannot listen on {address}: {error}"));
@@ -49,40 +50,19 @@ pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result
                 "/task",
                 get(async |State(server): State<Arc<EvaluationServer>>| respond(StatusCode::OK, &server.task())),
             )
-            .layer(DefaultBodyLimit::max(BODY_BYTES))
-            .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
+        let (stop, stopping) = watch::channel(false);
+        let routes = page.map_or(Router::new(), |page| page.routes(stopping)).merge(routes);
+        let routes = routes.layer(DefaultBodyLimit::max(BODY_BYTES)).layer(middleware::from_fn(only_local));
         axum::serve(listener, routes)
-            .with_graceful_shutdown(async { Termination::new().next().await })
+            .with_graceful_shutdown(async move {
+                Termination::new().next().await;
+                // Without a page it has no receiver.
+                let _ = stop.send(true);
+            })
             .await
             .map_err(cannot)
     })
-}
-
-/// Refuses requests of web pages. A page in a browser on this machine can reach the server in two ways: by its address,
-/// and then the site of the page is the `Origin`; or by a name of the site that resolves to this machine, and then that
-/// name is the `Host`.
-async fn from_here(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-    let hosts: Vec<String> = headers.get_all(header::HOST).iter().map(text).collect();
-    let origins: Vec<String> = headers.get_all(header::ORIGIN).iter().map(text).collect();
-    if hosts.is_empty() || !hosts.iter().all(|host| is_here(host)) {
-        let message = "the header `Host` must name this machine, as 127.0.0.1 or localhost";
-        return respond(StatusCode::FORBIDDEN, &json!({"error": message}));
-    }
-    let is_own = |origin: &String| origin.split_once("://").is_some_and(|(_, host)| is_here(host));
-    if !origins.iter().all(is_own) {
-        return respond(StatusCode::FORBIDDEN, &json!({"error": "a page from elsewhere may not use this server"}));
-    }
-    next.run(request).await
-}
-
-/// Whether `authority`, a host with or without a port, is this machine.
-fn is_here(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<Authority>() else { return false };
-    let host = authority.host().trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {
@@ -187,20 +167,4 @@ struct Evaluated {
 struct AllEvaluated {
     results: Vec<Evaluated>,
     budget: Value,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_this_machine_is_here() {
-        for here in ["localhost", "LOCALHOST:80", "127.0.0.1:8765", "127.9.9.9", "[::1]:1"] {
-            assert!(is_here(here), "{here}");
-        }
-        for elsewhere in ["", "x", "evil.example:8765", "localhost.evil.example", "localhost@evil.example", "10.0.0.1"]
-        {
-            assert!(!is_here(elsewhere), "{elsewhere}");
-        }
-    }
 }

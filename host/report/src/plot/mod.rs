@@ -1,0 +1,138 @@
+//! Figures for papers: one chart of one or several results as SVG, with its data as CSV.
+//!
+//! | figure | of | content |
+//! |---|---|---|
+//! | `cdf` | results of runs with every request (`--metrics-path`) | cumulative distribution of a latency, a line for each result |
+//! | `percentiles` | one such result | p50, p90, p99 of a latency by the window of arrival |
+//! | `sweep` | a sweep | a latency over the load, a line for each configuration, with its last point within all limits (the knee) |
+//! | `pareto` | a sweep | a latency over the cost, with the non-dominated points |
+//! | `differences` | a comparison | paired differences of candidates, with intervals |
+
+mod latencies;
+mod studies;
+mod svg;
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// What a figure shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FigureKind {
+    LatencyCdf,
+    Percentiles,
+    Sweep,
+    Pareto,
+    Differences,
+}
+
+impl FigureKind {
+    /// All kinds with their names.
+    pub const ALL: [(&str, Self); 5] = [
+        ("cdf", Self::LatencyCdf),
+        ("percentiles", Self::Percentiles),
+        ("sweep", Self::Sweep),
+        ("pareto", Self::Pareto),
+        ("differences", Self::Differences),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// The results that it is made of.
+    fn needs(self) -> &'static str {
+        match self {
+            Self::LatencyCdf | Self::Percentiles => {
+                "results of runs with every request, as `--metrics-path` writes them"
+            }
+            Self::Sweep | Self::Pareto => "the result of `blis sweep --output json`",
+            Self::Differences => "the result of `blis compare --output json`",
+        }
+    }
+
+    /// The kind of figure that `document` is made into, unless another is wanted.
+    fn of(document: &Value) -> Option<Self> {
+        if document["requests"].is_array() {
+            Some(Self::LatencyCdf)
+        } else if document["points"].is_array() && document["figures"].is_array() {
+            Some(Self::Sweep)
+        } else if document["policies"].is_array() && document["metrics"].is_object() {
+            Some(Self::Differences)
+        } else {
+            None
+        }
+    }
+}
+
+/// A result, by the name of its file.
+#[derive(Clone, Debug)]
+pub struct PlotInput {
+    pub name: String,
+    pub document: Value,
+}
+
+/// Why there is no figure.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlotError {
+    /// A result is of another kind.
+    #[error("`{name}` cannot be drawn as `{kind}`, which needs {needs}")]
+    OtherKind { name: String, kind: &'static str, needs: &'static str },
+    /// No figure is made of such a result.
+    #[error("`{0}` is no result that a figure is made of: a run with every request, a sweep or a comparison")]
+    NoKind(String),
+    /// Only some figures show several results.
+    #[error("`{kind}` shows one result, and there are {count}")]
+    Several { kind: &'static str, count: usize },
+    /// The result has no such figure.
+    #[error("`{name}` has no `{wanted}`; it has {known}")]
+    NoFigure { name: String, wanted: String, known: String },
+    /// Nothing can be drawn.
+    #[error("`{name}` has no values of `{wanted}`")]
+    Empty { name: String, wanted: String },
+}
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlotFigure {
+    /// The picture.
+    pub svg: String,
+    /// The numbers of the picture, as a table.
+    pub csv: String,
+}
+
+/// Draws `inputs`. `kind`: `None` for the usual figure of such results. `figure`: what is drawn, as the result names it (`ttft`,
+/// `e2e`, `mean_ttft`, …); `None` for all or the first.
+///
+/// # Errors
+/// If the results are not of that kind, or have no such figure.
+pub fn plot(kind: Option<FigureKind>, figure: Option<&str>, inputs: &[PlotInput]) -> Result<PlotFigure, PlotError> {
+    let first = inputs.first().ok_or_else(|| PlotError::NoKind(String::new()))?;
+    let kind = kind.or_else(|| FigureKind::of(&first.document)).ok_or_else(|| PlotError::NoKind(first.name.clone()))?;
+    for input in inputs {
+        let is_kind = match (kind, FigureKind::of(&input.document)) {
+            (FigureKind::LatencyCdf | FigureKind::Percentiles, found) => found == Some(FigureKind::LatencyCdf),
+            (FigureKind::Sweep | FigureKind::Pareto, found) => found == Some(FigureKind::Sweep),
+            (FigureKind::Differences, found) => found == Some(kind),
+        };
+        if !is_kind {
+            return Err(PlotError::OtherKind { name: input.name.clone(), kind: kind.name(), needs: kind.needs() });
+        }
+    }
+    if kind != FigureKind::LatencyCdf && inputs.len() > 1 {
+        return Err(PlotError::Several { kind: kind.name(), count: inputs.len() });
+    }
+    let chart = match kind {
+        FigureKind::LatencyCdf => latencies::cdf(inputs, figure)?,
+        FigureKind::Percentiles => latencies::percentiles(first, figure)?,
+        FigureKind::Sweep => studies::sweep(first, figure)?,
+        FigureKind::Pareto => studies::pareto(first, figure)?,
+        FigureKind::Differences => {
+            let intervals = studies::differences(first, figure)?;
+            return Ok(PlotFigure { svg: intervals.svg(), csv: intervals.csv() });
+        }
+    };
+    Ok(PlotFigure { svg: chart.svg(), csv: chart.csv() })
+}
+
+#[cfg(test)]
+mod tests;

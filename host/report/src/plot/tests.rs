@@ -1,0 +1,124 @@
+use serde_json::json;
+
+use super::*;
+
+fn input(name: &str, document: Value) -> PlotInput {
+    PlotInput { name: name.to_owned(), document }
+}
+
+/// A run whose request `n`, from 1 to 100, arrives at `n` s and has a TTFT of `n` ms; and one that timed out.
+fn run(name: &str) -> PlotInput {
+    let mut requests: Vec<Value> = (1..=100)
+        .map(|n| json!({"arrived_at": n, "ttft_ms": n, "itl_ms": 10, "e2e_ms": 100 + n, "status": "completed"}))
+        .collect();
+    requests.push(json!({"arrived_at": 5, "ttft_ms": 1e9, "itl_ms": 0, "e2e_ms": 1e9, "status": "timed_out"}));
+    input(name, json!({"requests": requests}))
+}
+
+fn sweep() -> PlotInput {
+    let point = |rate: u32, replicas: u32, ms: f64, cost: f64, within: bool, best: bool| {
+        json!({"settings": [{"name": "rate", "value": rate.to_string()}, {"name": "num-instances", "value": replicas.to_string()}],
+               "measured": {"values_ms": [ms, 9.0], "cost": cost, "meets_slos": within, "non_dominated": best}})
+    };
+    let points = [
+        point(10, 1, 400.0, 0.1, true, true),
+        point(5, 1, 200.0, 0.2, true, false),
+        point(20, 1, 900.0, 0.05, false, true),
+        point(10, 2, 100.0, 0.3, true, true),
+    ];
+    input("sweep.json", json!({"figures": ["ttft_p90=500ms", "tpot_p50=20ms"], "points": points}))
+}
+
+fn compare() -> PlotInput {
+    let differences = json!([{"candidate": "b,<i>", "mean": -5.0, "low": -8.0, "high": -2.0, "result": "better"}]);
+    let metric = json!({"unit": "ms", "means": [50.0, 45.0], "differences": differences});
+    input("compare.json", json!({"policies": ["a", "b,<i>"], "metrics": {"mean_ttft": metric}, "seeds": [1, 2]}))
+}
+
+fn rows(figure: &PlotFigure) -> Vec<&str> {
+    figure.csv.lines().skip(1).collect()
+}
+
+#[test]
+fn a_distribution_has_a_line_for_each_run_and_its_numbers_beside_it() {
+    let figure = plot(None, Some("ttft"), &[run("one"), run("<two>")]).expect("drawn");
+    assert_eq!(figure.csv.lines().next(), Some("line,\"TTFT, ms\",\"requests within, %\",knee"));
+    assert_eq!(rows(&figure).len(), 200, "what timed out is in no distribution");
+    assert_eq!((rows(&figure)[0], rows(&figure)[99]), ("one (100),1,1,", "one (100),100,100,"));
+    assert_eq!(figure.svg.matches("<polyline").count(), 2);
+    assert!(figure.svg.contains("&lt;two&gt; (100)") && !figure.svg.contains("<two>"));
+}
+
+#[test]
+fn percentiles_are_those_of_each_window() {
+    let figure = plot(Some(FigureKind::Percentiles), None, &[run("one")]).expect("drawn");
+    let rows = rows(&figure);
+    // 100 requests are 5 windows of 20; the median of the first, 1 to 20 ms.
+    assert_eq!(rows.len(), 15);
+    assert!(rows[0].starts_with("p50,") && rows[0].ends_with(",10.5,"), "{}", rows[0]);
+    assert!(rows[14].starts_with("p99,") && rows[14].contains(",99.81,"), "{}", rows[14]);
+}
+
+#[test]
+fn a_sweep_has_its_knee_and_limit() {
+    let figure = plot(None, Some("ttft_p90"), &[sweep()]).expect("drawn");
+    assert_eq!(
+        rows(&figure),
+        ["num-instances=1,5,200,", "num-instances=1,10,400,knee", "num-instances=1,20,900,", "num-instances=2,10,100,"]
+    );
+    assert!(figure.svg.contains(">ttft_p90=500ms</text>") && figure.svg.matches(">knee</text>").count() == 1);
+    let pareto = plot(Some(FigureKind::Pareto), None, &[sweep()]).expect("drawn");
+    assert_eq!(
+        rows(&pareto),
+        ["non-dominated,0.05,900,", "non-dominated,0.1,400,", "non-dominated,0.3,100,", "dominated,0.2,200,"]
+    );
+}
+
+#[test]
+fn differences_are_in_percent_of_the_baseline() {
+    let figure = plot(None, None, &[compare()]).expect("drawn");
+    assert_eq!(
+        figure.csv,
+        "figure,candidate,\"difference from a, %\",low,high,result\nmean_ttft,\"b,<i>\",-10,-16,-4,better\n"
+    );
+    assert!(figure.svg.contains("<polygon") && figure.svg.contains("b,&lt;i&gt;: mean_ttft"));
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused() {
+    let message = |kind, figure, inputs: &[PlotInput]| plot(kind, figure, inputs).expect_err("refused").to_string();
+    let nothing = input("x.json", json!({"a": 1}));
+    for (found, expected) in [
+        (message(None, None, &[nothing.clone()]), "`x.json` is no result that a figure is made of"),
+        (
+            message(Some(FigureKind::Sweep), None, &[compare()]),
+            "`compare.json` cannot be drawn as `sweep`, which needs the result of `blis sweep",
+        ),
+        (message(None, None, &[sweep(), sweep()]), "`sweep` shows one result, and there are 2"),
+        (message(None, None, &[run("a"), nothing]), "`x.json` cannot be drawn as `cdf`"),
+        (message(None, Some("x"), &[sweep()]), "`sweep.json` has no `x`; it has ttft_p90, tpot_p50"),
+        (message(None, Some("x"), &[run("a")]), "`a` has no `x`; it has ttft, tpot, e2e, scheduling_delay"),
+        (message(None, Some("x"), &[compare()]), "`compare.json` has no `x`; it has mean_ttft"),
+        (message(None, None, &[input("empty", json!({"requests": []}))]), "`empty` has no values of `TTFT, ms`"),
+    ] {
+        assert!(found.starts_with(expected), "{found}");
+    }
+}
+
+/// Values of any size have ticks, and a drawing without values that are no numbers.
+#[test]
+fn scales_have_ticks() {
+    for values in [[0.0, 0.0], [1.0, 1.0], [-5.0, 3.0], [1e-9, 1e9], [120.0, 121.0], [1e300, 1e301]] {
+        let points = json!(values.map(|value| json!({"settings": [{"name": "rate", "value": format!("{value}")}],
+            "measured": {"values_ms": [value], "cost": 1, "meets_slos": true, "non_dominated": true}})));
+        for kind in [FigureKind::Sweep, FigureKind::Pareto] {
+            let Ok(figure) = plot(Some(kind), None, &[input("s", json!({"figures": ["ttft"], "points": points}))])
+            else {
+                assert_eq!((kind, values[0] == values[1]), (FigureKind::Sweep, true), "{values:?}");
+                continue;
+            };
+            assert!(!figure.svg.contains("NaN") && !figure.svg.contains("inf\""), "{values:?}: {}", figure.svg);
+            assert!(figure.svg.matches("text-anchor=\"middle\"").count() > 3, "{values:?}: {}", figure.svg);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `blis plot`: figures for papers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use blis_eval::error::RunError;
+use blis_report::{FigureKind, PlotError, PlotInput, check_target, plot, write_pair};
+use clap::Args;
+
+use super::output::print_note;
+
+/// Largest file that is read, bytes: a million requests.
+const MOST_BYTES: u64 = 512 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct PlotArgs {
+    /// Results: files of --metrics-path of `run` or `replay`, or what `sweep` or `compare` prints with --output json
+    #[arg(value_name = "RESULT.json", required = true)]
+    results: Vec<PathBuf>,
+    /// The picture; its numbers are written beside it, as FILE.csv
+    #[arg(long, value_name = "FILE.svg", required = true)]
+    out: PathBuf,
+    /// Figure: cdf or percentiles (runs), sweep or pareto (sweeps), differences (comparisons) [default: the first of its result]
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    kind: Option<FigureKind>,
+    /// What is drawn: ttft, tpot, e2e or scheduling_delay of runs, a limit of a sweep, a figure of a comparison [default: the first;
+    /// all of a comparison]
+    #[arg(long, value_name = "NAME")]
+    figure: Option<String>,
+}
+
+fn kind(text: &str) -> Result<FigureKind, String> {
+    let names = FigureKind::ALL.map(|(name, _)| name);
+    let found = FigureKind::ALL.iter().find(|(name, _)| *name == text);
+    found.map(|&(_, kind)| kind).ok_or_else(|| format!("figures are {}", names.join(", ")))
+}
+
+/// `blis plot`.
+pub(super) fn plot_results(args: &PlotArgs) -> Result<(), RunError> {
+    if args.out.extension().is_none_or(|extension| extension != "svg") {
+        let shown = args.out.display();
+        return Err(RunError::usage(format_args!("`{shown}` does not end in .svg, the form of pictures here")).hint(
+            "an SVG has any resolution; for another form convert it: `rsvg-convert --format pdf --output FILE.pdf FILE.svg`, or `--format png --zoom 3`",
+        ));
+    }
+    let table = args.out.with_extension("csv");
+    for path in [&args.out, &table] {
+        check_target(path).map_err(|error| RunError::file(&error))?;
+    }
+    let inputs = args.results.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let figure = plot(args.kind, args.figure.as_deref(), &inputs).map_err(|error| refused(&error))?;
+    write_pair(
+        (&args.out, |out| out.write_all(figure.svg.as_bytes())),
+        (&table, |out| out.write_all(figure.csv.as_bytes())),
+    )
+    .map_err(|error| RunError::file(&error))?;
+    print_note(&format_args!("{} and its numbers, {}", args.out.display(), table.display()));
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<PlotInput, RunError> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| RunError::usage(format_args!("cannot read `{shown}`: {error}"));
+    if fs::metadata(path).map_err(unreadable)?.len() > MOST_BYTES {
+        return Err(RunError::usage(format_args!("`{shown}` has more than {} MB", MOST_BYTES >> 20))
+            .hint("draw a shorter run, or a part of it: `blis replay --start --duration`"));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let document = serde_json::from_str(&text).map_err(|error| {
+        RunError::usage(format_args!("`{shown}` is not JSON: {error}"))
+            .hint("results are written by `--metrics-path` of `blis run`, and by `--output json`")
+    })?;
+    let name = path.file_stem().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
+    Ok(PlotInput { name, document })
+}
+
+fn refused(error: &PlotError) -> RunError {
+    let hint = match error {
+        PlotError::OtherKind { .. } | PlotError::Several { .. } => "name results of one kind, or another `--kind`",
+        PlotError::NoKind(_) => {
+            "`blis run --metrics-path FILE` writes every request, `--output json` the other results"
+        }
+        PlotError::NoFigure { .. } => "name one of these with `--figure`",
+        PlotError::Empty { .. } => "another `--figure` may have values",
+    };
+    RunError::usage(error).hint(hint)
+}
