@@ -9,7 +9,8 @@ use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingC
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep, InstanceInfo, InstanceLabels, InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
+    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep, InstanceInfo,
+    InstanceLabels, InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;

@@ -4,7 +4,9 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::kv_cache::KvCachePolicy;
-use blis_sim::policy::{AdmissionPolicy, Classes, DisaggregationPolicy, PriorityPolicy, RoutingFilter, RoutingPolicy, SENT_BLOCKS};
+use blis_sim::policy::{
+    AdmissionPolicy, Classes, DisaggregationPolicy, PriorityPolicy, RoutingFilter, RoutingPolicy, SENT_BLOCKS,
+};
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
 use blis_sim::units::Micros;

@@ -42,7 +42,13 @@ impl DisaggregationGuest for BuiltInGuest<Box<dyn DisaggregationPolicy>> {
             ..Signals::idle(all().map(|row| row.free_kv_blocks))
         };
         let index = InstanceIndex::at;
-        let info = |id| InstanceInfo { id: index(id), max_num_seqs: 1, total_kv_blocks: 1, block_size: 1 };
+        let info = |id| InstanceInfo {
+            id: index(id),
+            max_num_seqs: 1,
+            total_kv_blocks: 1,
+            block_size: 1,
+            ..InstanceInfo::default()
+        };
         let infos: Vec<InstanceInfo> = (0..decode.len() + prefill.len()).map(info).collect();
         let now = Micros(request.now_us);
         let cluster = ClusterView {

@@ -11,7 +11,11 @@ use blis_sim::policy::flow::{
 };
 use blis_sim::policy::kv_cache::{KvCachePolicy, LeastRecent, Lfu, SegmentedLru, WorkloadAware};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, AlwaysDisaggregate, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter, ConstantPriority, DisaggregationPolicy, DriftPlusPenalty, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, NeverDisaggregate, PrefixAffinity, PrefixCacheFilter, PrefixThreshold, PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, AlwaysDisaggregate, CacheAndLoad, ClassPriority, Classes,
+    ConcurrencyFilter, ConstantPriority, DisaggregationPolicy, DriftPlusPenalty, EPP_PROFILE, GaieLegacy, InvertedSlo,
+    LatencySlo, LeastLoaded, NeverDisaggregate, PrefixAffinity, PrefixCacheFilter, PrefixThreshold, PriorityPolicy,
+    Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter, ScorerKind,
+    SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{

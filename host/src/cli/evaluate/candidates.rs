@@ -34,7 +34,7 @@ pub(in crate::cli) struct EvaluateArgs {
     /// input
     #[arg(required = true, value_name = "CANDIDATE")]
     pub candidates: Vec<String>,
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     pub suite: String,
     /// Last stage for candidates that pass the earlier ones

@@ -1,7 +1,9 @@
 //! `blis search`: a search for policies, without a model.
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::ServerSettings;
@@ -14,10 +16,11 @@ use clap::Args;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SearchArgs {
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(value_name = "SUITE")]
     suite: String,
     /// Kinds of decisions to search for [default: those that the suite decides]
@@ -47,6 +50,12 @@ pub(in crate::cli) struct SearchArgs {
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
+    /// A page that shows the search while it runs, on this address of this machine; without one on a free port, which is printed
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    ui: Option<SocketAddr>,
+    /// Folder for the history of the search, which `blis view FOLDER` shows
+    #[arg(long, value_name = "FOLDER")]
+    history: Option<PathBuf>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
@@ -62,6 +71,10 @@ fn kind(name: &str) -> Result<Kind, String> {
 /// `blis search`.
 pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     start_log(args.log.into());
+    check_loopback(args.ui)?;
+    let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
+    let title = format!("Search on {}", args.suite);
+    let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
     let bar = SearchBar::default();
     let result = find(SearchRequest {
         suite: &args.suite,
@@ -79,10 +92,14 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
             run_cache: run_cache(),
             // An evaluation runs its simulations one after the other.
             worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
+            history: folder.as_ref().map(|folder| Arc::clone(&folder.history)),
         },
         progress: &|progress| bar.show(progress),
     });
     drop(bar);
+    if let Some(server) = shown {
+        server.finish().map_err(|error| RunError::runtime(format_args!("the page has ended early: {error}")))?;
+    }
     let result = result?;
     if let (Some(path), Some(source)) = (&args.out, result.source()) {
         write_text(path, source).map_err(|error| RunError::file(&error))?;

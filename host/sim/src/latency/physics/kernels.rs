@@ -88,8 +88,7 @@ impl Kernels {
         let by_rows = [("gemm_8bit", &self.gemm_8bit), ("gemm_4bit", &self.gemm_4bit)];
         let by_rows =
             by_rows.into_iter().flat_map(|(name, ranges)| ranges.iter().map(move |range| (name, range.curve)));
-        let optional =
-            [("experts_4bit", self.experts_4bit), ("experts_4bit_weights", self.experts_4bit_weights)];
+        let optional = [("experts_4bit", self.experts_4bit), ("experts_4bit_weights", self.experts_4bit_weights)];
         let measured = optional.into_iter().filter_map(|(name, curve)| Some((name, curve?)));
         fixed.into_iter().chain(by_rows).chain(measured)
     }
