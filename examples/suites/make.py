@@ -278,7 +278,7 @@ EVICTION = KV.format(
     policies="[lru, arc, lfu, slru, workload-aware]",
     about="""\
   One H100 serves an 8B model for tenants whose prompts are used again in different ways, as the types of requests of the published
-  Bailian traces are: chats with a minute between rounds, agents that come back after seconds, documents that nobody sends twice. Host memory
+  Bailian traces are: chats with a minute between rounds, agents that come back after seconds, documents that are sent once. Host memory
   behind the GPU has room for a part of them. Candidates decide which chunk makes room, which are stored and loaded; the link is fast,
   so that what counts is what is still there when it is used again.""",
 )
