@@ -700,7 +700,7 @@ pub(crate) mod tests {
     #[test]
     fn the_built_in_suites_are_valid() {
         let names = Suite::built_in();
-        assert_eq!(names, ["chat", "gateway", "long-context", "slo-tiers", "tenants"]);
+        assert_eq!(names, ["chat", "disaggregation", "gateway", "long-context", "slo-tiers", "tenants"]);
         for name in names {
             let suite = Suite::open(&name).unwrap();
             assert_eq!(suite.name, name);
