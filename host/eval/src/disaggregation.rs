@@ -4,7 +4,7 @@ use blis_config::policy::PolicySettings;
 use blis_config::{Deployment, DeploymentArgs};
 use blis_plugin::Kind;
 use blis_sim::cluster::{
-    BlisTransfer, Disaggregation, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+    BlisTransfer, DisaggregationConfig, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
@@ -285,7 +285,7 @@ impl DisaggregationSettings {
         deployments: &[&Deployment],
         (seed, tie_break): (u64, TieBreakName),
         policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
-    ) -> Result<Disaggregation, RunError> {
+    ) -> Result<DisaggregationConfig, RunError> {
         let pools = || self.pools.iter().zip(deployments);
         let each = |value: fn(&PoolSettings, &Deployment) -> Option<f64>| -> Result<Vec<f64>, RunError> {
             let mut values = Vec::new();
@@ -344,7 +344,7 @@ impl DisaggregationSettings {
                 (None, ParityName::Vllm) => Ok(Some(PoolRouting { policy: policy()?, ties })),
             }
         };
-        Ok(Disaggregation {
+        Ok(DisaggregationConfig {
             roles,
             flow,
             decider: self.decider(),

@@ -41,8 +41,11 @@ pub(super) struct PrefillsObject {
 #[derive(Clone, Debug)]
 pub(super) struct LinkObject(pub RoutedRequestRow);
 
+/// The number of a name in a request.
+type RoutedName = fn(&RoutedRequestRow) -> u32;
+
 /// The names of the request, by field.
-const NAMES: [(&str, fn(&RoutedRequestRow) -> u32); 4] = [
+const NAMES: [(&str, RoutedName); 4] = [
     ("slo_class", |row| row.slo_class),
     ("tenant", |row| row.tenant),
     ("session", |row| row.session),

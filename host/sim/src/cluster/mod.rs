@@ -55,7 +55,7 @@ use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 pub use self::disaggregation::{
-    BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+    BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
 };
 use self::disaggregation::{PairObserver, Pairs};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};

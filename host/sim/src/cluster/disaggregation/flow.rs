@@ -2,7 +2,7 @@
 //! from it, as those of replicas (`scaling.rs`).
 
 use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
-use super::{BlisTransfer, Disaggregation, InstanceRole, Pairs, TransferFlow};
+use super::{BlisTransfer, DisaggregationConfig, InstanceRole, Pairs, TransferFlow};
 use crate::cluster::{Cluster, ForcedDecision, FrontEvent, RecordedDecision, forced, record_of};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
@@ -26,7 +26,7 @@ impl<I: Instance> Cluster<I> {
     /// # Panics
     /// If there is not a role for each instance.
     #[must_use]
-    pub fn with_disaggregation(mut self, settings: Disaggregation) -> Self {
+    pub fn with_disaggregation(mut self, settings: DisaggregationConfig) -> Self {
         assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
         self.board.show_candidates();
         self.lifecycle.want(settings.decider.events());

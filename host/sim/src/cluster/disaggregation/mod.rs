@@ -66,7 +66,7 @@ impl Clone for PoolRouting {
 
 /// The settings of prefill apart from decode.
 #[derive(Debug)]
-pub struct Disaggregation {
+pub struct DisaggregationConfig {
     /// The role of each instance.
     pub roles: Vec<InstanceRole>,
     /// How KV gets from one instance to the other.
@@ -81,7 +81,7 @@ pub struct Disaggregation {
     pub encode: EncodeRule,
 }
 
-impl Clone for Disaggregation {
+impl Clone for DisaggregationConfig {
     fn clone(&self) -> Self {
         Self {
             roles: self.roles.clone(),
@@ -94,7 +94,7 @@ impl Clone for Disaggregation {
     }
 }
 
-impl Disaggregation {
+impl DisaggregationConfig {
     /// The instances of which `is_in` says that they are in a pool.
     fn pool(&self, is_in: impl Fn(InstanceRole) -> bool) -> Vec<InstanceIndex> {
         let all = self.roles.iter().enumerate();

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashMap;
 
 use super::network::{EndedRead, NetworkReads};
-use super::{Disaggregation, TransferFlow};
+use super::{DisaggregationConfig, TransferFlow};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::KvRead;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -110,7 +110,7 @@ pub(in super::super) struct StageEnd {
 /// All requests with two parts.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Pairs {
-    pub(super) settings: Disaggregation,
+    pub(super) settings: DisaggregationConfig,
     pub(super) prefill: Vec<InstanceIndex>,
     pub(super) decode: Vec<InstanceIndex>,
     pub(super) encode: Vec<InstanceIndex>,
@@ -129,7 +129,7 @@ pub(in super::super) struct Pairs {
 }
 
 impl Pairs {
-    pub fn new(settings: Disaggregation) -> Self {
+    pub fn new(settings: DisaggregationConfig) -> Self {
         let network = match &settings.flow {
             TransferFlow::Nixl(flow) => Some(NetworkReads::new(flow.network.clone())),
             TransferFlow::Blis(_) => None,

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::cluster::{
-    ArrivalList, BlisTransfer, Disaggregation, InstanceRole, KvNetwork, NixlFlow, PoolRouting, Timeline, TransferFlow,
+    ArrivalList, BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, Timeline,
+    TransferFlow,
 };
 use crate::outcome::StageTimes;
 use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
@@ -11,7 +12,7 @@ use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, 
 #[derive(Clone, Debug)]
 struct PairSetup {
     inner: ClusterSetup,
-    disaggregation: Disaggregation,
+    disaggregation: DisaggregationConfig,
 }
 
 impl PairSetup {
@@ -111,7 +112,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                     prefill_first: contention && roles[5] == 0,
                 }),
             };
-            let disaggregation = Disaggregation {
+            let disaggregation = DisaggregationConfig {
                 roles: (0..n).map(role).collect(),
                 flow,
                 decider,
@@ -302,7 +303,7 @@ fn by_hand(hop: u64) -> PairSetup {
             replicas: None,
             fcfs: true,
         },
-        disaggregation: Disaggregation {
+        disaggregation: DisaggregationConfig {
             roles: vec![InstanceRole::Prefill, InstanceRole::Prefill, InstanceRole::Decode],
             flow: TransferFlow::Nixl(NixlFlow {
                 network: KvNetwork {
