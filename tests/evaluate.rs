@@ -751,7 +751,7 @@ fn a_server_shows_what_it_evaluates() {
     let history = fs::read_to_string(dir.join("history/history.jsonl")).expect("written");
     assert_eq!(history.lines().last(), Some("{\"finished\":true}"));
     let alone = blis!("serve --stdio --ui");
-    assert!(alone.code == Some(2) && alone.stderr.contains("--http"), "{}", alone.stderr);
+    assert!(alone.code == Some(2) && alone.stderr.contains("--stdio"), "{}", alone.stderr);
 }
 
 /// `blis serve --stdio`.

@@ -44,7 +44,7 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// A page at the address of `--http` that shows the evaluated candidates while they come
-    #[arg(long, requires = "http")]
+    #[arg(long, conflicts_with = "stdio")]
     ui: bool,
     /// Folder for the history of evaluated candidates, which `blis view FOLDER` shows
     #[arg(long, value_name = "FOLDER")]
