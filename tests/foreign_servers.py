@@ -8,7 +8,7 @@
 
 Both are installed from the package registry into target/foreign, in fixed versions, and listen on this machine only; one that the
 registry lacks is left out with a message. Fails unless every request completes, all prompts and outputs have exactly the planned
-numbers of tokens, and the server's own counters say the same. llama.cpp then has conversations whose later rounds contain what it wrote.
+numbers of tokens, and the server's own counters say the same.
 """
 
 import os
@@ -20,22 +20,6 @@ import urllib.request
 from foreign import FOLDER, constant_load, environment, free_port, observe, running, wait_for_model, write_tokenizer
 
 REQUESTS, RATE, PROMPT, OUTPUT = 100, 5, 300, 40
-
-# Conversations of three rounds.
-SESSIONS = """
-version: "2"
-seed: 1
-aggregate_rate: 5
-num_requests: 30
-clients:
-  - id: chat
-    rate_fraction: 1
-    arrival: {process: poisson}
-    input_distribution: {type: constant, params: {value: 120}}
-    output_distribution: {type: constant, params: {value: 10}}
-    reasoning:
-      multi_turn: {max_rounds: 3, think_time_us: 100000, context_growth: accumulate}
-"""
 
 # Two layers of a Llama: everything that an engine does for a large one, in microseconds.
 WRITE_MODEL = """
@@ -115,7 +99,6 @@ def llama_cpp(url):
     server = [executables / "python", "-c", SERVE_MODEL, model, url.rpartition(":")[2]]
     with running([server], FOLDER / "llama.cpp.log"):
         measure("llama.cpp", url, "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total")
-        converse("llama.cpp", url)
 
 
 def dynamo(url):
@@ -159,17 +142,6 @@ def measure(name, url, input_counter, output_counter):
     for counter, tokens in ((input_counter, REQUESTS * PROMPT), (output_counter, REQUESTS * OUTPUT)):
         counted = after.get(counter, 0) - before.get(counter, 0)
         assert counted == tokens, f"{name}: {counter} grew by {counted}, not {tokens}"
-
-
-def converse(name, url):
-    sessions = FOLDER / "sessions.yaml"
-    sessions.write_text(SESSIONS)
-    load = ["--workload-spec", str(sessions), "--api", "chat", "--context", "actual", "--log", "error"]
-    report = observe(url, wait_for_model(url), FOLDER, 30, load)
-    tokens = report["input_tokens"] / 30
-    print(f"{name:14} conversations: {report['output_tokens']} tokens out, {tokens:.0f} in a prompt on average", flush=True)
-    # Without the conversation a prompt has about 120 tokens; of the first rounds that is all.
-    assert report["output_tokens"] == 300 and tokens > 200, report
 
 
 def counters(url):
