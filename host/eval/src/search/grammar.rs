@@ -21,7 +21,7 @@ pub(super) enum DecisionOutput {
 }
 
 /// The kinds that expressions can decide: the function of a script and what it returns.
-const DECISIONS: [(Kind, &str, DecisionOutput); 17] = [
+const DECISIONS: [(Kind, &str, DecisionOutput); 11] = [
     (Kind::Admission, "admit", DecisionOutput::Truth),
     (Kind::Routing, "route", DecisionOutput::Column),
     (Kind::RoutingFilter, "filter", DecisionOutput::Column),
@@ -33,16 +33,10 @@ const DECISIONS: [(Kind, &str, DecisionOutput); 17] = [
     (Kind::Fairness, "fair_pick", DecisionOutput::Column),
     (Kind::Ordering, "order", DecisionOutput::Number),
     (Kind::Eviction, "evict", DecisionOutput::Column),
-    (Kind::Scaling, "scale", DecisionOutput::Column),
-    (Kind::Drain, "drain", DecisionOutput::Column),
-    (Kind::Placement, "placement", DecisionOutput::Column),
-    (Kind::KvCache, "keep", DecisionOutput::Column),
-    (Kind::KvCache, "store", DecisionOutput::Column),
-    (Kind::KvCache, "load", DecisionOutput::Truth),
 ];
 
 /// Fields that are no quantities: texts, numbers that stand for names, positions in lists, and second names.
-const NO_QUANTITIES: [&str; 36] = [
+const NO_QUANTITIES: [&str; 31] = [
     "adapter",
     "blocks",
     "block_size",
@@ -52,16 +46,13 @@ const NO_QUANTITIES: [&str; 36] = [
     "head_id",
     "head_slo_class",
     "head_turn",
-    "history",
     "id",
     "indices",
     "instance",
     "model",
     "n",
-    "node",
     "now",
     "now_us",
-    "pool",
     "prefix_group",
     "prefix_group_number",
     "prompt_tokens",
@@ -73,29 +64,14 @@ const NO_QUANTITIES: [&str; 36] = [
     "session_number",
     "slo_class",
     "slo_class_number",
-    "state",
     "tenant",
     "tenant_number",
     "tenant_order",
-    "tier",
     "turn",
 ];
 
 /// Times since the start of the run, µs: expressions get them relative to the time of the decision.
-const TIMES_OF_RUN: [&str; 12] = [
-    "active_since",
-    "arrival",
-    "created",
-    "deadline",
-    "dispatched_at",
-    "expires",
-    "head_deadline",
-    "last_use",
-    "next_ready",
-    "previous_use",
-    "ready",
-    "scraped",
-];
+const TIMES_OF_RUN: [&str; 4] = ["arrival", "deadline", "dispatched_at", "head_deadline"];
 
 /// Durations in µs that have no second name with the unit and no row in the table of columns.
 const DURATIONS: [&str; 4] = ["head_wait", "oldest_wait", "load_staleness", "cached_blocks_staleness"];

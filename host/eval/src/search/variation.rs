@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    const KINDS: [Kind; 16] = [
+    const KINDS: [Kind; 11] = [
         Kind::Admission,
         Kind::Routing,
         Kind::RoutingFilter,
@@ -304,11 +304,6 @@ mod tests {
         Kind::Fairness,
         Kind::Ordering,
         Kind::Eviction,
-        Kind::Scaling,
-        Kind::Drain,
-        Kind::Placement,
-        Kind::KvCache,
-        Kind::Routing,
     ];
 
     #[test]
