@@ -169,6 +169,13 @@ function ticksOf(min, max, isLog, count = 6) {
   return ticks;
 }
 
+/** The numbers of ticks, with as many digits as tell them apart. */
+function tickTexts(ticks) {
+  let texts = ticks.map(short);
+  for (let digits = 5; new Set(texts).size < ticks.length && digits < 12; digits += 1) texts = ticks.map((tick) => String(Number(tick.toPrecision(digits))));
+  return texts;
+}
+
 /** A scale that leads from values to pixels. */
 function scaleOf(values, isLog, from, to, zero) {
   const known = values.filter((value) => Number.isFinite(value) && (!isLog || value > 0));
@@ -197,10 +204,11 @@ function xyChart(label, xAxis, yAxis, lines, rules = []) {
     svg.append(h("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: top, y2: height - bottom }));
     svg.append(h("text", { x: x.at(tick), y: height - bottom + 16, "text-anchor": "middle" }, short(tick)));
   }
-  for (const tick of y.ticks) {
+  const yTexts = tickTexts(y.ticks);
+  y.ticks.forEach((tick, index) => {
     svg.append(h("line", { class: "grid", x1: left, x2: width - right, y1: y.at(tick), y2: y.at(tick) }));
-    svg.append(h("text", { x: left - 6, y: y.at(tick) + 4, "text-anchor": "end" }, short(tick)));
-  }
+    svg.append(h("text", { x: left - 6, y: y.at(tick) + 4, "text-anchor": "end" }, yTexts[index]));
+  });
   svg.append(h("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xAxis.label));
   svg.append(h("text", { transform: `translate(13 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yAxis.label));
   for (const rule of rules) {
