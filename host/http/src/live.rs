@@ -36,7 +36,7 @@ const MOST_AT_ONCE: u64 = 1 << 20;
 /// A page of a search and the history that it shows.
 #[derive(Clone, Debug)]
 pub struct LivePage {
-    /// The page.
+    /// The page that it serves.
     pub html: String,
     /// The file with the history, which grows by lines of JSON.
     pub history: PathBuf,

@@ -35,7 +35,7 @@ fn kind(text: &str) -> Result<FigureKind, String> {
     found.map(|&(_, kind)| kind).ok_or_else(|| format!("figures are {}", names.join(", ")))
 }
 
-/// `blis plot`.
+/// Runs the command `blis plot`.
 pub(super) fn plot_results(args: &PlotArgs) -> Result<(), RunError> {
     if args.out.extension().is_none_or(|extension| extension != "svg") {
         let shown = args.out.display();

@@ -57,7 +57,7 @@ pub struct EvaluatedCandidate<'a> {
 /// A line of the file.
 #[derive(Serialize)]
 struct HistoryLine<'a> {
-    /// From 1 on.
+    /// Its number, from 1 on.
     number: u64,
     #[serde(flatten)]
     candidate: EvaluatedCandidate<'a>,
@@ -93,7 +93,7 @@ impl SearchHistory {
         folder.join(FILE)
     }
 
-    /// Adds a candidate.
+    /// Appends a candidate to the file.
     pub fn add(&self, candidate: &EvaluatedCandidate<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.count += 1;

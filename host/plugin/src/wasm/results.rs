@@ -123,7 +123,7 @@ impl<'a> ResultReader<'a> {
         }
     }
 
-    /// A `prefill-choice`.
+    /// A record `prefill-choice` at an address.
     pub fn prefill_choice(&self, at: u32) -> wasmtime::Result<PrefillChoiceRow> {
         self.record(at, 4, size_of::<PrefillChoiceRecord>())?;
         Ok(PrefillChoiceRow {

@@ -91,10 +91,10 @@ pub enum PlotError {
     Empty { name: String, wanted: String },
 }
 
-/// A figure.
+/// A figure for a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlotFigure {
-    /// The picture.
+    /// The picture as an SVG file.
     pub svg: String,
     /// The numbers of the picture, as a table.
     pub csv: String,

@@ -68,7 +68,7 @@ fn kind(name: &str) -> Result<Kind, String> {
     })
 }
 
-/// `blis search`.
+/// Runs the command `blis search`.
 pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     check_loopback(args.ui)?;

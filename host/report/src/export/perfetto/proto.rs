@@ -122,7 +122,7 @@ pub(super) struct ProtoForm<'a> {
 /// What the packets of a track have in common.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketSequence {
-    /// From 1 on.
+    /// Its number, from 1 on.
     id: u64,
     /// Time of its latest event.
     latest: Micros,
