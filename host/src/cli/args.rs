@@ -244,7 +244,7 @@ fn timeline_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(OsStr::to_str) {
         Some("parquet" | "pq" | "arrow") => {
-            // A writer of Parquet would take longer to compile than the program's own code.
+            // The crate `parquet` has a whole database format for one table of numbers; Polars converts it in a line.
             let table = path.with_extension("csv");
             Err(format!(
                 "a timeline is written as CSV: name `{}`, and convert it by \

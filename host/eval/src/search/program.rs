@@ -28,7 +28,7 @@ pub(super) struct Program {
 }
 
 /// A table of numbers that events change, with an entry for each instance, name, or pair of both.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct EventTable {
     /// The event that adds to an entry, or replaces it.
     pub on: Happening,

@@ -50,6 +50,15 @@ pub struct SearchProgress {
     pub best: f64,
 }
 
+/// What is left of a program without the parts that are worth nothing.
+#[derive(Default)]
+struct Reduction {
+    /// The program with the number of the one that it was made of; `None` if nothing was left out.
+    reduced: Option<(usize, Candidate)>,
+    /// What each of its parts is worth.
+    ablations: Vec<Ablation>,
+}
+
 /// A program that was selected.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Selected {
@@ -154,9 +163,9 @@ impl<'a> SearchRun<'a> {
         };
         finalists.extend(best.iter().map(of_elite));
         let control = self.control()?;
-        let (reduced, ablations) = match best.first() {
+        let Reduction { reduced, ablations } = match best.first() {
             Some(first) => self.reduce(first)?,
-            None => (None, Vec::new()),
+            None => Reduction::default(),
         };
         finalists.extend(reduced);
         let champion = self.select(Phase::Select, &finalists)?;
@@ -286,9 +295,8 @@ impl<'a> SearchRun<'a> {
         Ok(best.into_iter().map(|(_, number, candidate)| (number, candidate)).collect())
     }
 
-    /// Leaves out parts of the best program as long as its score of train stays. Returns what remains, if anything was left
-    /// out, and what each further part is worth.
-    fn reduce(&mut self, best: &Elite) -> Result<(Option<(usize, Candidate)>, Vec<Ablation>), RunError> {
+    /// Leaves out parts of the best program as long as its score of train stays.
+    fn reduce(&mut self, best: &Elite) -> Result<Reduction, RunError> {
         let (mut program, mut score) = (best.program.clone(), best.outcome.train_score);
         let (mut number, mut ablations) = (0, Vec::new());
         for round in 0..=REDUCTIONS {
@@ -316,8 +324,8 @@ impl<'a> SearchRun<'a> {
         }
         let parents = [Some(best.number), None];
         let reduced = (program != best.program)
-            .then(|| (best.number, Candidate { program, operation: Operation::Mutation, parents }));
-        Ok((reduced, ablations))
+            .then_some((best.number, Candidate { program, operation: Operation::Mutation, parents }));
+        Ok(Reduction { reduced, ablations })
     }
 
     /// The best of `finalists` under the seeds and in the scenarios of select, which the search has not seen.

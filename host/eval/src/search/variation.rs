@@ -195,7 +195,7 @@ impl ProgramGenerator<'_> {
             2 => memory.decay_ms = fresh.decay_ms,
             _ => *memory = fresh,
         }
-        program.memories[number] = consistent(program.memories[number].clone());
+        program.memories[number] = consistent(program.memories[number]);
         program
     }
 
