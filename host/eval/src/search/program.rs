@@ -194,7 +194,7 @@ impl Program {
         let kept: Vec<usize> = read.into_iter().filter(|&number| number < self.memories.len()).collect();
         let index = |number: usize| kept.iter().position(|&one| one == number).unwrap_or(0);
         self.values.iter_mut().for_each(|value| value.each_memory(&mut |number| *number = index(*number)));
-        self.memories = kept.into_iter().map(|number| self.memories[number].clone()).collect();
+        self.memories = kept.into_iter().map(|number| self.memories[number]).collect();
         self
     }
 
@@ -439,7 +439,7 @@ mod tests {
         let key = Key { by_instance: true, name: Some(NameKey::PrefixGroup) };
         let (amount, decay_ms) = (Amount::One, Some(12_345.678));
         let memory = EventTable { on: Happening::Routed, until: None, key, amount, replaces: true, decay_ms };
-        let unread = EventTable { on: Happening::Completed, ..memory.clone() };
+        let unread = EventTable { on: Happening::Completed, ..memory };
         let short = Expr::Apply(
             Operator::IfLess,
             vec![input("r.input_tokens"), Expr::Constant(500.0), input("s.ttft_ewma"), Expr::Constant(-2.0)],

@@ -80,7 +80,7 @@ impl ProgramGenerator<'_> {
         let at = self.below(child.values.len());
         let (mut source, shift) = (other.values[at].clone(), child.memories.len());
         if shift + other.memories.len() <= MEMORIES_MAX {
-            child.memories.extend(other.memories.iter().cloned());
+            child.memories.extend(other.memories.iter().copied());
         }
         let mut from = self.below(source.size());
         let Some(part) = source.node_mut(&mut from) else { return child };
