@@ -134,7 +134,7 @@ impl PolicyUse {
         }
         page.section("parameters", |page| {
             capacity.into_iter().for_each(|value| entry(page, PREFIX_CAPACITY, value));
-            for step in of_picker {
+            if let Some(step) = of_picker {
                 for (name, value) in &step.used.parameters {
                     entry(page, &text(&format!("{}.{name}", step.name)), value);
                 }
