@@ -123,7 +123,7 @@ fn decisions(log: &DecisionLog) -> RecordedDecisions {
     let mut recorded = RecordedDecisions::default();
     for &(id, decision) in &log.decisions {
         let decision = match decision {
-            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => continue,
+            ForcedDecision::Prefill(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => continue,
             ForcedDecision::Admit(false) => RecordedDecision::Rejected,
             ForcedDecision::Admit(true) => RecordedDecision::Admitted,
             ForcedDecision::Route(instance) => RecordedDecision::Routed(instance),
@@ -205,7 +205,7 @@ proptest! {
         let other = match decision {
             ForcedDecision::Admit(admitted) => ForcedDecision::Admit(!admitted),
             ForcedDecision::Route(_) => ForcedDecision::Route(setup.instances[target % setup.instances.len()].index),
-            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return Ok(()),
+            ForcedDecision::Prefill(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return Ok(()),
         };
         fork.timeline.force(id, other);
         let Ok(log) = fork.continue_to_end(Micros(1_000)) else { return Ok(()) };
@@ -218,7 +218,7 @@ proptest! {
                 prop_assert_eq!(rejected, !admit);
             }
             ForcedDecision::Route(instance) => prop_assert_eq!(outcome.instance, Some(instance)),
-            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => unreachable!("they were left out"),
+            ForcedDecision::Prefill(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => unreachable!("they were left out"),
         }
         // Both branches have an outcome for every request that arrived.
         prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
@@ -340,7 +340,7 @@ fn the_random_runs_force_every_choice() {
             ForcedDecision::Dispatch(_) => "another dispatch",
             ForcedDecision::Evict(Some(_)) => "another eviction",
             ForcedDecision::Evict(None) => "no eviction",
-            ForcedDecision::Admit(_) | ForcedDecision::Route(_) => "not of flow control",
+            ForcedDecision::Admit(_) | ForcedDecision::Route(_) | ForcedDecision::Prefill(_) => "not of flow control",
         }));
     }
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["another dispatch", "another eviction", "no eviction"]);
