@@ -177,6 +177,7 @@ fn groups(decides: &[Kind]) -> Vec<Vec<Kind>> {
         vec![Kind::Drain],
         vec![Kind::Placement],
         vec![Kind::KvCache],
+        vec![Kind::Disaggregation],
     ];
     let decided = |group: Vec<Kind>| group.into_iter().filter(|kind| decides.contains(kind)).collect::<Vec<_>>();
     order.into_iter().map(decided).filter(|group| !group.is_empty()).collect()

@@ -132,7 +132,10 @@ fn requests(suite: Suite, scenario: usize) -> Vec<SeenRequest> {
 fn widened(mut suite: Suite, count: usize) -> Suite {
     // The script that records signals is a routing policy.
     suite.decides = vec![Kind::Routing];
+    // Roles would divide the instances.
+    let has_roles = |name: &str| ["prefill-", "decode-", "pd-"].iter().any(|prefix| name.starts_with(prefix));
     for scenario in &mut suite.scenarios {
+        scenario.flags.retain(|(name, _)| !has_roles(name));
         let more = [("num-instances", INSTANCES.to_string()), ("num-requests", count.to_string())];
         scenario.flags.extend(more.map(|(name, value)| (name.to_owned(), value)));
     }
