@@ -80,7 +80,7 @@ fn the_section_works_without_an_autoscaler_and_under_flags() {
 fn routing_policies_read_the_group_the_role_and_the_price() {
     let folder = Scratch::new();
     let served = |score: &str, flags: &str| {
-        let script = folder.write("by-label.rhai", &format!("fn route(r, s) {{ {score} }}"));
+        let script = folder.write("by-label.rhai", format!("fn route(r, s) {{ {score} }}"));
         let out = folder.path("out.json");
         let setting = "run --model qwen/qwen3-14b --num-requests 20 --metrics-path";
         let run = blis!(setting, &out, "--routing-policy", script, flags);

@@ -44,7 +44,6 @@ pub struct LivePage {
 
 impl LivePage {
     /// The routes of the page. Events end when `stopping` becomes true, after those that are there.
-    #[must_use]
     pub fn routes(self, stopping: watch::Receiver<bool>) -> Router {
         let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
         let page = |State((live, _)): State<LiveState>| async move { (headers, live.html.clone()).into_response() };

@@ -89,7 +89,7 @@ fn what_cannot_be_drawn_is_refused() {
     let message = |kind, figure, inputs: &[PlotInput]| plot(kind, figure, inputs).expect_err("refused").to_string();
     let nothing = input("x.json", json!({"a": 1}));
     for (found, expected) in [
-        (message(None, None, &[nothing.clone()]), "`x.json` is no result that a figure is made of"),
+        (message(None, None, std::slice::from_ref(&nothing)), "`x.json` is no result that a figure is made of"),
         (
             message(Some(FigureKind::Sweep), None, &[compare()]),
             "`compare.json` cannot be drawn as `sweep`, which needs the result of `blis sweep",
