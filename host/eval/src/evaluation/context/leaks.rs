@@ -132,6 +132,8 @@ fn requests(suite: Suite, scenario: usize) -> Vec<SeenRequest> {
 fn widened(mut suite: Suite, count: usize) -> Suite {
     // The script that records signals is a routing policy.
     suite.decides = vec![Kind::Routing];
+    (suite.baseline, suite.reference) = ("round-robin".to_owned(), "round-robin".to_owned());
+    suite.reference_policies.clear();
     // Roles would divide the instances.
     let has_roles = |name: &str| ["prefill-", "decode-", "pd-"].iter().any(|prefix| name.starts_with(prefix));
     for scenario in &mut suite.scenarios {
