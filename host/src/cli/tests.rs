@@ -209,11 +209,15 @@ fn policy_flags_arrive() {
     };
     assert_eq!(set(&given, Kind::Admission), named("token-bucket", &[("capacity", 5.0), ("refill-rate", 0.5)]));
     assert_eq!(given.name(Kind::Priority), "inverted-slo");
-    assert_eq!(set(&given, Kind::Routing), named("weighted", &[("queue-depth", 2.0), ("load-aware", 0.5)]));
+    assert_eq!(
+        set(&given, Kind::Routing),
+        named("weighted", &[("queue-depth", 2.0), ("load-aware", 0.5), ("prefix-capacity", 10_000.0)])
+    );
     let pair = policies("--routing-policy weighted --routing-load-weight 0.4");
     assert_eq!(set(&pair, Kind::Routing), named("cache-and-load", &[("load-weight", 0.4)]));
     let one = policies("--routing-policy weighted --policy-param routing.queue-depth=2");
-    let usual = [("precise-prefix-cache", 2.0), ("queue-depth", 2.0), ("kv-utilization", 1.0)];
+    let usual =
+        [("precise-prefix-cache", 2.0), ("queue-depth", 2.0), ("kv-utilization", 1.0), ("prefix-capacity", 10_000.0)];
     assert_eq!(set(&one, Kind::Routing), named("weighted", &usual));
 }
 
