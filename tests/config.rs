@@ -94,7 +94,7 @@ fn settings_at_fault_are_located() {
     ];
     insta::assert_snapshot!(all.join("\n"), @r"
     error: DIR/e.yaml:5:3: `weighted` has no parameter `foo`
-    hint: known are precise-prefix-cache, queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random, session-affinity, predicted-latency
+    hint: known are precise-prefix-cache, queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random, session-affinity, predicted-latency, prefix-capacity
 
     error: DIR/e.yaml:2:16: `policy-param` is `routin.queue-depth=1`
       2 | policy-param: [routin.queue-depth=1]

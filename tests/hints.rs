@@ -38,14 +38,6 @@ fn an_unknown_plugin_has_a_short_hint() {
 }
 
 #[test]
-fn search_is_not_there_yet() {
-    assert_eq!(
-        message("search"),
-        "error: `blis search` is not there yet: a search for policies, built in\nhint: `blis help` lists what is\n"
-    );
-}
-
-#[test]
 fn completions_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(blis!(format!("completions {shell}")).done().stdout.contains("workload"), "{shell}");

@@ -171,7 +171,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis plot", &[
         ("The distribution of TTFT", "blis run --model qwen/qwen3-14b --rate 2 --metrics-path run.json\nblis plot run.json --out ttft.svg"),
-        ("Cost against latency", "blis sweep --model qwen/qwen3-14b --vary rate=2,4 --num-requests 300 --seeds 1 --output json > sweep.json\nblis plot sweep.json --kind pareto --out cost.svg"),
+        ("Cost against latency", "blis sweep --model qwen/qwen3-14b --vary rate=2,4 --num-requests 300 --seeds 1 \\\n--output json > sweep.json\nblis plot sweep.json --kind pareto --out cost.svg"),
     ]),
     ("blis replay", &[
         ("A trace of BLIS", "blis replay --model qwen/qwen3-14b --trace-header examples/priorities/trace.yaml \\\n--trace-data examples/priorities/trace.csv"),

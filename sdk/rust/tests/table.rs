@@ -406,10 +406,10 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     assert_eq!((placed(8), placed(4)), (9, u32::MAX));
     let chunks = [1, 2].map(|count| KvChunk { uses: count, offers: count, ..KvChunk::default() });
     let mut numbers = [0.0; 3];
-    call!(table, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
+    call!(table, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
     assert_eq!(numbers, [101.0, 102.0, 0.0]);
     let offer = ChunkOffer { fill: 0.5, ..ChunkOffer::default() };
-    call!(table, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 72, numbers.as_mut_ptr()));
+    call!(table, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
     assert_eq!(numbers, [0.5, 1.5, 0.0]);
     let loads = |tokens| call!(table, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
     assert_eq!([loads(5), loads(4)], [1, 0]);

