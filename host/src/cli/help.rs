@@ -224,7 +224,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis search", &[
         ("A short search for a routing policy, written into a file", "blis search sdk/python/tests/small.yaml --evaluations 24 --out found.rhai"),
-        ("One that goes on where it was interrupted", "blis search sdk/python/tests/small.yaml --evaluations 24 --archive found.sqlite"),
+        ("One that goes on where it was interrupted", "blis search sdk/python/tests/small.yaml --evaluations 24 --archive found.sqlite --out found.rhai"),
     ]),
     ("blis tune", &[
         ("Better weights for a built-in policy", "blis tune weighted --suite chat --evals 10"),

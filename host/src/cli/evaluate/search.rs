@@ -109,5 +109,6 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     }
     print_text(result.text())?;
     // Lines of a script are not wrapped.
-    result.source().map_or(Ok(()), |source| print(format_args!("\n{source}")))
+    let printed = result.source().filter(|_| args.out.is_none());
+    printed.map_or(Ok(()), |source| print(format_args!("\n{source}")))
 }
