@@ -14,7 +14,7 @@ fn mean(figures: &Value, what: &str) -> f64 {
     figures[format!("{what}_mean_ms")].as_f64().unwrap_or(f64::NAN)
 }
 
-/// llm-d's guide, whose instances that do both were behind a Kubernetes service: E2E −58 %, ITL −80 %, TTFT +117 %. ITL is the one
+/// llm-d's guide; its instances that do both were behind a Kubernetes service: E2E −58 %, ITL −80 %, TTFT +117 %. ITL is the one
 /// that was measured with another version of vLLM: see `docs/disaggregation.md`.
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]

@@ -20,7 +20,7 @@ def program():
 
 def environment(name, packages, least=(3, 10), without_dependencies=()):
     """The folder of the executables of a virtual environment with `packages`; None, and a line that says why, if the registry
-    lacks them or no Python of version `least` is here. `without_dependencies`: packages whose own list of dependencies is left out.
+    lacks them or no Python of version `least` is here. `without_dependencies`: packages without the dependencies that they list.
     """
     folder, wanted = FOLDER / name, " ".join([*without_dependencies, *packages])
     installed = folder / "installed"
@@ -82,7 +82,7 @@ def wait_for_model(url, seconds=120):
 
 
 def observe(url, model, folder, requests, flags):
-    """The report of `blis observe`, all of whose requests completed."""
+    """The report of `blis observe`; all requests completed."""
     command = [program(), "observe", "--model", model, "--server-url", url, "--trace-output", str(folder / "observed"),
                "--output", "json", *flags]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

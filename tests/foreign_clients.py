@@ -19,7 +19,7 @@ import sys
 from foreign import FOLDER, constant_load, environment, free_port, observe, program, running, wait_for_model, write_tokenizer
 
 MODEL, RATE, SECONDS, OUTPUT = "qwen/qwen3-14b", 2, 20, 50
-# Of the clients' own tokens, which are characters: about 1900 tokens of the server, whose TTFT then is far above the time of a client.
+# Of the clients' own tokens, which are characters: about 1900 tokens of the server, so that its TTFT is far above the time of a client.
 PROMPT = 8000
 MOST_PERCENT = 2.0
 FIGURES = ("ttft", "itl", "e2e")

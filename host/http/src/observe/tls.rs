@@ -11,7 +11,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Opens encrypted connections to one server, whose certificate must be for its name and from an authority that this machine
+/// Opens encrypted connections to one server. Its certificate must be for its name and from an authority that this machine
 /// trusts, or that the environment variable `SSL_CERT_FILE` names.
 pub(super) struct TlsClient {
     connector: TlsConnector,

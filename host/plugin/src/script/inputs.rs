@@ -19,7 +19,7 @@ pub struct ScriptInput {
     pub is_column: bool,
 }
 
-/// Views whose columns are made when they are read.
+/// Views with columns that are made when they are read.
 const MADE_COLUMNS: [&str; 4] = [CHUNKS, NODES, REPLICAS, GROUPS];
 /// Their fields that are no columns of numbers.
 const NO_COLUMNS: [&str; 7] = ["now", "now_us", "len", "n", "count", "history", "model"];

@@ -6,7 +6,7 @@ fn input(name: &str, document: Value) -> PlotInput {
     PlotInput { name: name.to_owned(), document }
 }
 
-/// A run whose request `n`, from 1 to 100, arrives at `n` s and has a TTFT of `n` ms; and one that timed out.
+/// A run: request `n`, from 1 to 100, arrives at `n` s and has a TTFT of `n` ms; and one timed out.
 fn run(name: &str) -> PlotInput {
     let mut requests: Vec<Value> = (1..=100)
         .map(|n| json!({"arrived_at": n, "ttft_ms": n, "itl_ms": 10, "e2e_ms": 100 + n, "status": "completed"}))

@@ -1,7 +1,7 @@
 //! Perfetto's own form: `Trace` of `protos/perfetto/trace/trace.proto`
 //! (<https://perfetto.dev/docs/reference/synthetic-track-event>), written field by field.
 //!
-//! What repeats is written once, in the way of Perfetto's own library: the events of a track are a sequence of packets, whose first packet
+//! What repeats is written once, in the way of Perfetto's own library: the events of a track are a sequence of packets; the first packet
 //! has the number of the track; names are referred to by a number (interned), and times are differences, in µs, to the event
 //! before. Counters are written with the begin of the step at which they change.
 
