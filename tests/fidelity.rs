@@ -165,7 +165,7 @@ fn every_format_of_measured_requests_is_the_same_run() {
     let options = RunOptions::default();
     let runs = runs(root().join("tests/measured/runs.csv"), &options);
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    assert_eq!(names, ["bench", "aiperf", "journeys", "trace", "results", "table", "timestamps"]);
+    assert_eq!(names, ["bench", "aiperf", "guidellm", "journeys", "trace", "results", "table", "timestamps"]);
     for run in &runs {
         let seen: Vec<_> = run
             .requests

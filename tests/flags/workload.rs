@@ -104,6 +104,7 @@ pub(super) fn trace_format(t: &Trial) {
         "vllm-bench",
         "sglang-bench",
         "aiperf",
+        "guidellm",
         "otel",
         "vllm-vcr",
         "csv",

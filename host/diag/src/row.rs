@@ -37,6 +37,12 @@ impl RowError {
         self
     }
 
+    /// Says which part of the row is meant, before what is wrong with it.
+    pub fn within(mut self, part: &str) -> Self {
+        self.diagnostic.what = format!("{part}: {}", self.diagnostic.what);
+        self
+    }
+
     pub fn what(&self) -> &str {
         &self.diagnostic.what
     }
@@ -57,6 +63,7 @@ mod tests {
         let error = RowError::new("`x` is negative: -1").column_after(4).hint("counts start at 0");
         let diagnostic = error.clone().at(&"a.csv".into(), 7);
         assert_eq!(diagnostic.to_string(), "a.csv:7:5: `x` is negative: -1\nhint: counts start at 0");
+        assert_eq!(error.clone().within("request 3").what(), "request 3: `x` is negative: -1");
         assert_eq!(error.or_hint("other").at(&"a.csv".into(), 7), diagnostic);
         assert_eq!(RowError::new("bad").at(&"a.csv".into(), 1).to_string(), "a.csv:1: bad");
     }

@@ -168,6 +168,7 @@ impl From<TraceFormatName> for Option<TraceFormat> {
             TraceFormatName::VllmBench => TraceFormat::VllmBench,
             TraceFormatName::SglangBench => TraceFormat::SglangBench,
             TraceFormatName::AiPerf => TraceFormat::AiPerf,
+            TraceFormatName::Guidellm => TraceFormat::Guidellm,
             TraceFormatName::Otel => TraceFormat::Otel,
             TraceFormatName::VllmVcr => TraceFormat::VllmVcr,
             TraceFormatName::Csv => TraceFormat::Csv,

@@ -4,7 +4,7 @@
 //! arrival_us,…,ttft_us,e2e_us        durations   our own table
 //! {… "queued_ts": … }                timestamps  vLLM's `RequestStateStats`, JSON lines
 //! {… "requests": [{"arrived_at" …    results     the file of BLIS's `--metrics-path`
-//! vllm-bench, aiperf, otel, trace-v2 traces      the readers of `blis run`, which return the latencies too
+//! vllm-bench, aiperf, guidellm, otel, trace-v2   the readers of `blis run`, which return the latencies too
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,9 +63,13 @@ impl RequestFormat {
         }
         let known = "docs/fidelity.md lists the formats of measured requests";
         match TraceFormat::detect(&display(path), start) {
-            Ok(format @ (TraceFormat::VllmBench | TraceFormat::AiPerf | TraceFormat::Otel | TraceFormat::TraceV2)) => {
-                Ok(Self::Trace(format))
-            }
+            Ok(
+                format @ (TraceFormat::VllmBench
+                | TraceFormat::AiPerf
+                | TraceFormat::Guidellm
+                | TraceFormat::Otel
+                | TraceFormat::TraceV2),
+            ) => Ok(Self::Trace(format)),
             Ok(TraceFormat::SglangBench) => {
                 let what = "a result of SGLang's `bench_serving` has no arrival times of requests";
                 Err(FitError::file(path, None, Diagnostic::new(what).hint(known)))

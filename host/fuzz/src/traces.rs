@@ -141,7 +141,7 @@ pub fn reread(bytes: &[u8]) {
 
 /// Reads `bytes` in `format`; for TraceV2 they are the data, with a default header.
 fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult {
-    use blis_workload::{aiperf, bailian, burstgpt, otel, plain_csv, sglang_bench, sharegpt, vllm_bench, vllm_vcr};
+    use blis_workload::{aiperf, bailian, burstgpt, guidellm, otel, plain_csv, sglang_bench, sharegpt, vllm_bench, vllm_vcr};
     match format {
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),
         TraceFormat::Mooncake => mooncake::read(bytes, "fuzz", options),
@@ -152,6 +152,7 @@ fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult
         TraceFormat::VllmBench => vllm_bench::read(bytes, "fuzz", options),
         TraceFormat::SglangBench => sglang_bench::read(bytes, "fuzz", options),
         TraceFormat::AiPerf => aiperf::read(bytes, "fuzz", options),
+        TraceFormat::Guidellm => guidellm::read(bytes, "fuzz", options),
         TraceFormat::Otel => otel::read(bytes, "fuzz", options),
         TraceFormat::VllmVcr => vllm_vcr::read(bytes, "fuzz", options),
         TraceFormat::Csv => plain_csv::read(bytes, "fuzz", options),

@@ -28,7 +28,7 @@ pub(super) struct CalibrateArgs {
     /// Requests of that trace, CSV, plain or gzip-compressed
     #[arg(long, value_name = "FILE", help_heading = MEASURED, conflicts_with = "workload_trace")]
     trace_data: Option<PathBuf>,
-    /// Instead: results with latencies of vllm bench, AIPerf or OpenTelemetry, plain or gzip-compressed
+    /// Instead: results with latencies of vllm bench, AIPerf, guidellm or OpenTelemetry, plain or gzip-compressed
     #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = MEASURED)]
     workload_trace: Option<PathBuf>,
     /// Format of --workload-trace [default: auto]

@@ -78,7 +78,7 @@ pub(super) struct FitArgs {
 #[derive(Debug, Args)]
 pub(super) struct DataArgs {
     /// Measured runs: a folder with `runs.csv` or `aggregates.csv`, such a file, or one file of requests: CSV, results of
-    /// vllm bench, AIPerf, OpenTelemetry, TraceV2; for validate also sampled scheduler steps
+    /// vllm bench, AIPerf, guidellm, OpenTelemetry, TraceV2; for validate also sampled scheduler steps
     #[arg(value_name = "DATA", required = true)]
     data: Vec<PathBuf>,
     /// Only runs whose name contains this

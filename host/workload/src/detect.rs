@@ -44,10 +44,11 @@ impl TraceFormat {
     /// The format of JSON objects, by the keys at the start of the text; Mooncake if no key is known.
     fn of_object(text: &[u8]) -> Self {
         /// All keys of a format must be present. vLLM's results may also have a `dataset_name`, by `--metadata`.
-        const KEYS: [(TraceFormat, &[&str]); 10] = [
+        const KEYS: [(TraceFormat, &[&str]); 11] = [
             (TraceFormat::ShareGpt, &["conversations"]),
             (TraceFormat::Otel, &["resourceSpans"]),
             (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
+            (TraceFormat::Guidellm, &["guidellm_version"]),
             (TraceFormat::Bailian, &["chat_id"]),
             (TraceFormat::VllmVcr, &["meta"]),
             (TraceFormat::VllmVcr, &["prompt_tokens", "output_tokens"]),
@@ -115,6 +116,7 @@ mod tests {
         assert_eq!(detect("{\n\"date\": \"\", \"backend\": \"vllm\",\n\"model_id\": \"m\"}"), TraceFormat::VllmBench);
         assert_eq!(detect("{\"backend\": \"sglang\", \"dataset_name\": \"random\"}"), TraceFormat::SglangBench);
         assert_eq!(detect("{\"metadata\": {\"request_start_ns\": 1}}"), TraceFormat::AiPerf);
+        assert_eq!(detect("{\"metadata\": {\"version\": 2, \"guidellm_version\": \"0.8.1\"}}"), TraceFormat::Guidellm);
         assert_eq!(detect("{\"resourceSpans\": []}"), TraceFormat::Otel);
         assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
         assert_eq!(detect("Arrival,Input,Output\n"), TraceFormat::Csv);
@@ -137,7 +139,7 @@ mod tests {
     fn an_unknown_format_is_shown_and_names_are_suggested() {
         insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
         x.csv: unknown trace format; it starts with `a,b`
-        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, csv, sharegpt, name it with `--trace-format`
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, guidellm, otel, vllm-vcr, csv, sharegpt, name it with `--trace-format`
         ");
         insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
         unknown trace format `tracev2`

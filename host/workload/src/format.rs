@@ -22,6 +22,8 @@ pub enum TraceFormat {
     /// Results of SGLang's `bench_serving --output-details`, JSONL.
     SglangBench,
     AiPerf,
+    /// Reports of GuideLLM, JSON.
+    Guidellm,
     /// OpenTelemetry spans of vLLM, OTLP-JSON.
     Otel,
     /// Captures of vllm-vcr, JSONL.
@@ -33,7 +35,7 @@ pub enum TraceFormat {
 }
 
 impl TraceFormat {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Azure,
         Self::Mooncake,
         Self::BlisCsv,
@@ -43,6 +45,7 @@ impl TraceFormat {
         Self::VllmBench,
         Self::SglangBench,
         Self::AiPerf,
+        Self::Guidellm,
         Self::Otel,
         Self::VllmVcr,
         Self::Csv,
@@ -62,6 +65,7 @@ impl TraceFormat {
             Self::VllmBench => "vllm-bench",
             Self::SglangBench => "sglang-bench",
             Self::AiPerf => "aiperf",
+            Self::Guidellm => "guidellm",
             Self::Otel => "otel",
             Self::VllmVcr => "vllm-vcr",
             Self::Csv => "csv",

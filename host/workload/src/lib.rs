@@ -29,6 +29,7 @@ mod drawn_arrivals;
 mod error;
 mod field;
 mod format;
+pub mod guidellm;
 mod hashed;
 mod json;
 mod max_tokens;
@@ -95,6 +96,7 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         TraceFormat::VllmBench => vllm_bench::read(input, &file, options),
         TraceFormat::SglangBench => sglang_bench::read(input, &file, options),
         TraceFormat::AiPerf => aiperf::read(input, &file, options),
+        TraceFormat::Guidellm => guidellm::read(input, &file, options),
         TraceFormat::Otel => otel::read(input, &file, options),
         TraceFormat::VllmVcr => vllm_vcr::read(input, &file, options),
         TraceFormat::Csv => plain_csv::read(input, &file, options),

@@ -76,7 +76,7 @@ pub fn calibrate(config: &Experiment, options: CalibrationOptions) -> Result<Cal
     let Workload { requests, follow_ups, names, slo_targets, recorded, notes, skipped, .. } = workload;
     if recorded.is_empty() {
         return Err(RunError::usage("the trace has no measured latencies").hint(
-            "record one with `blis observe`, or read results of vllm bench, AIPerf or OpenTelemetry with latencies",
+            "record one with `blis observe`, or read results of vllm bench, AIPerf, guidellm or OpenTelemetry with latencies",
         ));
     }
     let recorded: FxHashMap<RequestId, RecordedTimes> = recorded.into_iter().collect();

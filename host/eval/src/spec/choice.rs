@@ -336,6 +336,8 @@ choices! {
     SglangBench = "sglang-bench",
     /// AIPerf: the file profile_export.jsonl
     AiPerf = "aiperf",
+    /// GuideLLM: its report in JSON
+    Guidellm = "guidellm",
     /// OpenTelemetry spans of vLLM: OTLP-JSON
     Otel = "otel",
     /// vllm-vcr: its JSON lines
