@@ -84,6 +84,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--kv-offloading-bandwidth-both"], kv_offloading_bandwidth_both),
     (&["--kv-offloading-latency"], kv_offloading_latency),
     (&["--kv-offloading-secondary"], kv_offloading_secondary),
+    (&["--kv-offloading-secondary-shared"], kv_offloading_secondary_shared),
     (&["--kv-offloading-secondary-bandwidth"], kv_offloading_secondary_bandwidth),
     (&["--kv-offloading-secondary-latency"], kv_offloading_secondary_latency),
     (&["--kv-offloading-backpressure"], kv_offloading_backpressure),

@@ -58,6 +58,8 @@ pub(super) fn kv_cache_policy(t: &Trial) {
     assert_eq!(tier("{} slru --policy-param kv-cache.protected-uses=1"), tier("{} lru"));
     let one = t.error(&alternating(), &format!("{SMALL} {{}} lfu"));
     assert!(one.contains("no effect without `--kv-offloading-size`"), "{one}");
+    let one = t.error(&alternating(), &format!("{SMALL} --kv-offloading-size 0 {{}} lfu"));
+    assert!(one.contains("no effect without `--kv-offloading-size`"), "{one}");
     let one = t.error(&alternating(), &format!("{SMALL} {SIZE} {{}} lfu --kv-offloading-eviction-policy arc"));
     assert!(one.contains("is `arc`, and the KV cache policy is `lfu`"), "{one}");
     let one = t.error(&alternating(), &format!("{SMALL} {SIZE} {{}} lrv"));
@@ -130,6 +132,26 @@ pub(super) fn kv_offloading_secondary(t: &Trial) {
     }
     let refused = t.error(&alternating(), &format!("{SMALL} {{}} fs"));
     assert!(refused.contains("needs `--kv-offloading-size`"), "{refused}");
+}
+
+pub(super) fn kv_offloading_secondary_shared(t: &Trial) {
+    // Round robin sends the shared prefix to each of three instances in turn.
+    let below = |flags: &str| {
+        let tier = "--kv-offloading-size 0.049 --kv-offloading-secondary obj";
+        t.tier(&format!("{SMALL} --num-instances 3 --routing-policy round-robin {tier} {flags}"))["secondary"].clone()
+    };
+    let [own, shared] = [below(""), below("{}")];
+    assert_eq!(number(&own, "hit_tokens_of_others"), 0.0);
+    assert!(number(&shared, "hit_tokens_of_others") > 0.0, "{shared}");
+    assert!(number(&shared, "hit_tokens") > number(&own, "hit_tokens"), "{shared} {own}");
+    assert!(number(&shared, "written_bytes") < number(&own, "written_bytes"), "{shared} {own}");
+    let refused = t.error(&alternating(), &format!("{TIER} {{}}"));
+    assert!(refused.contains("needs `--kv-offloading-secondary`"), "{refused}");
+    let refused = t.error(
+        &alternating(),
+        &format!("{TIER} --kv-offloading-secondary fs --kv-offloading-secondary-latency 0 {{}}"),
+    );
+    assert!(refused.contains("latency of 0"), "{refused}");
 }
 
 /// Mean TTFT with files below the CPU tier, ms.

@@ -13,6 +13,20 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// Bytes per µs in GB/s.
 const GB_PER_SECOND: f64 = 1000.0;
 
+/// The least bandwidth, GB/s: 10 kB/s. With far less, transfers end beyond the times that whole microseconds in 64 bits can tell apart.
+const LEAST_BANDWIDTH: f64 = 1e-5;
+
+/// Refuses a bandwidth of nearly nothing, GB/s, given by `flag`.
+fn check_bandwidth(flag: &str, bandwidth: f64) -> Result<(), ConfigError> {
+    if bandwidth >= LEAST_BANDWIDTH {
+        return Ok(());
+    }
+    Err(ConfigError::Conflict {
+        message: format!("a bandwidth of {bandwidth} GB/s (`{flag}`) is less than 10 kB/s"),
+        hint: format!("give at least {LEAST_BANDWIDTH} GB/s"),
+    })
+}
+
 /// The options of a CPU tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OffloadArgs {
@@ -47,36 +61,52 @@ pub struct SecondaryArgs {
     pub latency: Option<Micros>,
     /// `--kv-offloading-backpressure`: what happens to copies while it is slow.
     pub backpressure: BackpressurePolicy,
+    /// `--kv-offloading-secondary-shared`: whether the instances of a group share it.
+    pub shared: bool,
 }
 
 impl SecondaryArgs {
     /// Bandwidth without the option, GB/s: an NVMe disk, and a file system over the network as vLLM's authors saw them (0.33,
     /// comments of `kv_offload/tiering/backpressure.py`).
     #[must_use]
-    pub fn usual_bandwidth(kind: SecondaryKind) -> f64 {
-        match kind {
-            SecondaryKind::Files => 5.0,
-            SecondaryKind::Objects => 1.5,
+    pub fn usual_bandwidth(self) -> f64 {
+        match self.kind {
+            SecondaryKind::Files if !self.shared => 5.0,
+            SecondaryKind::Files | SecondaryKind::Objects => 1.5,
         }
     }
 
-    /// Latency without the option: guesses, since no source has them.
+    /// Latency without the option: guesses, since no source has them. Files that instances share are on another machine.
     #[must_use]
-    pub fn usual_latency(kind: SecondaryKind) -> Micros {
-        match kind {
-            SecondaryKind::Files => Micros(100),
+    pub fn usual_latency(self) -> Micros {
+        match self.kind {
+            SecondaryKind::Files if !self.shared => Micros(100),
+            SecondaryKind::Files => Micros(1_000),
             SecondaryKind::Objects => Micros(5_000),
         }
     }
 
-    fn tier(self) -> SecondaryConfig {
-        let Self { kind, bandwidth, latency, backpressure } = self;
-        SecondaryConfig {
-            kind,
-            bandwidth: bandwidth.unwrap_or_else(|| Self::usual_bandwidth(kind)) * GB_PER_SECOND,
-            latency: latency.unwrap_or_else(|| Self::usual_latency(kind)),
-            backpressure,
+    /// The tier that it describes.
+    ///
+    /// # Errors
+    /// If instances share it and it takes no time, or the bandwidth is next to nothing.
+    fn tier(self) -> Result<SecondaryConfig, ConfigError> {
+        let Self { kind, bandwidth, latency, backpressure, shared } = self;
+        if shared && latency == Some(Micros::ZERO) {
+            return Err(ConfigError::Conflict {
+                message: "storage that instances share has a latency of 0 (`--kv-offloading-secondary-latency`)".into(),
+                hint: "it is reached over a network: give at least 1 µs".into(),
+            });
         }
+        let bandwidth = bandwidth.unwrap_or_else(|| self.usual_bandwidth());
+        check_bandwidth("--kv-offloading-secondary-bandwidth", bandwidth)?;
+        Ok(SecondaryConfig {
+            kind,
+            bandwidth: bandwidth * GB_PER_SECOND,
+            latency: latency.unwrap_or_else(|| self.usual_latency()),
+            backpressure,
+            shared,
+        })
     }
 }
 
@@ -109,7 +139,7 @@ impl OffloadArgs {
     /// `copies`.
     ///
     /// # Errors
-    /// If not even one chunk fits, or the bandwidths contradict each other.
+    /// If not even one chunk fits, the bandwidths contradict each other, or the tier below is impossible.
     fn tier(&self, block_bytes: u64, gpus: u32, copies: u32) -> Result<OffloadConfig, ConfigError> {
         let chunk =
             block_bytes.saturating_mul(u64::from(self.blocks_per_chunk)).saturating_mul(u64::from(gpus / copies));
@@ -124,6 +154,7 @@ impl OffloadArgs {
                 ),
             });
         }
+        check_bandwidth("--kv-offloading-bandwidth", self.bandwidth)?;
         let both = self.bandwidth_both.unwrap_or(self.bandwidth / Self::BANDWIDTH * Self::BANDWIDTH_BOTH);
         if !(self.bandwidth..=2.0 * self.bandwidth).contains(&both) {
             return Err(ConfigError::Conflict {
@@ -147,7 +178,7 @@ impl OffloadArgs {
                 together: both / 2.0 * GB_PER_SECOND,
                 base: self.latency,
             },
-            secondary: self.secondary.map(SecondaryArgs::tier),
+            secondary: self.secondary.map(SecondaryArgs::tier).transpose()?,
         })
     }
 
@@ -217,6 +248,27 @@ mod tests {
         insta::assert_snapshot!(refused(OffloadArgs { size_gib: 0.001, ..eight() }), @r"
         a CPU tier of 0.001 GiB is smaller than one chunk of KV blocks
         hint: a chunk has 0.0020 GiB: raise `--kv-offloading-size`, or set it to 0 for no CPU tier
+        ");
+        let below = SecondaryArgs {
+            kind: SecondaryKind::Objects,
+            bandwidth: None,
+            latency: Some(Micros::ZERO),
+            backpressure: BackpressurePolicy::None,
+            shared: true,
+        };
+        // The simulation never ended.
+        insta::assert_snapshot!(refused(OffloadArgs { bandwidth: 1e-30, ..eight() }), @r"
+        a bandwidth of 0.000000000000000000000000000001 GB/s (`--kv-offloading-bandwidth`) is less than 10 kB/s
+        hint: give at least 0.00001 GB/s
+        ");
+        let slow = SecondaryArgs { bandwidth: Some(1e-6), latency: None, ..below };
+        insta::assert_snapshot!(refused(OffloadArgs { secondary: Some(slow), ..eight() }), @r"
+        a bandwidth of 0.000001 GB/s (`--kv-offloading-secondary-bandwidth`) is less than 10 kB/s
+        hint: give at least 0.00001 GB/s
+        ");
+        insta::assert_snapshot!(refused(OffloadArgs { secondary: Some(below), ..eight() }), @r"
+        storage that instances share has a latency of 0 (`--kv-offloading-secondary-latency`)
+        hint: it is reached over a network: give at least 1 µs
         ");
         insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..eight() }), @r"
         both directions have 120 GB/s together (`--kv-offloading-bandwidth-both`), and one has 50 GB/s alone

@@ -953,6 +953,7 @@ fn secondary(spec: &ExperimentSpec) -> Option<SecondaryArgs> {
         bandwidth: spec.kv_offloading_secondary_bandwidth,
         latency: spec.kv_offloading_secondary_latency,
         backpressure,
+        shared: spec.kv_offloading_secondary_shared == Some(true),
     })
 }
 
@@ -969,17 +970,23 @@ fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
             (spec.kv_offloading_bandwidth_both.is_some(), "--kv-offloading-bandwidth-both"),
             (spec.kv_offloading_latency.is_some(), "--kv-offloading-latency"),
             (spec.kv_offloading_secondary.is_some(), "--kv-offloading-secondary"),
+            (spec.kv_offloading_secondary_shared == Some(true), "--kv-offloading-secondary-shared"),
         ];
         return match flags_set(others).next() {
             None => Ok(()),
             Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
         };
     }
-    if spec.kv_offloading_secondary.is_none() {
+    if secondary(spec).is_none() {
         let others = [
             (spec.kv_offloading_secondary_bandwidth.is_some(), "--kv-offloading-secondary-bandwidth"),
             (spec.kv_offloading_secondary_latency.is_some(), "--kv-offloading-secondary-latency"),
-            (spec.kv_offloading_backpressure.is_some(), "--kv-offloading-backpressure"),
+            (spec.kv_offloading_secondary_shared == Some(true), "--kv-offloading-secondary-shared"),
+            // An explained configuration has its default.
+            (
+                spec.kv_offloading_backpressure.is_some_and(|name| name != BackpressureName::None),
+                "--kv-offloading-backpressure",
+            ),
         ];
         if let Some(flag) = flags_set(others).next() {
             return Err(spec.misplaced(flag, "needs `--kv-offloading-secondary`", "say what the tier is: fs or obj"));

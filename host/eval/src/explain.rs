@@ -354,6 +354,8 @@ impl Explanation<'_> {
             };
         }
         self.flag(settings, "kv-offloading-secondary", name);
+        let is_shared = tier.secondary.is_some_and(|secondary| secondary.shared);
+        self.flag(settings, "kv-offloading-secondary-shared", is_shared);
         let bandwidth = tier.secondary.and_then(|secondary| secondary.bandwidth);
         self.flag(settings, "kv-offloading-secondary-bandwidth", optional(bandwidth));
         let latency = tier.secondary.and_then(|secondary| secondary.latency);

@@ -34,7 +34,8 @@ pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<
     let has_adapters = spec.enable_lora.unwrap_or(spec.lora_config.is_some());
     // Adaptive replacement is a part of the CPU tier, and BLIS's slots have their own order.
     let ranks_adapters = has_adapters && name != ARC && spec.parity.unwrap_or(defaults::PARITY) != ParityName::Blis;
-    if spec.kv_offloading_size.is_none() && !ranks_adapters {
+    let has_tier = spec.kv_offloading_size.is_some_and(|size| size > 0.0);
+    if !has_tier && !ranks_adapters {
         let what = format!("the {} `{name}` has no effect without `--kv-offloading-size`", used.kind.what());
         let hint = match has_adapters {
             true => "give the CPU tier a size, in GiB, or leave it out: it ranks no adapters",

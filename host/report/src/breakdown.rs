@@ -296,6 +296,7 @@ struct CpuTierJson {
 #[derive(Serialize)]
 struct SecondaryTierJson {
     hit_tokens: u64,
+    hit_tokens_of_others: u64,
     read_bytes: u64,
     written_bytes: u64,
     refused_chunks: u64,
@@ -319,6 +320,7 @@ impl CpuTierJson {
             load_wait: DistributionJson::new(report.load_wait, empty),
             secondary: (counters.secondary != SecondaryCounters::default()).then_some(SecondaryTierJson {
                 hit_tokens: counters.secondary.hit_tokens,
+                hit_tokens_of_others: counters.secondary.hit_tokens_of_others,
                 read_bytes: counters.secondary.read_bytes,
                 written_bytes: counters.secondary.written_bytes,
                 refused_chunks: counters.secondary.refused,

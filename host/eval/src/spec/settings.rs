@@ -178,6 +178,7 @@ settings! {
     kv_offloading_bandwidth_both: f64 = "kv-offloading-bandwidth-both", Number, one(parse::above_0), text::text;
     kv_offloading_latency: Micros = "kv-offloading-latency", Number, one(parse::delay), text::micros;
     kv_offloading_secondary: SecondaryTierName = "kv-offloading-secondary", Text, one(parse::choice), text::text;
+    kv_offloading_secondary_shared: bool = "kv-offloading-secondary-shared", Switch, one(parse::switch), text::text;
     kv_offloading_secondary_bandwidth: f64 = "kv-offloading-secondary-bandwidth", Number, one(parse::above_0), text::text;
     kv_offloading_secondary_latency: Micros = "kv-offloading-secondary-latency", Number, one(parse::delay), text::micros;
     kv_offloading_backpressure: BackpressureName = "kv-offloading-backpressure", Text, one(parse::choice), text::text;

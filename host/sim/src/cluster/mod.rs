@@ -27,7 +27,8 @@
 //! only, and a new one has a new index.
 //!
 //! Instances do not interact with each other, unless prefill is apart from decode (`disaggregation/`): then each end of a prefill, and
-//! each beginning of a transfer, is executed in the order of time, as ends are for clients in closed loop. They need not advance in lockstep: an instance catches up when a decision
+//! each beginning of a transfer, is executed in the order of time, as ends are for clients in closed loop; or they share storage
+//! (`shared_storage.rs`): then they advance in windows. Otherwise they need not advance in lockstep: an instance catches up when a decision
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.
 
@@ -44,6 +45,7 @@ mod next_events;
 mod replicas;
 mod scaling;
 mod sessions;
+mod shared_storage;
 mod signals;
 mod timeline;
 
@@ -73,6 +75,7 @@ pub use self::replicas::{
 use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
+use self::shared_storage::SharedStorage;
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
 pub use self::timeline::{
     ArrivalList, DecisionEvent, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline,
@@ -242,6 +245,8 @@ pub struct Cluster<I> {
     sampling: Option<Box<LoadSampling>>,
     /// Requests that are prefilled and decoded on different instances, if these are apart.
     pairs: Option<Box<Pairs>>,
+    /// The storage that instances share, if they share any.
+    shared: Option<Box<SharedStorage>>,
 }
 
 /// The events in front of the instances, in the order of ranks.
@@ -272,8 +277,10 @@ impl<I: Instance> Cluster<I> {
     ) -> Self {
         let mut infos = Vec::new();
         let mut instances = Vec::new();
+        let mut shared = None;
         for instance in configs {
             debug_assert_eq!(instance.index.index(), instances.len(), "configurations in the order of instances");
+            SharedStorage::add(&mut shared, &instance);
             infos.push((&instance).into());
             instances.push(engine(instance));
         }
@@ -295,6 +302,7 @@ impl<I: Instance> Cluster<I> {
             new_instance: None,
             sampling: None,
             pairs: None,
+            shared,
             policies,
             config,
         }
@@ -792,6 +800,20 @@ impl<I: Instance> Cluster<I> {
 
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.shared.is_some() {
+            self.keep_together(now, observer)?;
+        }
+        self.catch_up_alone(behind, now, observer)
+    }
+
+    /// As [`Self::catch_up`], if instances share no storage or the others have caught up far enough.
+    #[inline]
+    fn catch_up_alone(
+        &mut self,
+        behind: InstanceIndex,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
         if self.sampling.is_some() {
             self.sample_before(behind, now, observer)?;
         }
@@ -804,7 +826,7 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Executes the events of instance `behind` before `now`, for [`Self::catch_up`].
+    /// Executes the events of instance `behind` before `now`, for [`Self::catch_up_alone`].
     #[inline(always)]
     fn advance(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.instances[behind.index()].advance(
@@ -872,6 +894,9 @@ impl<I: Instance> Cluster<I> {
         }
         for request in self.gateway.iter_mut().flat_map(|gateway| gateway.drain()) {
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::InGateway)));
+        }
+        if self.shared.is_some() {
+            self.keep_together(horizon.saturating_add(Micros(1)), observer)?;
         }
         if self.sampling.is_some() {
             self.sample_rest(horizon, observer)?;

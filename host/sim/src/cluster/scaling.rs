@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::replicas::{NumberChange, ReplicaSettings, Replicas, Transition};
 use super::sessions::{ArrivalSource, FollowUpObserver};
+use super::shared_storage::SharedStorage;
 use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
@@ -212,7 +213,11 @@ impl<I: Instance> Cluster<I> {
         let index = InstanceIndex::at(self.instances.len());
         let config = replicas.config(position, index);
         let info = (&config).into();
+        SharedStorage::add(&mut self.shared, &config);
         let mut instance = (new.0)(config);
+        if let Some(content) = self.shared.as_ref().and_then(|shared| shared.of(index)) {
+            instance.share_chunks(content);
+        }
         self.board.add(info, &mut instance);
         self.instances.push(instance);
         self.next_events.grow(self.instances.len());
@@ -249,6 +254,7 @@ impl<I: Instance> Cluster<I> {
         if self.sampling.is_some() {
             self.sample_last(now, instance, observer)?;
         }
+        self.pass_on_writes();
         let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };
         let empty = new.gone(replicas.config(position, instance));
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);

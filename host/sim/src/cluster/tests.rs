@@ -8,6 +8,7 @@ mod load_samples;
 mod nodes;
 mod replicas;
 mod scaling_forks;
+mod shared_storage;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,9 @@ use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
-use crate::offload::{BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind};
+use crate::offload::{
+    BackpressurePolicy, ChunkEviction, ChunkKey, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind, SharedChunks,
+};
 use crate::policy::flow;
 use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{
@@ -167,6 +170,14 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
         self.inner.tier_changes(now, each);
+    }
+
+    fn take_written_chunks(&mut self) -> Vec<(ChunkKey, Micros)> {
+        self.inner.take_written_chunks()
+    }
+
+    fn share_chunks(&mut self, content: SharedChunks) {
+        self.inner.share_chunks(content);
     }
 
     fn reserve(&mut self, request: &Request) -> bool {
@@ -499,8 +510,9 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     secondary: lowest.then_some(SecondaryConfig {
                         kind: SecondaryKind::Files,
                         bandwidth: 100.0,
-                        latency: Micros(200),
+                        latency: Micros([200, 1, 3_000][(front.2 / 3 % 3) as usize]),
                         backpressure: BackpressurePolicy::Throttle,
+                        shared: front.2 % 3 > 0,
                     }),
                 }),
                 kv_cache: KvCacheChoice::BuiltIn,

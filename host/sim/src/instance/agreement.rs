@@ -458,7 +458,7 @@ fn secondary() -> impl Strategy<Value = Option<SecondaryConfig>> {
     ];
     let latency = prop_oneof![Just(0u64), 1u64..3000].prop_map(Micros);
     let tier = (kind, bandwidth, latency, backpressure).prop_map(|(kind, bandwidth, latency, backpressure)| {
-        Some(SecondaryConfig { kind, bandwidth, latency, backpressure })
+        Some(SecondaryConfig { kind, bandwidth, latency, backpressure, shared: false })
     });
     prop_oneof![Just(None), tier]
 }

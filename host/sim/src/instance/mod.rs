@@ -59,7 +59,7 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
-use crate::offload::OffloadConfig;
+use crate::offload::{ChunkKey, OffloadConfig, SharedChunks};
 use crate::outcome::{AdapterChange, AdapterEvent, Counters};
 use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{Classes, InstanceLabels};
@@ -284,6 +284,13 @@ pub trait Instance {
     /// As [`Self::cache_changes`], of the chunks of the CPU tier, by the key of their last block. A chunk is there from the end of its
     /// store on, until `now`, up to which all events were executed; one that ends during the step under way may be there already.
     fn tier_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool));
+
+    /// Removes and returns the chunks that it has begun to write to storage that instances share, since the last call, with the
+    /// times from which the others can read them.
+    fn take_written_chunks(&mut self) -> Vec<(ChunkKey, Micros)>;
+
+    /// The instances that share its storage, itself included, have written `content`.
+    fn share_chunks(&mut self, content: SharedChunks);
 
     /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
     /// the events before were executed. Returns `false` if there are not enough.

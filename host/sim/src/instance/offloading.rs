@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::{
     ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, READ, RequestAccess, SecondaryLookup,
-    SecondaryTier, TransferDirection,
+    SecondaryTier, SharedChunks, TransferDirection,
 };
 use crate::outcome::{LoadDecision, OffloadCounters, WaitReason};
 use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
@@ -455,8 +455,9 @@ impl Offloading {
         let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
         if let Some(secondary) = &mut self.secondary {
             let promotions = std::mem::take(&mut state.promotions);
-            let hits = chunks.iter().filter(|&key| promotions.get(key) == Some(&true)).count() as u64;
-            secondary.count_hits(hits * u64::from(self.config.blocks_per_chunk * self.block_size));
+            let hits = chunks.iter().copied().filter(|key| promotions.get(key) == Some(&true));
+            let hits: Vec<ChunkKey> = hits.collect();
+            secondary.count_hits(&hits, u64::from(self.config.blocks_per_chunk * self.block_size));
         }
         self.loading.extend(&chunks);
         self.jobs += 1;
@@ -675,6 +676,16 @@ impl Offloading {
                 each(key, present);
             }
         }
+    }
+
+    /// See [`SecondaryTier::take_written`].
+    pub fn take_written(&mut self) -> Vec<(ChunkKey, Micros)> {
+        self.secondary.as_mut().map(|secondary| secondary.take_written()).unwrap_or_default()
+    }
+
+    /// See [`SecondaryTier::share`].
+    pub fn share(&mut self, content: SharedChunks) {
+        self.secondary.iter_mut().for_each(|secondary| secondary.share(content.clone()));
     }
 
     pub fn counters(&self) -> OffloadCounters {

@@ -23,6 +23,7 @@ use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
+use crate::offload::{ChunkKey, SharedChunks};
 use crate::outcome::{
     Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
     Status, WaitReason,
@@ -1071,6 +1072,14 @@ impl Instance for Plain {
         if let Some(offloading) = &mut self.offloading {
             offloading.take_changes(now, each);
         }
+    }
+
+    fn take_written_chunks(&mut self) -> Vec<(ChunkKey, Micros)> {
+        self.offloading.as_mut().map(|offloading| offloading.take_written()).unwrap_or_default()
+    }
+
+    fn share_chunks(&mut self, content: SharedChunks) {
+        self.offloading.iter_mut().for_each(|offloading| offloading.share(content.clone()));
     }
 
     fn reserve(&mut self, request: &Request) -> bool {

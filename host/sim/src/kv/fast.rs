@@ -240,17 +240,17 @@ impl FastKv {
     }
 
     fn find_all(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
-        let mut hit = PrefixHit::default();
+        let (mut found, mut unheld) = (std::mem::take(&mut self.found), 0);
         for key in keys.from(0).take((tokens / self.block_size) as usize) {
             let node = self.find(key);
             if node == NONE {
                 break;
             }
-            self.found.push(node);
-            hit.blocks += 1;
-            hit.unheld += u32::from(self.nodes[node as usize].count == 0);
+            found.push(node);
+            unheld += u32::from(self.nodes[node as usize].count == 0);
         }
-        hit
+        self.found = found;
+        PrefixHit { blocks: self.found.len() as u32, unheld }
     }
 
     /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
@@ -269,7 +269,9 @@ impl FastKv {
                 self.free -= 1;
             }
             self.nodes[node as usize].count += 1;
-            self.reuse(node);
+        }
+        if !self.fences.is_empty() {
+            self.found.iter().for_each(|node| self.flush = self.flush.max(self.fences.get(node).copied().unwrap_or(0)));
         }
         self.hits += self.found.len() as u64;
         holding.keyed.extend_from_slice(&self.found);
@@ -330,9 +332,12 @@ impl FastKv {
 
     fn take_some(&mut self, count: u32) {
         let mut left = count;
+        let has_fences = !self.fences.is_empty();
         while left > 0 {
             let head = self.head;
-            self.reuse(head);
+            if has_fences {
+                self.reuse(head);
+            }
             let node = &mut self.nodes[head as usize];
             let is_run = node.key >= FENCED;
             if is_run && node.count > left {
@@ -346,7 +351,7 @@ impl FastKv {
                 left -= 1;
                 self.evict(head);
             }
-            if !self.fences.is_empty() {
+            if has_fences {
                 self.fences.remove(&head);
             }
             self.head = next;
@@ -512,8 +517,15 @@ impl FastKv {
         }
     }
 
+    #[inline]
     fn find(&self, key: u64) -> u32 {
-        if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.private.get(&key).copied().unwrap_or(NONE) }
+        if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.find_private(key) }
+    }
+
+    /// Inlined into [`Self::find_all`] it would cost each shared block some instructions, too.
+    #[inline(never)]
+    fn find_private(&self, key: u64) -> u32 {
+        self.private.get(&key).copied().unwrap_or(NONE)
     }
 
     /// Enters `node` for `key`, unless there is an entry already, which is returned.

@@ -55,6 +55,7 @@ impl SecondaryCounters {
         self.refused += other.refused;
         self.dropped += other.dropped;
         self.hit_tokens += other.hit_tokens;
+        self.hit_tokens_of_others += other.hit_tokens_of_others;
     }
 }
 

@@ -18,6 +18,7 @@ mod lru;
 mod queue;
 mod ranked;
 mod secondary;
+mod shared;
 
 use std::fmt::Debug;
 
@@ -35,6 +36,7 @@ pub use self::secondary::{
     BackpressurePolicy, EndedTransfer, READ, SecondaryConfig, SecondaryCounters, SecondaryKind, SecondaryLookup,
     SecondaryTier,
 };
+pub use self::shared::SharedChunks;
 use crate::policy::kv_cache::{ChunkUser, KvCacheDecisions, TierHitView, TierView};
 use crate::units::Micros;
 

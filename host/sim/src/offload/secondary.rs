@@ -6,13 +6,14 @@
 //!   [`SecondaryLookup::Unknown`]. The result holds as long as a request that asked for it has not ended.
 //! * What is found is read into the CPU tier ([`SecondaryTier::promote`]), and is loaded from there.
 //!
-//! Nothing is ever removed: vLLM's `fs` tier leaves that to the owner of the folder. Every instance has a folder of its own.
+//! Nothing is ever removed: vLLM's `fs` tier leaves that to the owner of the folder. Every instance has a folder of its own, or
+//! those of a group share one: then each finds what the others wrote, from the end of the write on ([`SharedChunks`]).
 
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{ChunkKey, LinkSpeed, MemoryLinks, TransferDirection};
+use super::{ChunkKey, LinkSpeed, MemoryLinks, SharedChunks, TransferDirection};
 use crate::ids::RequestId;
 use crate::units::Micros;
 
@@ -28,14 +29,6 @@ pub enum SecondaryKind {
 impl SecondaryKind {
     /// All kinds, by vLLM's names.
     pub const ALL: [(&'static str, Self); 2] = [("fs", Self::Files), ("obj", Self::Objects)];
-
-    /// vLLM's water marks of back-pressure, high and low, seconds per MiB.
-    fn water_marks(self) -> (f64, f64) {
-        match self {
-            Self::Files => (0.010, 0.002),
-            Self::Objects => (0.050, 0.010),
-        }
-    }
 }
 
 /// What happens to copies while the tier is slow (vLLM `backpressure`, with `EMABackpressureDetector`).
@@ -67,6 +60,16 @@ pub struct SecondaryConfig {
     pub latency: Micros,
     /// What happens to copies while it is slow.
     pub backpressure: BackpressurePolicy,
+    /// Whether the instances of a group share it, each over a link of its own. Then the latency is at least 1 µs.
+    pub shared: bool,
+}
+
+impl SecondaryConfig {
+    /// vLLM's water marks of back-pressure, high and low, seconds per MiB: of a local disk, and of storage over the network.
+    fn water_marks(self) -> (f64, f64) {
+        let is_local = self.kind == SecondaryKind::Files && !self.shared;
+        if is_local { (0.010, 0.002) } else { (0.050, 0.010) }
+    }
 }
 
 /// What a look-up finds.
@@ -93,6 +96,8 @@ pub struct SecondaryCounters {
     pub dropped: u64,
     /// Prompt tokens that requests loaded from chunks that had to be read from here.
     pub hit_tokens: u64,
+    /// Of them, those that another instance had written.
+    pub hit_tokens_of_others: u64,
 }
 
 /// The direction of reads, into the CPU tier.
@@ -126,13 +131,27 @@ struct Probe {
     found: Option<bool>,
 }
 
+/// Storage that several instances share, as one of them sees it.
+#[derive(Clone, Debug, Default)]
+struct StorageContent {
+    /// What was written there, by all instances, as far as that was passed on.
+    content: SharedChunks,
+    /// What this instance writes and the others do not have yet, with the ends of the writes.
+    written: Vec<(ChunkKey, Micros)>,
+    /// The end of its last write, µs.
+    last_end: f64,
+}
+
 /// The secondary tier of one instance, and its transfers.
 #[derive(Clone, Debug)]
 pub struct SecondaryTier {
     config: SecondaryConfig,
     /// Size of a chunk, of all GPUs of the instance, bytes.
     chunk_bytes: u64,
+    /// What this instance has written.
     content: FxHashSet<ChunkKey>,
+    /// `None` if no other instance uses it.
+    shared: Option<StorageContent>,
     links: MemoryLinks,
     /// Transfers in progress, by direction, in the order of submission.
     jobs: [VecDeque<SecondaryJob>; 2],
@@ -159,6 +178,7 @@ impl SecondaryTier {
             config,
             chunk_bytes,
             content: FxHashSet::default(),
+            shared: config.shared.then(StorageContent::default),
             links: MemoryLinks::new(LinkSpeed { alone: bandwidth, together: bandwidth, base: latency }),
             jobs: [VecDeque::new(), VecDeque::new()],
             probes: FxHashMap::default(),
@@ -197,9 +217,28 @@ impl SecondaryTier {
         self.counters.refused += 1;
     }
 
-    /// Tokens of a request are loaded that had to be read from here.
-    pub fn count_hits(&mut self, tokens: u64) {
-        self.counters.hit_tokens += tokens;
+    /// A request loads `keys`, of `tokens` tokens each, which had to be read from here.
+    pub fn count_hits(&mut self, keys: &[ChunkKey], tokens: u64) {
+        for key in keys {
+            self.counters.hit_tokens += tokens;
+            self.counters.hit_tokens_of_others += if self.content.contains(key) { 0 } else { tokens };
+        }
+    }
+
+    /// Whether `key` can be read at `at`. What other instances wrote counts if it was passed on.
+    fn has(&self, key: ChunkKey, at: Micros) -> bool {
+        self.content.contains(&key) || self.shared.as_ref().is_some_and(|shared| shared.content.has(key, at))
+    }
+
+    /// Removes and returns the chunks of writes since the last call, with their ends, for the instances that share the tier.
+    /// They end at least the latency after their submission.
+    pub fn take_written(&mut self) -> Vec<(ChunkKey, Micros)> {
+        self.shared.as_mut().map(|shared| std::mem::take(&mut shared.written)).unwrap_or_default()
+    }
+
+    /// The instances that share the tier have written `content`.
+    pub fn share(&mut self, content: SharedChunks) {
+        self.shared.iter_mut().for_each(|shared| shared.content = content.clone());
     }
 
     /// Reads `key` into the CPU tier, which has room for it, for `request`.
@@ -218,7 +257,7 @@ impl SecondaryTier {
             self.counters.dropped += chunks.len() as u64;
             return Vec::new();
         }
-        let absent: Vec<ChunkKey> = chunks.iter().copied().filter(|key| !self.content.contains(key)).collect();
+        let absent: Vec<ChunkKey> = chunks.iter().copied().filter(|&key| !self.has(key, now)).collect();
         if !absent.is_empty() {
             self.submit(now, WRITE, absent.clone());
         }
@@ -245,9 +284,10 @@ impl SecondaryTier {
         {
             self.notice_transfers(end, &mut ended);
             for key in self.probing.pop_front().into_iter().flat_map(|(_, keys)| keys) {
+                let found = self.has(key, end);
                 let Some(probe) = self.probes.get_mut(&key) else { continue };
                 probe.in_flight = false;
-                probe.found = Some(self.content.contains(&key));
+                probe.found = Some(found);
                 if probe.requests == 0 {
                     self.probes.remove(&key);
                 }
@@ -279,11 +319,23 @@ impl SecondaryTier {
         let bytes = self.chunk_bytes * chunks.len() as u64;
         match direction {
             READ => self.counters.read_bytes += bytes,
-            WRITE => self.counters.written_bytes += bytes,
+            WRITE => {
+                self.counters.written_bytes += bytes;
+                self.announce(now, bytes, &chunks);
+            }
         }
         self.number += 1;
         self.links.submit(now, direction, bytes, self.number);
         self.jobs[direction as usize].push_back(SecondaryJob { chunks, submitted: now, bytes });
+    }
+
+    /// The write of `chunks` is submitted at `now`: the other instances can read them from its end on.
+    fn announce(&mut self, now: Micros, bytes: u64, chunks: &[ChunkKey]) {
+        let Some(shared) = &mut self.shared else { return };
+        let begin = shared.last_end.max(now.0 as f64);
+        shared.last_end = begin + self.config.latency.0 as f64 + bytes as f64 / self.config.bandwidth;
+        let end = Micros(shared.last_end.ceil() as u64);
+        shared.written.extend(chunks.iter().map(|&key| (key, end)));
     }
 
     /// A request has ended: what it asked is forgotten, unless others asked it as well.
@@ -350,7 +402,7 @@ impl Backpressure {
     const MIB: f64 = (1_u64 << 20) as f64;
 
     fn new(config: SecondaryConfig) -> Option<Self> {
-        let (high, low) = config.kind.water_marks();
+        let (high, low) = config.water_marks();
         (config.backpressure != BackpressurePolicy::None).then(|| Self {
             high,
             low,
@@ -439,7 +491,8 @@ mod tests {
 
     fn tier(backpressure: BackpressurePolicy) -> SecondaryTier {
         let kind = SecondaryKind::Files;
-        let config = SecondaryConfig { kind, bandwidth: MIB as f64 / 1000.0, latency: Micros(100), backpressure };
+        let (bandwidth, latency) = (MIB as f64 / 1000.0, Micros(100));
+        let config = SecondaryConfig { kind, bandwidth, latency, backpressure, shared: false };
         SecondaryTier::new(config, MIB)
     }
 
@@ -471,6 +524,39 @@ mod tests {
         assert!(tier.is_still());
         assert_eq!((tier.counters().read_bytes, tier.counters().written_bytes), (MIB, 2 * MIB));
         assert_eq!(tier.store(Micros(5_000), &keys([1, 3])), keys([3]), "what is there is not written again");
+    }
+
+    /// Both write from 0 on, the second one after its first write: chunk 1 can be read from 1 100 on, chunk 2 from 2 200.
+    #[test]
+    fn what_an_instance_writes_the_others_find_from_its_end_on() {
+        let one = tier(BackpressurePolicy::None).config;
+        let shared = SecondaryConfig { shared: true, ..one };
+        let (mut writer, mut reader) = (SecondaryTier::new(shared, MIB), SecondaryTier::new(shared, MIB));
+        writer.store(Micros(0), &keys([1]));
+        writer.store(Micros(0), &keys([2]));
+        let written = writer.take_written();
+        assert_eq!(written, [(ChunkKey(1), Micros(1_100)), (ChunkKey(2), Micros(2_200))]);
+        assert_eq!(writer.take_written(), []);
+        let ends: Vec<Micros> = std::iter::from_fn(|| {
+            let end = writer.next_end()?;
+            writer.notice(end);
+            Some(end)
+        })
+        .collect();
+        assert_eq!(ends, [Micros(1_100), Micros(2_200)], "as announced");
+        let mut content = SharedChunks::default();
+        content.add(&written);
+        reader.share(content);
+        for key in [1, 2] {
+            reader.look_up(RequestId(7), ChunkKey(key));
+        }
+        reader.end_planning(Micros(2_000));
+        reader.notice(Micros(2_100));
+        let found = [1, 2].map(|key| reader.look_up(RequestId(7), ChunkKey(key)));
+        assert_eq!(found, [SecondaryLookup::Hit, SecondaryLookup::Miss]);
+        assert_eq!(reader.store(Micros(2_199), &keys([1, 2])), keys([2]), "what is there is not written again");
+        reader.count_hits(&keys([1]), 16);
+        assert_eq!((reader.counters().hit_tokens, reader.counters().hit_tokens_of_others), (16, 16));
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn a_chunk_that_the_tier_has_no_more_is_read_from_the_one_below() {
         bandwidth: 20.0,
         latency: Micros(50),
         backpressure: BackpressurePolicy::None,
+        shared: false,
     };
     let tier = OffloadConfig { capacity: 5, secondary: Some(below), ..TIER };
     let config = InstanceConfig { total_kv_blocks: 6, offload: Some(tier), ..steady() };
@@ -112,6 +113,7 @@ fn a_prompt_larger_than_the_cpu_tier_is_not_read_for_ever() {
         bandwidth: 20.0,
         latency: Micros(50),
         backpressure: BackpressurePolicy::None,
+        shared: false,
     };
     let tier = OffloadConfig { capacity: 2, secondary: Some(below), ..TIER };
     let options = SchedulerOptions::default();
@@ -143,7 +145,8 @@ fn a_timeout_during_a_load_frees_everything() {
     assert_eq!((used(2300), used(2311)), (4, 0), "the load ends at 2310");
 }
 
-/// The policy [`LeastRecent`], which ranks, and the tier's own LRU evict the same.
+/// The policy [`LeastRecent`], which ranks, and the tier's own LRU evict the same. It would rank adapters, too, which have an LRU of their
+/// own by the end of their last use.
 #[test]
 fn ranks_by_the_last_use_are_lru() {
     let run = |config: &InstanceConfig, requests: &[Request]| {
@@ -153,7 +156,7 @@ fn ranks_by_the_last_use_are_lru() {
     proptest!(ProptestConfig { cases: 300, ..ProptestConfig::default() }, |(config in config_with_tier(), drafts in drafts())| {
         let requests = requests(&drafts, config.block_size);
         let tier = OffloadConfig { eviction: ChunkEviction::Lru, ..config.offload.expect("a tier") };
-        let own = InstanceConfig { offload: Some(tier), kv_cache: KvCacheChoice::BuiltIn, ..config };
+        let own = InstanceConfig { offload: Some(tier), kv_cache: KvCacheChoice::BuiltIn, adapters: None, ..config };
         let ranked = InstanceConfig { kv_cache: KvCacheChoice::Custom(Box::new(LeastRecent)), ..own.clone() };
         prop_assert_eq!(run(&own, &requests), run(&ranked, &requests));
     });

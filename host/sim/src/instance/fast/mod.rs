@@ -55,6 +55,7 @@ use crate::ids::RequestId;
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
+use crate::offload::{ChunkKey, SharedChunks};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::request::{BlockKey, Request, Stage};
 use crate::units::Micros;
@@ -596,6 +597,14 @@ impl Instance for Fast {
         if let Some(offloading) = &mut self.offloading {
             offloading.take_changes(now, each);
         }
+    }
+
+    fn take_written_chunks(&mut self) -> Vec<(ChunkKey, Micros)> {
+        self.offloading.as_mut().map(|offloading| offloading.take_written()).unwrap_or_default()
+    }
+
+    fn share_chunks(&mut self, content: SharedChunks) {
+        self.offloading.iter_mut().for_each(|offloading| offloading.share(content.clone()));
     }
 
     fn reserve(&mut self, request: &Request) -> bool {
