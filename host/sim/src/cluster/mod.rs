@@ -62,7 +62,6 @@ use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
 use self::load_samples::LoadSampling;
-pub use self::load_samples::SampledMoments;
 use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
@@ -793,9 +792,10 @@ impl<I: Instance> Cluster<I> {
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         if self.sampling.is_some() {
-            self.sample_before(behind, now, observer)?;
+            self.advance_sampled(behind, now, observer)?;
+        } else {
+            self.advance(behind, now, observer)?;
         }
-        self.advance(behind, now, observer)?;
         if self.pairs.is_some() {
             self.begin_reads(behind);
         }
