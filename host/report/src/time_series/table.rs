@@ -60,7 +60,7 @@ impl TimeSeries {
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(COLUMNS.map(|column| column.name).join(",").as_bytes())?;
         out.write_all(b"\n")?;
-        let mut lines = CsvLine::new();
+        let mut lines = CsvLine::new(self.instances().len());
         self.rows(|row| {
             match row {
                 TableRow::Cluster(row, load) => lines.cluster(row, load),
@@ -161,6 +161,8 @@ struct CsvLine {
     length: usize,
     /// The time that begins the lines of a moment.
     time: ShortText,
+    /// The column `instance` of each instance.
+    names: Vec<ShortText>,
     /// The latest share and its text: an instance that is alone has that of the cluster.
     latest: (u64, u64),
     share: ShortText,
@@ -186,9 +188,10 @@ impl CsvLine {
     const LONGEST: usize = 512;
     const WRITTEN_AT_ONCE: usize = 1 << 16;
 
-    fn new() -> Self {
+    fn new(instances: usize) -> Self {
         let (time, share) = (ShortText::default(), ShortText::default());
-        Self { text: Vec::new(), line: [0; Self::LONGEST], length: 0, time, latest: (0, 0), share }
+        let names = (0..instances).map(|number| ShortText::new(&format!(",instance_{number}"))).collect();
+        Self { text: Vec::new(), line: [0; Self::LONGEST], length: 0, time, names, latest: (0, 0), share }
     }
 
     /// The next lines are those of the moment `at`.
@@ -196,10 +199,11 @@ impl CsvLine {
         self.time = ShortText::new(itoa::Buffer::new().format(at.0));
     }
 
-    fn begin<const N: usize>(&mut self, instance: &[u8; N]) -> &mut Self {
+    /// Begins a line with its time.
+    fn begin(&mut self) -> &mut Self {
         self.length = 0;
         let time = self.time;
-        self.short(&time).put(instance)
+        self.short(&time)
     }
 
     fn put<const N: usize>(&mut self, bytes: &[u8; N]) -> &mut Self {
@@ -256,7 +260,11 @@ impl CsvLine {
     fn cluster(&mut self, row: &ClusterRow, load: ClusterLoad) {
         self.moment(row.at);
         let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
-        self.begin(b",cluster").whole(load.waiting).whole(load.running).share(Some(load.used_blocks), load.blocks);
+        self.begin()
+            .put(b",cluster")
+            .whole(load.waiting)
+            .whole(load.running)
+            .share(Some(load.used_blocks), load.blocks);
         self.put(b",,").whole(arrivals.into()).whole(completions.into()).whole(rejections.into());
         self.whole(timeouts.into()).whole(output_tokens);
         match row.gateway_queue {
@@ -268,7 +276,8 @@ impl CsvLine {
     }
 
     fn instance(&mut self, number: usize, load: &InstanceLoad, since: LoadChange) {
-        self.begin(b",instance_").number(number as u64);
+        let name = self.names[number];
+        self.begin().short(&name);
         self.whole(load.queue_depth.into()).whole(load.batch_size.into());
         self.share(Some(load.used_kv_blocks.into()), load.total_kv_blocks.into());
         self.share((since.blocks() > 0).then_some(since.cache_hits), since.blocks());
