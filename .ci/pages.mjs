@@ -81,7 +81,21 @@ async function checkPage(name, path) {
     expect(`nothing is wider than ${width} px`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
     await page.screenshot({ path: join(out, `${name}-${width}x${height}-${scheme}.png`), fullPage: true });
   }
+  const ofReadme = { run: 4, sweep: 2 }[name];
+  if (ofReadme) await firstFigures(page, join(out, `readme-${name}.png`), ofReadme);
   await context.close();
+}
+
+/** A picture of the first figures of a page: those of `docs/pictures`, which README.md shows. */
+async function firstFigures(page, path, count) {
+  await page.setViewportSize({ width: 1040, height: 800 });
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.waitForTimeout(150);
+  const corners = (figures, count) => figures.slice(0, count).map((figure) => figure.getBoundingClientRect()).map((box) => [box.left + scrollX, box.top + scrollY, box.right + scrollX, box.bottom + scrollY]);
+  const boxes = await page.locator("main .pair figure").evaluateAll(corners, count);
+  const [left, top] = [0, 1].map((side) => Math.min(...boxes.map((box) => box[side])) - 8);
+  const [right, bottom] = [2, 3].map((side) => Math.max(...boxes.map((box) => box[side])) + 8);
+  await page.screenshot({ path, fullPage: true, clip: { x: left, y: top, width: right - left, height: bottom - top } });
 }
 
 /** Scores, the champion and the rejected candidates of a search. */

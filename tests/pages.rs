@@ -113,8 +113,10 @@ fn figures_for_papers_have_their_numbers_beside_them() {
             assert_eq!(last.parse().ok(), done["ttft_max_ms"].as_f64(), "{csv}");
         }
     }
-    let ended = blis!("plot", &run, "--out", folder.path("figure.png"));
-    assert!(ended.code == Some(2) && ended.stderr.contains("rsvg-convert"), "{}", ended.stderr);
+    blis!("plot", &run, "--out", folder.path("figure.png")).done();
+    assert!(fs::read(folder.join("figure.png")).expect("written").starts_with(b"\x89PNG\r\n\x1a\n"));
+    let ended = blis!("plot", &run, "--out", folder.path("figure.pdf"));
+    assert!(ended.code == Some(2) && ended.stderr.contains("rsvg-convert --format pdf"), "{}", ended.stderr);
     let ended = blis!("plot", &run, &sweep, "--out", folder.path("figure.svg"));
     assert!(ended.code == Some(2) && ended.stderr.contains("`sweep` cannot be drawn as `cdf`"), "{}", ended.stderr);
 }

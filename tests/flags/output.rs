@@ -148,8 +148,11 @@ pub(super) fn timeline(t: &Trial) {
     let sum = |column: usize| rows.iter().map(|row| row[column].parse::<u64>().expect("a number")).sum::<u64>();
     assert_eq!((sum(7), sum(8)), (20, 20), "arrivals and completions");
     assert!(sum(3) > 0, "requests run");
-    let message = t.error(&calm(), "{} {dir}/t.parquet");
-    assert!(message.contains("CSV"), "{message}");
+    t.figures(&calm(), "{} {dir}/t.parquet");
+    let file = fs::read(t.folder.join("t.parquet")).expect("written");
+    assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1"), "a Parquet file");
+    let message = t.error(&calm(), "{} {dir}/t.arrow");
+    assert!(message.contains("t.csv") && message.contains("t.parquet"), "{message}");
 }
 
 pub(super) fn interval(t: &Trial) {

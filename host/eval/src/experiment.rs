@@ -166,7 +166,7 @@ pub struct OutputFiles {
     pub exports: Vec<Export>,
     /// The part of the run that the `perfetto` export has.
     pub trace_window: ExportWindow,
-    /// The service over time, CSV.
+    /// The service over time, CSV or Parquet.
     pub timeline: Option<TimelineFile>,
     /// A page to look at, HTML.
     pub page: Option<PathBuf>,

@@ -29,7 +29,9 @@ pub(crate) fn finish(config: &Experiment, log: Option<TimeSeriesLog>) -> Result<
         RunError::runtime(error).hint("raise `--interval`, or end the run earlier with `--horizon`")
     })?;
     if let Some(timeline) = &config.files.timeline {
-        write_whole(&timeline.path, |out| series.write_csv(out)).map_err(|error| RunError::file(&error))?;
+        let is_parquet = timeline.path.extension().is_some_and(|found| found.eq_ignore_ascii_case("parquet"));
+        write_whole(&timeline.path, |out| if is_parquet { series.write_parquet(out) } else { series.write_csv(out) })
+            .map_err(|error| RunError::file(&error))?;
     }
     Ok(Some(series))
 }

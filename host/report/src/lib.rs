@@ -18,6 +18,7 @@ mod grouped;
 mod load;
 mod log;
 mod page;
+mod parquet;
 mod plot;
 mod plugins;
 mod replicas;

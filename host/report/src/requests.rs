@@ -19,7 +19,8 @@ use blis_workload::Names;
 /// An observer that keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLog {
-    records: Vec<RequestRecord>,
+    /// The records in parts of [`RequestLog::PART`]: one list of a million would be copied again and again as it grows.
+    parts: Vec<Vec<RequestRecord>>,
     /// Times in the gateway's queue, of requests that waited there.
     waited: FxHashMap<RequestId, Micros>,
     /// The stages of requests that were prefilled and decoded on different instances.
@@ -102,14 +103,29 @@ impl From<&Outcome> for RequestRecord {
 }
 
 impl RequestLog {
+    /// Records of a part.
+    const PART: usize = 1 << 13;
+
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The records in the order in which the requests ended.
-    pub(super) fn records(&self) -> &[RequestRecord] {
-        &self.records
+    pub(super) fn records(&self) -> impl Iterator<Item = &RequestRecord> {
+        self.parts.iter().flatten()
+    }
+
+    fn add(&mut self, record: RequestRecord) {
+        match self.parts.last_mut() {
+            Some(part) if part.len() < Self::PART => part.push(record),
+            Some(_) => {
+                let mut part = Vec::with_capacity(Self::PART);
+                part.push(record);
+                self.parts.push(part);
+            }
+            None => self.parts.push(vec![record]),
+        }
     }
 
     /// The time of the request in the gateway's queue.
@@ -119,14 +135,14 @@ impl RequestLog {
 
     /// The records in the order of arrival, then of their numbers.
     pub(super) fn by_arrival(&self) -> Vec<&RequestRecord> {
-        let mut records: Vec<_> = self.records.iter().collect();
+        let mut records: Vec<_> = self.records().collect();
         records.sort_unstable_by_key(|record| (record.arrival, record.id));
         records
     }
 
     /// The records in the order of their numbers.
     pub(super) fn by_id(&self) -> Vec<&RequestRecord> {
-        let mut records: Vec<_> = self.records.iter().collect();
+        let mut records: Vec<_> = self.records().collect();
         records.sort_unstable_by_key(|record| record.id);
         records
     }
@@ -141,7 +157,7 @@ impl Observer for RequestLog {
     #[inline]
     fn record(&mut self, event: &SimEvent<'_>) {
         match event {
-            SimEvent::Outcome(outcome) => self.records.push((*outcome).into()),
+            SimEvent::Outcome(outcome) => self.add((*outcome).into()),
             SimEvent::Disaggregated(times) => {
                 self.stages.insert(times.id, **times);
             }

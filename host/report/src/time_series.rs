@@ -1,4 +1,4 @@
-//! The service over time: `--timeline FILE.csv`, and the lines of a report page.
+//! The service over time: `--timeline FILE.csv|parquet`, and the lines of a report page.
 //!
 //! A row belongs to a moment, a multiple of the interval. What is a state there (requests that wait or run, KV blocks in use,
 //! replicas) is the state before the events of that moment; what is counted (arrivals, completions) is counted since the moment
@@ -7,11 +7,10 @@
 //! Both engines give the same rows. Memory: for each instance 48 bytes for each moment at which its load has changed, and
 //! [`MomentCounts`] for each moment.
 
-use std::io::{self, Write};
+mod table;
 
-use blis_sim::cluster::SampledMoments;
 use blis_sim::ids::InstanceIndex;
-use blis_sim::instance::InstanceLoad;
+use blis_sim::instance::{InstanceLoad, SampledMoments};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Outcome, Rejection, Status};
 use blis_sim::replica::{ReplicaEvent, ReplicaState};
@@ -364,163 +363,6 @@ impl TimeSeries {
             ClusterRow { at, since, gateway_queue, replicas: replicas.map(number) }
         })
     }
-
-    /// Writes the table: at each moment a row for the cluster, then one for each instance that is there.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(
-            b"time_us,instance,waiting,running,kv_utilization,cache_hit_rate,preemptions,arrivals,completions,\
-              rejections,timeouts,output_tokens,gateway_queue,replicas_starting,replicas_active,replicas_draining\n",
-        )?;
-        let mut instances: Vec<_> = self.instances.iter().map(|series| (series.at(self.moments()), None)).collect();
-        let mut loads = Vec::new();
-        let mut line = CsvLine::new();
-        for row in self.cluster() {
-            line.moment(row.at);
-            loads.clear();
-            loads.extend(instances.iter_mut().map(|(loads, _)| loads.next().flatten()));
-            write_cluster(&row, &loads, &mut line);
-            for (number, (load, (_, before))) in loads.iter().zip(&mut instances).enumerate() {
-                let Some(load) = load else { continue };
-                let since = LoadChange::between(&before.unwrap_or_default(), load);
-                line.begin(b",instance_").number(number as u64);
-                line.whole(load.queue_depth.into()).whole(load.batch_size.into());
-                line.share(Some(load.used_kv_blocks.into()), load.total_kv_blocks.into());
-                line.share((since.blocks() > 0).then_some(since.cache_hits), since.blocks());
-                line.whole(since.preemptions).put(b",,,,,,,,,").end();
-                *before = Some(*load);
-            }
-            if line.text.len() >= CsvLine::WRITTEN_AT_ONCE {
-                out.write_all(&line.text)?;
-                line.text.clear();
-            }
-        }
-        out.write_all(&line.text)
-    }
-}
-
-/// Lines of a table without the library's formatting, which takes most of the time of a long timeline. A column is put into
-/// a line of fixed length, so that its bytes are copied without calls.
-#[derive(Debug)]
-struct CsvLine {
-    text: Vec<u8>,
-    line: [u8; Self::LONGEST],
-    length: usize,
-    /// The time that begins the lines of a moment.
-    time: ShortText,
-    /// The latest share and its text: an instance that is alone has that of the cluster.
-    latest: (u64, u64),
-    share: ShortText,
-}
-
-/// A number as text.
-#[derive(Clone, Copy, Debug, Default)]
-struct ShortText {
-    bytes: [u8; 24],
-    length: usize,
-}
-
-impl ShortText {
-    fn new(text: &str) -> Self {
-        let mut bytes = [0; 24];
-        bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Self { bytes, length: text.len() }
-    }
-}
-
-impl CsvLine {
-    /// More than 16 columns of numbers and a name need.
-    const LONGEST: usize = 512;
-    const WRITTEN_AT_ONCE: usize = 1 << 16;
-
-    fn new() -> Self {
-        let (time, share) = (ShortText::default(), ShortText::default());
-        Self { text: Vec::new(), line: [0; Self::LONGEST], length: 0, time, latest: (0, 0), share }
-    }
-
-    /// The next lines are those of the moment `at`.
-    fn moment(&mut self, at: Micros) {
-        self.time = ShortText::new(itoa::Buffer::new().format(at.0));
-    }
-
-    fn begin<const N: usize>(&mut self, instance: &[u8; N]) -> &mut Self {
-        self.length = 0;
-        let time = self.time;
-        self.short(&time).put(instance)
-    }
-
-    fn put<const N: usize>(&mut self, bytes: &[u8; N]) -> &mut Self {
-        self.line[self.length..self.length + N].copy_from_slice(bytes);
-        self.length += N;
-        self
-    }
-
-    fn short(&mut self, text: &ShortText) -> &mut Self {
-        self.put(&text.bytes);
-        self.length -= text.bytes.len() - text.length;
-        self
-    }
-
-    fn number(&mut self, value: u64) -> &mut Self {
-        self.short(&ShortText::new(itoa::Buffer::new().format(value)))
-    }
-
-    /// A column with a whole number.
-    fn whole(&mut self, value: u64) -> &mut Self {
-        let digit = |power: u64| b'0' + (value / power % 10) as u8;
-        match value {
-            0..10 => self.put(&[b',', digit(1)]),
-            10..100 => self.put(&[b',', digit(10), digit(1)]),
-            100..1_000 => self.put(&[b',', digit(100), digit(10), digit(1)]),
-            _ => self.put(b",").number(value),
-        }
-    }
-
-    /// A column with `part` of `whole`, 0 to 1; empty for `None`.
-    fn share(&mut self, part: Option<u64>, whole: u64) -> &mut Self {
-        match part {
-            None => self.put(b","),
-            Some(0) => self.put(b",0"),
-            Some(part) => {
-                if self.latest != (part, whole) {
-                    self.latest = (part, whole);
-                    let mut buffer = zmij::Buffer::new();
-                    let text = buffer.format(part as f64 / whole.max(1) as f64);
-                    self.share = ShortText::new(text.strip_suffix(".0").unwrap_or(text));
-                }
-                let share = self.share;
-                self.put(b",").short(&share)
-            }
-        }
-    }
-
-    fn end(&mut self) {
-        self.put(b"\n");
-        self.text.extend_from_slice(&self.line[..self.length]);
-    }
-}
-
-/// The sums over instances, and the columns of the cluster alone.
-fn write_cluster(row: &ClusterRow, loads: &[Option<InstanceLoad>], line: &mut CsvLine) {
-    let (mut waiting, mut running, mut used, mut total) = (0, 0, 0, 0);
-    for load in loads.iter().flatten() {
-        waiting += u64::from(load.queue_depth);
-        running += u64::from(load.batch_size);
-        used += u64::from(load.used_kv_blocks);
-        total += u64::from(load.total_kv_blocks);
-    }
-    let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
-    line.begin(b",cluster").whole(waiting).whole(running).share(Some(used), total).put(b",,");
-    line.whole(arrivals.into()).whole(completions.into()).whole(rejections.into()).whole(timeouts.into());
-    line.whole(output_tokens);
-    match row.gateway_queue {
-        Some(waiting) => line.whole(waiting.into()),
-        None => line.put(b","),
-    };
-    let [starting, active, draining] = row.replicas;
-    line.whole(starting.into()).whole(active.into()).whole(draining.into()).end();
 }
 
 /// What the counters of an instance have gained between two moments.

@@ -229,9 +229,9 @@ pub(super) struct ExportFlags {
     /// The same as --export trace-v2=PREFIX
     #[arg(long, value_name = "PREFIX", help_heading = OUTPUT)]
     pub trace_output: Option<PathBuf>,
-    /// File for the service over time, CSV: for each moment a line for the cluster and for each instance, with requests
-    /// waiting and running, KV blocks in use, hit rate, arrivals, completions, replicas
-    #[arg(long, value_name = "FILE.csv", value_parser = timeline_file, help_heading = OUTPUT)]
+    /// File for the service over time, CSV, or Parquet if its name ends so: for each moment a row for the cluster and for
+    /// each instance, with requests waiting and running, KV blocks in use, hit rate, arrivals, completions, replicas
+    #[arg(long, value_name = "FILE.csv|parquet", value_parser = timeline_file, help_heading = OUTPUT)]
     pub timeline: Option<PathBuf>,
     /// Time between two moments of --timeline, at least 1us
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse::duration, requires = "timeline",
@@ -243,16 +243,11 @@ pub(super) struct ExportFlags {
 fn timeline_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(OsStr::to_str) {
-        Some("parquet" | "pq" | "arrow") => {
-            // The crate `parquet` has a whole database format for one table of numbers; Polars converts it in a line.
-            let table = path.with_extension("csv");
-            Err(format!(
-                "a timeline is written as CSV: name `{}`, and convert it by \
-                 python3 -c 'import polars; polars.read_csv(\"{}\").write_parquet(\"{text}\")'",
-                table.display(),
-                table.display()
-            ))
-        }
+        Some(other @ ("pq" | "arrow" | "feather" | "json" | "jsonl" | "xlsx")) => Err(format!(
+            "a timeline is CSV or Parquet, not `{other}`: name `{}` or `{}`",
+            path.with_extension("csv").display(),
+            path.with_extension("parquet").display()
+        )),
         _ => Ok(path),
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct PlotArgs {
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// The picture; its numbers are written beside it, as FILE.csv
-    #[arg(long, value_name = "FILE.svg", required = true)]
+    #[arg(long, value_name = "FILE.svg|png", required = true, value_parser = picture)]
     out: PathBuf,
     /// Figure: cdf or percentiles (runs), sweep or pareto (sweeps), differences (comparisons) [default: the first of its result]
     #[arg(long, value_name = "KIND", value_parser = kind)]
@@ -35,25 +35,32 @@ fn kind(text: &str) -> Result<FigureKind, String> {
     found.map(|&(_, kind)| kind).ok_or_else(|| format!("figures are {}", names.join(", ")))
 }
 
+/// The file of a picture.
+fn picture(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if ["svg", "png"].iter().any(|form| has_extension(&path, form)) {
+        return Ok(path);
+    }
+    Err("a picture is SVG or PNG: name a file that ends in .svg or .png; other forms are made of the SVG, such as \
+         `rsvg-convert --format pdf --output FILE.pdf FILE.svg`"
+        .to_owned())
+}
+
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(wanted))
+}
+
 /// Runs the command `blis plot`.
 pub(super) fn plot_results(args: &PlotArgs) -> Result<(), RunError> {
-    if args.out.extension().is_none_or(|extension| extension != "svg") {
-        let shown = args.out.display();
-        return Err(RunError::usage(format_args!("`{shown}` does not end in .svg, the form of pictures here")).hint(
-            "an SVG has any resolution; for another form convert it: `rsvg-convert --format pdf --output FILE.pdf FILE.svg`, or `--format png --zoom 3`",
-        ));
-    }
     let table = args.out.with_extension("csv");
     for path in [&args.out, &table] {
         check_target(path).map_err(|error| RunError::file(&error))?;
     }
     let inputs = args.results.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let figure = plot(args.kind, args.figure.as_deref(), &inputs).map_err(|error| refused(&error))?;
-    write_pair(
-        (&args.out, |out| out.write_all(figure.svg.as_bytes())),
-        (&table, |out| out.write_all(figure.csv.as_bytes())),
-    )
-    .map_err(|error| RunError::file(&error))?;
+    let picture = if has_extension(&args.out, "png") { figure.png() } else { figure.svg().into_bytes() };
+    write_pair((&args.out, |out| out.write_all(&picture)), (&table, |out| out.write_all(figure.csv().as_bytes())))
+        .map_err(|error| RunError::file(&error))?;
     print_note(&format_args!("{} and its numbers, {}", args.out.display(), table.display()));
     Ok(())
 }

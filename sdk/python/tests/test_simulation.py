@@ -120,6 +120,18 @@ def test_data_frames() -> None:
     assert other["e2e_ms"].to_list() == requests.column("e2e_ms")
 
 
+def test_other_programs_read_the_parquet_of_a_timeline(real_binary: Path, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    run = [str(real_binary), "run", "--model", "qwen/qwen3-14b", "--num-instances", "2", "--rate", "5", "--num-requests", "200"]
+    for form in ("csv", "parquet"):
+        timeline = str(tmp_path / f"over.{form}")
+        subprocess.run([*run, "--timeline", timeline, "--log", "error"], check=True, capture_output=True)
+    read = polars.read_parquet(tmp_path / "over.parquet")
+    assert (read["arrivals"].sum(), read["completions"].sum()) == (200, 200)
+    assert read["instance"].unique().sort().to_list() == ["cluster", "instance_0", "instance_1"]
+    assert read.equals(polars.read_csv(tmp_path / "over.csv", schema=read.schema))
+
+
 def test_without_the_library_the_error_says_how_to_install_it() -> None:
     code = (
         "import sys; sys.modules['pandas'] = sys.modules['polars'] = None\n"

@@ -166,7 +166,7 @@ fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
     let mut notes = config.notes();
     if let Some(fewer) = checks.get(1).filter(|fewer| fewer.result != SizeResult::Fails) {
         notes.push(format!(
-            "{} replicas are near the limit: the result is {}; longer runs (--num-requests) or more --seeds decide",
+            "{} replicas are near the limit (result: {}); longer runs (--num-requests) or more --seeds decide",
             fewer.count,
             fewer.result.name()
         ));

@@ -37,7 +37,8 @@ function figure(title, note, chart, table) {
     if (details.open && !details.querySelector("table")) details.append(tableOf(...table()));
   });
   const caption = h("figcaption", {}, h("span", {}, title), note ? h("span", { class: "note" }, note) : null);
-  return h("figure", {}, caption, chart, details);
+  // A drawing has a largest width, and so has a figure of it that stands alone.
+  return h("figure", { class: chart.querySelector("svg") ? "drawn" : null }, caption, chart, details);
 }
 
 /** A table in which numbers stand as the JSON has them. */
@@ -177,34 +178,41 @@ function tickTexts(ticks) {
 }
 
 /** A scale that leads from values to pixels. */
-function scaleOf(values, isLog, from, to, zero) {
+function scaleOf(values, isLog, from, to, zero, whole) {
   const known = values.filter((value) => Number.isFinite(value) && (!isLog || value > 0));
   let [min, max] = [Math.min(...known), Math.max(...known)];
   if (!known.length) [min, max] = [isLog ? 1 : 0, isLog ? 10 : 1];
   if (zero && !isLog) [min, max] = [Math.min(0, min), Math.max(0, max)];
   if (min === max) [min, max] = isLog ? [min / 2, max * 2] : [min - Math.abs(min || 1) / 2, max + Math.abs(max || 1) / 2];
-  const pad = isLog ? 1 : zero ? 0 : (max - min) * 0.04;
-  if (!isLog) [min, max] = [zero && min === 0 ? 0 : min - pad, max + (zero ? (max - min) * 0.04 : pad)];
+  const pad = isLog ? 1.06 : zero ? 0 : (max - min) * 0.04;
+  if (isLog) [min, max] = [min / pad, max * pad];
+  else [min, max] = [zero && min === 0 ? 0 : min - pad, max + (zero ? (max - min) * 0.04 : pad)];
   const of = isLog ? Math.log10 : (value) => value;
   const at = (value) => from + ((of(value) - of(min)) / (of(max) - of(min))) * (to - from);
-  return { at, min, max, ticks: ticksOf(min, max, isLog) };
+  const ticks = ticksOf(min, max, isLog);
+  return { at, min, max, ticks: whole ? ticks.filter(Number.isInteger) : ticks };
 }
 
 /**
  * Lines and points of x against y. `lines`: {name, points: [[x, y, text]], line, marks, index}; `rules`: horizontal limits
- * {y, name}. Axes: {label, log, zero}.
+ * {y, name}. Axes: {label, log, zero, whole}.
  */
 function xyChart(label, xAxis, yAxis, lines, rules = []) {
-  const [width, height, left, right, top, bottom] = [620, 300, 62, 14, 12, 44];
+  return fitted((isNarrow) => drawXy(label, xAxis, yAxis, lines, rules, isNarrow));
+}
+
+function drawXy(label, xAxis, yAxis, lines, rules, isNarrow) {
+  const [width, height, right, top, bottom] = isNarrow ? [350, 240, 10, 12, 44] : [620, 300, 14, 12, 44];
   const all = lines.flatMap((line) => line.points);
-  const x = scaleOf(all.map((point) => point[0]), xAxis.log, left, width - right, xAxis.zero);
   const y = scaleOf([...all.map((point) => point[1]), ...rules.map((rule) => rule.y)], yAxis.log, height - bottom, top, yAxis.zero);
-  const svg = h("svg", { class: "xy", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const yTexts = tickTexts(y.ticks);
+  const left = Math.max(isNarrow ? 50 : 62, 30 + 7 * Math.max(0, ...yTexts.map((text) => text.length)));
+  const x = scaleOf(all.map((point) => point[0]), xAxis.log, left, width - right, xAxis.zero, xAxis.whole);
+  const svg = h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (const tick of x.ticks) {
     svg.append(h("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: top, y2: height - bottom }));
     svg.append(h("text", { x: x.at(tick), y: height - bottom + 16, "text-anchor": "middle" }, short(tick)));
   }
-  const yTexts = tickTexts(y.ticks);
   y.ticks.forEach((tick, index) => {
     svg.append(h("line", { class: "grid", x1: left, x2: width - right, y1: y.at(tick), y2: y.at(tick) }));
     svg.append(h("text", { x: left - 6, y: y.at(tick) + 4, "text-anchor": "end" }, yTexts[index]));
@@ -238,6 +246,14 @@ function xyChart(label, xAxis, yAxis, lines, rules = []) {
   const chart = h("div", { class: "chart", tabindex: 0 }, svg);
   nearest(chart, svg, shown, width);
   return h("div", {}, chart, legend(lines, svg));
+}
+
+/** What `make` draws for a wide screen or a narrow one, and draws again when the width changes: texts keep their size. */
+function fitted(make) {
+  const narrow = matchMedia("(max-width: 560px)");
+  const box = h("div", {}, make(narrow.matches));
+  narrow.addEventListener("change", () => box.replaceChildren(make(narrow.matches)));
+  return box;
 }
 
 /** The nearest point to the pointer has its text shown; ← and → go from point to point. */
@@ -292,9 +308,16 @@ function legend(lines, svg) {
 
 // --- bars, intervals, heat map
 
+const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
 /** Stacked bars: `names` of the parts, `bars` {name, values}. */
 function stackedBars(label, names, bars, unit) {
-  const [width, left, bar, gap] = [620, 130, 18, 6];
+  return fitted((isNarrow) => drawBars(label, names, bars, unit, isNarrow));
+}
+
+function drawBars(label, names, bars, unit, isNarrow) {
+  const [width, left, bar, gap] = [isNarrow ? 350 : 620, isNarrow ? 110 : 140, 18, 6];
+  const letters = isNarrow ? 15 : 19;
   const height = bars.length * (bar + gap) + 34;
   const most = Math.max(...bars.map((one) => one.values.reduce((sum, value) => sum + value, 0)), 1e-9);
   const scale = scaleOf([0, most], false, left, width - 16, true);
@@ -308,7 +331,7 @@ function stackedBars(label, names, bars, unit) {
   const groups = names.map((_, number) => h("g", { "data-line": number }));
   bars.forEach((one, row) => {
     const y = row * (bar + gap);
-    svg.append(h("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "strong" }, one.name.length > 20 ? `${one.name.slice(0, 19)}…` : one.name));
+    svg.append(h("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "strong" }, cut(one.name, letters)));
     let sum = 0;
     one.values.forEach((value, number) => {
       const [from, to] = [scale.at(sum), scale.at(sum + value)];
@@ -325,7 +348,11 @@ function stackedBars(label, names, bars, unit) {
 
 /** Intervals around a mean beside 0: `rows` {name, mean, low, high, result, text}. */
 function intervals(label, rows, unit) {
-  const [width, left, line] = [620, 230, 24];
+  return fitted((isNarrow) => drawIntervals(label, rows, unit, isNarrow));
+}
+
+function drawIntervals(label, rows, unit, isNarrow) {
+  const [width, left, line] = isNarrow ? [350, 130, 24] : [620, 230, 24];
   const height = rows.length * line + 40;
   const scale = scaleOf(rows.flatMap((row) => [row.low ?? row.mean, row.high ?? row.mean, 0]), false, left, width - 20, false);
   const svg = h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
@@ -339,7 +366,7 @@ function intervals(label, rows, unit) {
   const points = rows.map((row, index) => {
     const y = index * line + line / 2;
     const stroke = colour({ better: 2, worse: 1 }[row.result] ?? 7);
-    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, row.name.length > 36 ? `${row.name.slice(0, 35)}…` : row.name));
+    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, cut(row.name, isNarrow ? 18 : 35)));
     if (Number.isFinite(row.low) && Number.isFinite(row.high)) {
       group.append(h("line", { x1: scale.at(row.low), x2: scale.at(row.high), y1: y, y2: y, stroke, "stroke-width": 3 }));
     }
@@ -360,7 +387,7 @@ function heatMap(label, x, rows, format) {
   const canvas = h("canvas", { class: "heat" });
   const box = tip(chart);
   chart.prepend(canvas);
-  const most = Math.max(...rows.flatMap((row) => row.values.map((value) => value ?? 0)), 1e-9);
+  const most = rows.reduce((most, row) => row.values.reduce((most, value) => Math.max(most, value ?? 0), most), 1e-9);
   const rgb = (name) => [1, 3, 5].map((at) => parseInt(plain(name).slice(at, at + 2), 16));
   const draw = () => {
     const columns = Math.min(x.length, 400);

@@ -71,7 +71,7 @@ function runSections(result, charts, title) {
     ["TTFT p50", result.ttft_p50_ms, "ms"], ["TTFT p90", result.ttft_p90_ms, "ms"], ["TTFT p99", result.ttft_p99_ms, "ms"],
     ["TPOT p50", result.tpot_p50_ms, "ms"], ["E2E p90", result.e2e_p90_ms, "ms"], ["prefix-cache hit rate", result.cache_hit_rate],
     ["timed out", result.timed_out_requests || null], ["rejected", result.rejected_requests || null], ["preemptions", result.preemption_count || null],
-    ["load", result.load?.state],
+    ["load", result.load?.state?.replaceAll("_", " ")],
   ]));
   figuresTable(result);
   if (charts) {
@@ -159,10 +159,12 @@ function heatSection({ time_s: all, rates_s: rates, instances }) {
   const time = () => (of[choice.value] === "hit" ? rates : all);
   const rows = () => instances.map((one) => ({ name: one.name, values: one[of[choice.value]] }));
   const box = h("div", {});
+  let redraw = null;
   const element = figure("Instances over time", "is routing balanced?", box, () => [["time_s", ...instances.map((one) => one.name)], time().map((at, index) => [at, ...rows().map((row) => row.values[index])])]);
   const draw = () => {
-    redraws.splice(0, redraws.length);
+    if (redraw) redraws.splice(redraws.indexOf(redraw), 1);
     box.replaceChildren(heatMap(`Instances over time: ${choice.value}`, time(), rows(), short));
+    redraw = redraws[redraws.length - 1];
     const details = element.querySelector("details");
     [details.open] = [false];
     details.querySelector(".scroll")?.remove();
@@ -241,11 +243,11 @@ function slowestSection({ slowest }) {
 
 function regretSection({ worst }) {
   main.append(h("p", { class: "note" }, "Regret: request-seconds that the best alternative would have saved, of all requests together; each alternative was simulated."));
-  for (const one of worst.slice(0, 10)) {
+  for (const [index, one] of worst.slice(0, 10).entries()) {
     const branches = [...new Set(one.branches.flatMap((branch) => Object.keys(branch)))];
     const state = Object.entries(one.state ?? {}).filter(([, values]) => Array.isArray(values));
     const count = Math.max(0, ...state.map(([, values]) => values.length));
-    main.append(h("details", {},
+    main.append(h("details", { open: index ? null : "" },
       h("summary", {}, `${one.kind} of ${one.request_id} at ${short(one.time_us / 1e6)} s: ${short(one.regret_s)} request-seconds`),
       h("p", {}, `${one.input_tokens} prompt tokens${one.slo_class ? `, class ${one.slo_class}` : ""}${one.situations?.length ? `; ${one.situations.join(", ")}` : ""}. The first of the alternatives is the decision that was made.`),
       tableOf(branches, one.branches.map((branch) => branches.map((name) => textOf(branch[name])))),
@@ -293,7 +295,7 @@ function compareSections(result, _charts, title) {
   const draw = () => {
     const metric = metrics[choice.value];
     const lines = policies.map((policy, index) => ({ name: policy, points: metric.values[index].map((value, seed) => [seed + 1, value, `${policy}, seed ${seeds[seed]}\n${short(value)} ${metric.unit}`]) }));
-    box.replaceChildren(figure(choice.value, "", xyChart(choice.value, { label: "run" }, { label: metric.unit }, lines), () => [["seed", ...policies], seeds.map((seed, at) => [seed, ...policies.map((_, index) => metric.values[index][at])])]));
+    box.replaceChildren(figure(choice.value, "", xyChart(choice.value, { label: "run", whole: true }, { label: metric.unit }, lines), () => [["seed", ...policies], seeds.map((seed, at) => [seed, ...policies.map((_, index) => metric.values[index][at])])]));
   };
   choice.addEventListener("change", draw);
   draw();
@@ -356,17 +358,19 @@ function sizeSections(result, _charts, title) {
   const table = () => [head, checks.map((one) => [one.replicas, one.result, ...(one.values_ms ?? []), one.saturated_seeds])];
   const charts = result.slo.map((name, index) => {
     const points = checks.filter((one) => one.values_ms?.[index] !== undefined).map((one) => [one.replicas, one.values_ms[index], `${one.replicas} replicas: ${one.result}\n${short(one.values_ms[index])} ms`, one.replicas === result.replicas ? "found" : null]);
-    return figure(`${name.split("=")[0]} by replicas`, "", xyChart(name, { label: "replicas" }, { label: "ms", log: true }, [{ name: result.policy ?? "service", points }], [{ y: limitOf(name), name }].filter((rule) => rule.y)), table);
+    return figure(`${name.split("=")[0]} by replicas`, "", xyChart(name, { label: "replicas", whole: true }, { label: "ms", log: true }, [{ name: result.policy ?? "service", points }], [{ y: limitOf(name), name }].filter((rule) => rule.y)), table);
   });
   main.append(h("div", { class: "pair" }, charts));
   for (const note of result.notes ?? []) main.append(h("p", { class: "note" }, note));
 }
 
+const several = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
 function capacitySections(result, _charts, title) {
   const { policies, slo } = result;
   const unit = result.unit.replaceAll("_", " ");
   if (!title) main.append(heading("Capacity"));
-  main.append(h("p", {}, `The highest load within ${slo.join(", ")}: ${result.replicas} replicas of ${result.gpus_per_replica} GPUs, ${result.seeds.length} seeds, intervals of ${short(result.confidence * 100)} %.`));
+  main.append(h("p", {}, `The highest load within ${slo.join(", ")}: ${several(result.replicas, "replica")} of ${several(result.gpus_per_replica, "GPU")}, ${several(result.seeds.length, "seed")}, intervals of ${short(result.confidence * 100)} %.`));
   const rows = policies.map((one) => ({ name: one.policy, mean: one.capacity, low: one.low, high: one.high, text: `${one.policy}: ${short(one.capacity)} ${unit}\n${short(one.low)} … ${short(one.high)}\nlimited by ${one.binding ?? "nothing"}` }));
   const table = () => [["policy", "gpus", `capacity, ${unit}`, "low", "high", "limited by", ...slo, ...result.seeds.map((seed) => `seed ${seed}`)],
     policies.map((one) => [one.policy, one.gpus, one.capacity, one.low, one.high, one.binding, ...(one.values_ms ?? slo.map(() => null)), ...(one.by_seed ?? [])])];
@@ -377,7 +381,8 @@ function capacitySections(result, _charts, title) {
 function evaluateSections(result, _charts, title) {
   if (!title) main.append(heading("Summary"));
   const paired = result.paired ?? {};
-  main.append(tiles([["score", result.combined_score], ["stage", result.stage], ["against", paired.reference], ["mean difference", paired.diff_mean], ["probability that it is better", paired.p_better], ["status", result.status]]));
+  main.append(tiles([["combined score", result.combined_score], ["stage", result.stage], ["against", paired.reference], ["mean difference", paired.diff_mean],
+    ["interval of the difference, 95 %", paired.ci95 ? paired.ci95.map(short).join(" … ") : null], ["probability that it is better", paired.p_better], ["status", result.status]]));
   const rows = result.scenarios.map((one) => ({ name: `${one.id} (${one.stage})`, mean: one.score - 1, result: one.score > 1.0005 ? "better" : one.score < 0.9995 ? "worse" : "equal",
     text: [`${one.id}, seed ${one.seed}: ${short(one.score)}`, ...Object.entries(one.objectives ?? {}).map(([name, of]) => `${name}: ${short(of.own)} (reference ${short(of.reference)})`)].join("\n") }));
   const figures = [...new Set(result.scenarios.flatMap((one) => Object.keys(one.metrics ?? {})))];

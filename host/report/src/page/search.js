@@ -48,7 +48,7 @@ function scoresFigure(candidates, champions) {
   ];
   const rejected = candidates.length - scored.length;
   const note = rejected ? `${rejected} without a score are not drawn` : "";
-  return figure("Score over evaluations", note, xyChart("Score over evaluations", { label: "evaluation" }, { label: "score" }, lines),
+  return figure("Score over evaluations", note, xyChart("Score over evaluations", { label: "evaluation", whole: true }, { label: "score" }, lines),
     () => [["evaluation", "candidate", "score", "status", "champion"], candidates.map((one) => [one.number, one.name, one.score, one.status, one.champion])]);
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::svg::{Chart, ChartAxis, ChartLine};
+use super::chart::{Chart, ChartAxis, ChartLine};
 use super::{PlotError, PlotInput};
 
 /// Latencies by their names, with the fields of requests that have them.

@@ -1,4 +1,4 @@
-//! Figures for papers: one chart of one or several results as SVG, with its data as CSV.
+//! Figures for papers: one chart of one or several results as SVG or PNG, with its data as CSV.
 //!
 //! | figure | of | content |
 //! |---|---|---|
@@ -8,12 +8,16 @@
 //! | `pareto` | a sweep | a latency over the cost, with the non-dominated points |
 //! | `differences` | a comparison | paired differences of candidates, with intervals |
 
+mod bitmap;
+mod chart;
+mod drawing;
 mod latencies;
 mod studies;
-mod svg;
 
 use serde_json::Value;
 use thiserror::Error;
+
+use self::chart::{Chart, IntervalChart};
 
 /// What a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,15 +96,45 @@ pub enum PlotError {
 }
 
 /// A figure for a paper.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlotFigure {
-    /// The picture as an SVG file.
-    pub svg: String,
-    /// The numbers of the picture, as a table.
-    pub csv: String,
+#[derive(Clone, Debug)]
+pub struct PlotFigure(FigureChart);
+
+#[derive(Clone, Debug)]
+enum FigureChart {
+    Lines(Chart),
+    Intervals(IntervalChart),
 }
 
-/// Draws `inputs`. `kind`: `None` for the usual figure of such results. `figure`: what is drawn, as the result names it (`ttft`,
+impl PlotFigure {
+    /// The picture as an SVG file.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        match &self.0 {
+            FigureChart::Lines(chart) => drawing::svg(chart),
+            FigureChart::Intervals(chart) => drawing::svg(chart),
+        }
+    }
+
+    /// The picture as a PNG file, three pixels for each pixel of the SVG.
+    #[must_use]
+    pub fn png(&self) -> Vec<u8> {
+        match &self.0 {
+            FigureChart::Lines(chart) => drawing::png(chart),
+            FigureChart::Intervals(chart) => drawing::png(chart),
+        }
+    }
+
+    /// The numbers of the picture, as a table.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        match &self.0 {
+            FigureChart::Lines(chart) => chart.csv(),
+            FigureChart::Intervals(chart) => chart.csv(),
+        }
+    }
+}
+
+/// The figure of `inputs`. `kind`: `None` for the usual figure of such results. `figure`: what is drawn, as the result names it (`ttft`,
 /// `e2e`, `mean_ttft`, …); `None` for all or the first.
 ///
 /// # Errors
@@ -127,11 +161,10 @@ pub fn plot(kind: Option<FigureKind>, figure: Option<&str>, inputs: &[PlotInput]
         FigureKind::Sweep => studies::sweep(first, figure)?,
         FigureKind::Pareto => studies::pareto(first, figure)?,
         FigureKind::Differences => {
-            let intervals = studies::differences(first, figure)?;
-            return Ok(PlotFigure { svg: intervals.svg(), csv: intervals.csv() });
+            return Ok(PlotFigure(FigureChart::Intervals(studies::differences(first, figure)?)));
         }
     };
-    Ok(PlotFigure { svg: chart.svg(), csv: chart.csv() })
+    Ok(PlotFigure(FigureChart::Lines(chart)))
 }
 
 #[cfg(test)]

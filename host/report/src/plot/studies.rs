@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::svg::{Chart, ChartAxis, ChartLine, IntervalChart, IntervalRow};
+use super::chart::{Chart, ChartAxis, ChartLine, IntervalChart, IntervalRow};
 use super::{PlotError, PlotInput};
 
 /// A point of a sweep.

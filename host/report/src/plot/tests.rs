@@ -1,3 +1,5 @@
+use std::io::Read as _;
+
 use serde_json::json;
 
 use super::*;
@@ -35,18 +37,26 @@ fn compare() -> PlotInput {
     input("compare.json", json!({"policies": ["a", "b,<i>"], "metrics": {"mean_ttft": metric}, "seeds": [1, 2]}))
 }
 
-fn rows(figure: &PlotFigure) -> Vec<&str> {
-    figure.csv.lines().skip(1).collect()
+fn rows(figure: &PlotFigure) -> Vec<String> {
+    figure.csv().lines().skip(1).map(str::to_owned).collect()
+}
+
+/// How often an SVG has this text.
+fn count(svg: &str, text: &str) -> usize {
+    svg.matches(&format!(">\n{text}\n</text>")).count()
 }
 
 #[test]
 fn a_distribution_has_a_line_for_each_run_and_its_numbers_beside_it() {
     let figure = plot(None, Some("ttft"), &[run("one"), run("<two>")]).expect("drawn");
-    assert_eq!(figure.csv.lines().next(), Some("line,\"TTFT, ms\",\"requests within, %\",knee"));
+    assert_eq!(figure.csv().lines().next(), Some("line,\"TTFT, ms\",\"requests within, %\",knee"));
     assert_eq!(rows(&figure).len(), 200, "what timed out is in no distribution");
-    assert_eq!((rows(&figure)[0], rows(&figure)[99]), ("one (100),1,1,", "one (100),100,100,"));
-    assert_eq!(figure.svg.matches("<polyline").count(), 2);
-    assert!(figure.svg.contains("&lt;two&gt; (100)") && !figure.svg.contains("<two>"));
+    assert_eq!((&*rows(&figure)[0], &*rows(&figure)[99]), ("one (100),1,1,", "one (100),100,100,"));
+    let svg = figure.svg();
+    let line =
+        |colour: &str| svg.matches(&format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"{colour}\"")).count();
+    assert_eq!((line("#0072B2"), line("#D55E00")), (2, 2), "a line and its sample in the legend: {svg}");
+    assert!(count(&svg, "&lt;two&gt; (100)") == 1 && !svg.contains("<two>"));
 }
 
 #[test]
@@ -66,7 +76,7 @@ fn a_sweep_has_its_knee_and_limit() {
         rows(&figure),
         ["num-instances=1,5,200,", "num-instances=1,10,400,knee", "num-instances=1,20,900,", "num-instances=2,10,100,"]
     );
-    assert!(figure.svg.contains(">ttft_p90=500ms</text>") && figure.svg.matches(">knee</text>").count() == 1);
+    assert_eq!((count(&figure.svg(), "ttft_p90=500ms"), count(&figure.svg(), "knee")), (1, 1));
     let pareto = plot(Some(FigureKind::Pareto), None, &[sweep()]).expect("drawn");
     assert_eq!(
         rows(&pareto),
@@ -78,10 +88,10 @@ fn a_sweep_has_its_knee_and_limit() {
 fn differences_are_in_percent_of_the_baseline() {
     let figure = plot(None, None, &[compare()]).expect("drawn");
     assert_eq!(
-        figure.csv,
+        figure.csv(),
         "figure,candidate,\"difference from a, %\",low,high,result\nmean_ttft,\"b,<i>\",-10,-16,-4,better\n"
     );
-    assert!(figure.svg.contains("<polygon") && figure.svg.contains("b,&lt;i&gt;: mean_ttft"));
+    assert!(figure.svg().contains("<polygon") && count(&figure.svg(), "b,&lt;i&gt;: mean_ttft") == 1);
 }
 
 #[test]
@@ -117,8 +127,65 @@ fn scales_have_ticks() {
                 assert_eq!((kind, values[0] == values[1]), (FigureKind::Sweep, true), "{values:?}");
                 continue;
             };
-            assert!(!figure.svg.contains("NaN") && !figure.svg.contains("inf\""), "{values:?}: {}", figure.svg);
-            assert!(figure.svg.matches("text-anchor=\"middle\"").count() > 3, "{values:?}: {}", figure.svg);
+            let svg = figure.svg();
+            assert!(!svg.contains("NaN") && !svg.contains("inf\"") && !svg.contains("2147483"), "{values:?}: {svg}");
+            assert!(svg.matches("text-anchor=\"middle\"").count() > 3, "{values:?}: {svg}");
         }
     }
+}
+
+/// A PNG as rows of pixels, if all its checksums are right.
+fn pixels(png: &[u8]) -> Vec<Vec<[u8; 3]>> {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().expect("four"));
+    let mut rest = png.strip_prefix(b"\x89PNG\r\n\x1a\n").expect("a PNG");
+    let (mut width, mut compressed, mut kinds) = (0, Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let length = number(rest) as usize;
+        let (kind, content) = (&rest[4..8], &rest[8..8 + length]);
+        let mut sum = flate2::Crc::new();
+        sum.update(&rest[4..8 + length]);
+        assert_eq!(sum.sum(), number(&rest[8 + length..]), "{kind:?}");
+        match kind {
+            b"IHDR" => width = number(content) as usize,
+            b"IDAT" => compressed.extend_from_slice(content),
+            _ => {}
+        }
+        kinds.push(String::from_utf8_lossy(kind).into_owned());
+        rest = &rest[12 + length..];
+    }
+    assert_eq!(kinds, ["IHDR", "pHYs", "IDAT", "IEND"]);
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(&*compressed).read_to_end(&mut bytes).expect("zlib");
+    let row = |row: &[u8]| {
+        assert_eq!(row[0], 0, "no filter");
+        row[1..].chunks(3).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect()
+    };
+    bytes.chunks(1 + 3 * width).map(row).collect()
+}
+
+/// A PNG is the picture of the SVG, three times as large: lines in their colours, and texts.
+#[test]
+fn a_png_has_the_lines_and_texts_of_the_svg() {
+    let one = pixels(&plot(None, Some("ttft"), &[run("one")]).expect("drawn").png());
+    assert_eq!((one.len(), one[0].len()), (3 * 420, 3 * 640), "400 points, and one line of the legend");
+    let of = |picture: &[Vec<[u8; 3]>], rows: std::ops::Range<usize>, wanted: [u8; 3]| {
+        picture[rows].iter().flatten().filter(|&&pixel| pixel == wanted).count()
+    };
+    assert!(of(&one, 0..1200, [0x00, 0x72, 0xb2]) > 5_000, "the line");
+    let (blue, ink) = (of(&one, 1200..1260, [0x00, 0x72, 0xb2]), of(&one, 1200..1260, [0x22; 3]));
+    assert!(blue > 300 && ink > 300, "the legend: {blue} pixels of its line, {ink} of its text");
+    let other = pixels(&plot(None, Some("ttft"), &[run("two")]).expect("drawn").png());
+    assert_eq!(one[..1200], other[..1200]);
+    assert_ne!(one[1200..], other[1200..], "names differ");
+    // Turned text, left of the axis.
+    let label: usize =
+        one[400..700].iter().map(|row| row[..60].iter().filter(|&&pixel| pixel == [0x22; 3]).count()).sum();
+    assert!(label > 300, "{label} pixels of the label");
+}
+
+/// A letter that the font does not have is a box, not nothing.
+#[test]
+fn letters_without_a_glyph_are_boxes() {
+    let [missing, blank] = ["\u{6587}\u{5b57}", ""].map(|name| plot(None, None, &[run(name)]).expect("drawn").png());
+    assert_ne!(pixels(&missing)[1200..], pixels(&blank)[1200..]);
 }

@@ -54,12 +54,23 @@ fn rows_are_states_at_moments_and_counts_between_them() {
     log.record(&SimEvent::Outcome(&outcome(0, (0, 199), Status::Completed, Some(0))));
     log.record(&SimEvent::Outcome(&outcome(1, (99, 210), Status::TimedOut, None)));
     log.record(&SimEvent::Outcome(&outcome(2, (100, 100), Status::Dropped(DropReason::KvTooSmall), Some(1))));
+    assert_parquet_is_csv(&log.clone().finish().expect("few moments"));
     let expected = "\
         0,cluster,0,0,0,,,0,0,0,0,0,0,0,2,0\n0,instance_0,0,0,0,,0,,,,,,,,,\n0,instance_1,0,0,0,,0,,,,,,,,,\n\
         100,cluster,1,2,0.25,,,2,0,0,0,0,1,0,2,0\n100,instance_0,1,2,0.5,0.75,0,,,,,,,,,\n100,instance_1,0,0,0,,0,,,,,,,,,\n\
         200,cluster,0,1,0.05,,,1,1,1,0,20,1,0,2,0\n200,instance_0,0,1,0.1,0,0,,,,,,,,,\n200,instance_1,0,0,0,,0,,,,,,,,,\n\
         300,cluster,0,1,0.05,,,0,0,0,1,0,0,0,2,0\n300,instance_0,0,1,0.1,,0,,,,,,,,,\n300,instance_1,0,0,0,,0,,,,,,,,,";
     assert_eq!(csv(log), expected.lines().map(str::trim_start).collect::<Vec<_>>());
+}
+
+/// A Parquet file has the cells of the CSV file: numbers as numbers, empty ones as null.
+fn assert_parquet_is_csv(series: &TimeSeries) {
+    let (mut csv, mut parquet) = (Vec::new(), Vec::new());
+    series.write_csv(&mut csv).expect("memory");
+    series.write_parquet(&mut parquet).expect("memory");
+    let csv = String::from_utf8(csv).expect("text");
+    let csv: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(crate::parquet::tests::rows(&parquet), csv);
 }
 
 #[test]
@@ -86,6 +97,7 @@ fn replicas_are_counted_by_their_states() {
     sample(&mut log, 0, 0);
     changes.iter().for_each(|change| log.record(&SimEvent::Replica(change)));
     sample(&mut log, 1, 0);
+    assert_parquet_is_csv(&log.clone().finish().expect("few moments"));
     let rows = csv(log);
     let states: Vec<_> = rows.iter().filter(|row| row.contains("cluster")).map(|row| &row[row.len() - 5..]).collect();
     assert_eq!(states, ["0,1,0", "1,1,0", "1,1,0", "0,1,1", "0,1,0"]);
@@ -110,6 +122,7 @@ proptest! {
             log.record(&SimEvent::Arrival(&request(id, at)));
         }
         let series = log.finish().expect("it grows");
+        assert_parquet_is_csv(&series);
         let rows: Vec<_> = series.cluster().collect();
         prop_assert!(rows.len() as u64 <= most + 1, "{} rows", rows.len());
         prop_assert_eq!(rows.iter().map(|row| row.since.arrivals as usize).sum::<usize>(), times.len());

@@ -64,7 +64,6 @@ use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
 use self::load_samples::LoadSampling;
-pub use self::load_samples::SampledMoments;
 use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
@@ -815,9 +814,10 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         if self.sampling.is_some() {
-            self.sample_before(behind, now, observer)?;
+            self.advance_sampled(behind, now, observer)?;
+        } else {
+            self.advance(behind, now, observer)?;
         }
-        self.advance(behind, now, observer)?;
         if self.pairs.is_some() {
             self.begin_reads(behind);
         }

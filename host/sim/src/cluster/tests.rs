@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
-use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
+use crate::instance::{Fast, InstanceLoad, Plain, Preemption, SampledMoments, Scheduler, SchedulerOptions};
 use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
 use crate::offload::{

@@ -37,6 +37,7 @@ mod agreement;
 mod cadence;
 mod fast;
 mod guards;
+mod load_moments;
 mod offloading;
 mod plain;
 mod policy;
@@ -47,6 +48,7 @@ mod watchdog;
 use std::sync::Arc;
 
 pub use fast::Fast;
+pub use load_moments::{LoadMoments, SampledMoments};
 pub(crate) use offloading::StoreFence;
 pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
@@ -238,6 +240,26 @@ pub trait Instance {
     /// # Errors
     /// [`NoProgress`] if the instance can make no progress.
     fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress>;
+
+    /// As [`Self::advance`], and reports the load of this `instance` at its moments before `limit` ([`SimEvent::Load`]), and
+    /// at those only before which it has had events.
+    ///
+    /// # Errors
+    /// [`NoProgress`] if the instance can make no progress.
+    fn advance_sampled(
+        &mut self,
+        limit: Micros,
+        (instance, moments): (InstanceIndex, &mut LoadMoments),
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        while moments.next_at() < limit {
+            let at = moments.next_at();
+            self.advance(at, observer)?;
+            observer.record(&SimEvent::Load { instance, at, load: &self.load() });
+            moments.sampled(self.next_event().unwrap_or(Micros::MAX), limit);
+        }
+        self.advance(limit, observer)
+    }
 
     /// The load of the instance after the events executed so far: the effect of a step is visible from the start of the
     /// step on.

@@ -91,3 +91,17 @@ fn quantiles_are_those_of_the_report() {
     assert_eq!([0.0, 0.25, 0.5, 1.0].map(|q| quantile_ms(&sorted, q)), [1.0, 1.75, 2.5, 4.0].map(Some));
     assert_eq!(quantile_ms(&[], 0.5), None);
 }
+
+proptest! {
+    #[test]
+    fn a_quantile_of_unsorted_values_is_that_of_sorted_ones(
+        values in proptest::collection::vec(0u64..1_000, 0..40), qs in proptest::collection::vec(0.0..=1.0, 1..5),
+    ) {
+        let mut sorted = values.clone();
+        sorted.sort_unstable();
+        let mut partly = values;
+        for q in qs {
+            prop_assert_eq!(quantile_of_ms(&mut partly, q), quantile_ms(&sorted, q));
+        }
+    }
+}

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{Fast, NEVER};
 use crate::adapters::lengthened;
-use crate::instance::{NoProgress, PrefetchDistance};
+use crate::instance::{Instance as _, NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
-use crate::observer::{Interests, Observer};
+use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::Status;
 use crate::prefetch::soon;
 use crate::units::Micros;
@@ -27,6 +27,9 @@ impl Fast {
             let mut now = queued.min(step).min(deadline);
             if TIERED {
                 now = now.min(self.next_load);
+            }
+            if self.next_sample <= now && self.next_sample < limit {
+                self.sample_load(now, limit, observer);
             }
             if now >= limit {
                 return Ok(());
@@ -64,6 +67,17 @@ impl Fast {
             }
             self.counters.clock = self.counters.clock.max(now);
         }
+    }
+
+    /// Reports the load at the next moment. Nothing changes it before `event` and `limit`.
+    #[cold]
+    #[inline(never)]
+    fn sample_load(&mut self, event: Micros, limit: Micros, observer: &mut impl Observer) {
+        let load = self.load();
+        let Some((instance, moments)) = &mut self.samples else { return };
+        observer.record(&SimEvent::Load { instance: *instance, at: self.next_sample, load: &load });
+        moments.sampled(event, limit);
+        self.next_sample = moments.next_at();
     }
 
     /// Whether the next steps do nothing but decode until an event of another kind or a finish: every request in the
@@ -173,19 +187,22 @@ impl Fast {
             ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= EQUAL_STEPS * quiet.batch.decode_requests,
             ContextEffect::Any => false,
         };
-        if in_runs {
-            self.decode_in_runs::<TIERED>(&mut quiet, observer);
-        } else {
-            match latency.over_context(&quiet.batch) {
+        let line = if in_runs { None } else { latency.over_context(&quiet.batch) };
+        loop {
+            // The load at a moment on the way is that between two steps.
+            quiet.until = until.min(self.next_sample);
+            match &line {
+                _ if in_runs => self.decode_in_runs::<TIERED>(&mut quiet, observer),
                 Some(line) => {
-                    self.decode_one_by_one::<TIERED>(
-                        &mut quiet,
-                        |batch| line.step_time(batch.decode_context),
-                        observer,
-                    );
+                    let step_time = |batch: &Batch| line.step_time(batch.decode_context);
+                    self.decode_one_by_one::<TIERED>(&mut quiet, step_time, observer);
                 }
                 None => self.decode_one_by_one::<TIERED>(&mut quiet, |batch| latency.step_time(batch), observer),
             }
+            if quiet.until == until || quiet.now < quiet.until || self.v == finish_v {
+                break;
+            }
+            self.sample_load(quiet.now, until, observer);
         }
         self.decoders.context = quiet.batch.decode_context;
         if let Some(adapters) = adapters {

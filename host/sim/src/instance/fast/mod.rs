@@ -49,9 +49,9 @@ use super::offloading::Offloading;
 use super::policy::JoiningRequest;
 use super::prefilled::{KvRead, TransferredKv};
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
+use super::{Instance, InstanceConfig, InstanceLoad, LoadMoments, NoProgress, PrefetchDistance, StepRecord};
 use crate::adapters::{AdapterReport, AdapterSlots};
-use crate::ids::RequestId;
+use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
@@ -76,6 +76,8 @@ pub struct Fast {
     next_deadline: Micros,
     /// Time at which an adapter that is being loaded between steps is loaded; [`NEVER`] if there is none.
     next_load: Micros,
+    /// The next moment at which the load is sampled; [`NEVER`] outside of [`Instance::advance_sampled`].
+    next_sample: Micros,
     /// Number of requests in the batch.
     running: u32,
     /// Growth of the context during the last run of equal steps, tokens: an estimate for the length of the next run.
@@ -153,6 +155,8 @@ pub struct Fast {
     adapters: Option<Box<AdapterSlots>>,
     /// Time that the present step spends on loading adapters.
     adapter_loading: Micros,
+    /// The moments of [`Self::next_sample`].
+    samples: Option<(InstanceIndex, LoadMoments)>,
 }
 
 /// A time later than every event.
@@ -194,6 +198,8 @@ impl Fast {
             next_queued: NEVER,
             next_deadline: NEVER,
             next_load: NEVER,
+            next_sample: NEVER,
+            samples: None,
             has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some(),
             adapters: config.adapter_slots(),
             adapter_loading: Micros::ZERO,
@@ -510,6 +516,21 @@ impl Instance for Fast {
         } else {
             self.catch_up::<false>(limit, observer)
         }
+    }
+
+    fn advance_sampled(
+        &mut self,
+        limit: Micros,
+        (instance, moments): (InstanceIndex, &mut LoadMoments),
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        (self.samples, self.next_sample) = (Some((instance, *moments)), moments.next_at());
+        let advanced = self.advance(limit, observer);
+        self.next_sample = NEVER;
+        if let Some((_, known)) = self.samples.take() {
+            *moments = known;
+        }
+        advanced
     }
 
     fn load(&self) -> InstanceLoad {
