@@ -282,7 +282,7 @@ impl RecordResult {
                 None => "without an interval".to_owned(),
             };
             // Writing to a text does not fail.
-            let _ = writeln!(text, "{label:<18}{name:<30}{:>11} {compared}", percent(*mean));
+            let _ = writeln!(text, "{label:<18}{name:<20}{:>11} {compared}", percent(*mean));
         }
         let _ = match self.holds {
             true => writeln!(text, "\nThe record holds."),

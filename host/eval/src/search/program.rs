@@ -500,6 +500,44 @@ fn observe(e) {
     }
 
     #[test]
+    fn the_parts_of_a_result_are_printed_as_one_function() {
+        let grammar = Grammar::new(&[Kind::Disaggregation]).expect("disaggregation");
+        let long = Expr::Apply(Operator::Subtract, vec![input("d.uncached"), Expr::Constant(512.0)]);
+        let program = Program {
+            values: vec![long, Expr::Apply(Operator::Negative, vec![input("p.uncached")]), Expr::Constant(1.0)],
+            memories: Vec::new(),
+        };
+        let expected = "\
+// @name found
+// @about Written by `blis search`.
+
+fn disaggregate(r, d, p, link) {
+    #{
+        remote: ((1.0 * d.uncached[d.chosen]) - 512.0) > 0.0,
+        prefill: (-p.uncached),
+        decode: (),
+    }
+}
+";
+        assert_eq!(program.source(&grammar), expected);
+    }
+
+    /// Regression: times relative to the decision, as ranks of the CPU tier and of queues, could not be compared with ranks of
+    /// other calls.
+    #[test]
+    fn ranks_get_times_since_the_start_of_the_run() {
+        for (kind, name, text) in [
+            (Kind::KvCache, "c.last_use", "(min(c.last_use, 1e12) / 1000.0)"),
+            (Kind::Scheduling, "r.arrival", "(min(r.arrival, 1e12) / 1000.0)"),
+            (Kind::Admission, "r.arrival", "(min(r.arrival - r.now, 1e12) / 1000.0)"),
+        ] {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let found = grammar.decisions[0].inputs.iter().find(|input| input.name == name);
+            assert_eq!(found.map(|input| input.text.as_str()), Some(text), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn numbers_have_four_digits_and_a_point() {
         let written: Vec<String> = [0.0, -1.0, 1234.5, 0.000_123_456, 98_765_432.1].into_iter().map(literal).collect();
         assert_eq!(written, ["0.0", "(-1.0)", "1234.0", "0.0001235", "98770000.0"]);
