@@ -11,10 +11,11 @@ use crate::macros::{Scratch, blis, root};
 use crate::markdown::{Document, documents};
 
 /// Schemas of documents, and the headings of their sections.
-const SCHEMAS: [(&str, &str); 13] = [
+const SCHEMAS: [(&str, &str); 14] = [
     ("run.schema.json", "`blis run`, `blis replay`"),
     ("evaluation.schema.json", "`blis evaluate`"),
     ("held-out.schema.json", "`blis evaluate held-out`"),
+    ("record.schema.json", "`blis evaluate --record`"),
     ("search.schema.json", "`blis search`"),
     ("tune.schema.json", "`blis tune`"),
     ("compare.schema.json", "`blis compare`"),
@@ -28,7 +29,7 @@ const SCHEMAS: [(&str, &str); 13] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 39] = [
+const SOURCES: [(&str, &str); 40] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -46,6 +47,7 @@ const SOURCES: [(&str, &str); 39] = [
     ("host/eval/src/regret/mod.rs", "run.schema.json"),
     ("host/eval/src/result.rs", "evaluation.schema.json"),
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
+    ("host/eval/src/evaluation/record.rs", "record.schema.json"),
     ("host/eval/src/search/result.rs", "search.schema.json"),
     ("host/eval/src/evaluation/tune.rs", "tune.schema.json"),
     ("host/eval/src/table.rs", "compare.schema.json"),

@@ -4,6 +4,9 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
+use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::record::PolicyRecord;
+use blis_eval::suite::Suite;
 use serde_json::Value;
 
 use crate::macros::{Scratch, blis, program, root};
@@ -88,20 +91,127 @@ fn what_is_no_search_is_refused() {
     }
 }
 
-/// Each folder of `examples/discoveries` is named for its suite.
+/// A record of a script on a small suite, in a folder of its own; `figures` are its held-out score and the limits of the interval.
+fn write_record(folder: &Scratch, sha256: &str, figures: [f64; 3]) -> String {
+    let suite = fs::read_to_string(root().join(SUITE)).expect("the suite");
+    let suite = suite.replace("test: 2", "test: 6");
+    fs::write(folder.path("small.yaml"), suite).expect("written");
+    fs::write(folder.path("found.rhai"), "fn route(r, s) { 3.0 * most_best(s.cached_blocks) - s.in_flight }")
+        .expect("written");
+    let [score, low, high] = figures;
+    let text = format!(
+        "schema: 1\nabout: cached blocks, and few requests\nsuite: small.yaml\nsuite_version: 1\npolicy: found.rhai\nsha256: {sha256}\n\
+         held_out: {{score: {score}, low: {low}, high: {high}}}\nbetter_than: [round-robin]\n\
+         found: {{command: by hand, seed: 1, number: 0, evaluations: 1, cpu_s: 0.5}}\n"
+    );
+    let path = folder.path("record.yaml");
+    fs::write(&path, text).expect("written");
+    path
+}
+
+#[test]
+fn a_record_holds_if_the_policy_is_what_it_claims() {
+    let folder = Scratch::new();
+    // Another policy than the recorded one is not evaluated.
+    let record = write_record(&folder, "00", [1.5, 1.4, 1.6]);
+    let ended = blis!(format!("evaluate --record {record} --output json"));
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    let document: Value = serde_json::from_str(&ended.stdout).expect("a document");
+    let failed = document["failed"][0].as_str().expect("a reason");
+    let (what, sha256) = failed.rsplit_once(' ').expect("a hash");
+    assert_eq!(
+        (what, document["measured"].is_null()),
+        ("the policy is another one: its SHA-256 is", true),
+        "{document:#}"
+    );
+    // The record claims too much.
+    let record = write_record(&folder, sha256, [9.5, 9.4, 9.6]);
+    let ended = blis!(format!("evaluate --record {record} --output json"));
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    let document: Value = serde_json::from_str(&ended.stdout).expect("a document");
+    let reason = "the recorded score 9.5000 is outside of the interval that was measured";
+    assert_eq!(
+        (document["failed"][0].as_str(), document["failed"].as_array().map(Vec::len)),
+        (Some(reason), Some(1)),
+        "{document:#}"
+    );
+    // What was measured is what it is worth.
+    let measured = ["score", "low", "high"].map(|name| number(&document, &format!("/measured/{name}")));
+    assert!(measured[0] > 1.5 && measured[1] > 1.0, "round-robin looks at no cache: {document:#}");
+    let record = write_record(&folder, sha256, measured);
+    let document = blis!(format!("evaluate --record {record} --output json")).done().json();
+    assert_eq!(
+        (document["holds"].as_bool(), document["better_than"][0]["holds"].as_bool()),
+        (Some(true), Some(true)),
+        "{document:#}"
+    );
+    let text = blis!(format!("evaluate --record {record} --output text")).done().stdout;
+    assert!(text.ends_with("The record holds.\n") && text.contains("Better than       round-robin"), "{text}");
+}
+
+#[test]
+fn what_is_no_record_is_refused() {
+    let folder = Scratch::new();
+    let wrong = folder.path("wrong.yaml");
+    let record = fs::read_to_string(root().join("examples/discoveries/shared-prefix/record.yaml")).expect("a record");
+    let with = |old: &str, new: &str| {
+        assert!(record.contains(old), "{old}");
+        fs::write(&wrong, record.replace(old, new)).expect("written");
+    };
+    for (old, new, what, hint) in [
+        ("schema: 1", "schema: 2", "records of schema `2` are not supported", "`schema: 1`"),
+        ("policy: found.rhai", "policy: lost.rhai", "`lost.rhai` cannot be read", "in the folder of the record"),
+        ("low: ", "low: 9", "is not between", "the limits of its interval"),
+        ("better_than", "better_then", "better_then", "better_than"),
+    ] {
+        with(old, new);
+        let ended = blis!(format!("evaluate --record {wrong}"));
+        assert_eq!(ended.code, Some(2), "{new}: {ended:?}");
+        assert!(ended.stderr.contains(what) && ended.stderr.contains(hint), "{new}: {}", ended.stderr);
+    }
+    let ended = blis!("evaluate --record shared-prefx");
+    assert!(ended.code == Some(2) && ended.stderr.contains("did you mean `shared-prefix`?"), "{ended:?}");
+    let ended = blis!("evaluate weighted --record shared-prefix");
+    assert!(ended.code == Some(2) && ended.stderr.contains("--record"), "{ended:?}");
+}
+
+/// `blis evaluate --record` checks them whole, which takes a minute each.
+#[test]
+fn records_are_those_of_their_policies() {
+    let names = PolicyRecord::built_in();
+    assert!(!names.is_empty(), "no records");
+    for name in names {
+        let path = root().join("examples/discoveries").join(&name);
+        let [record, policy] =
+            ["record.yaml", "found.rhai"].map(|file| path.join(file).to_str().expect("a path").to_owned());
+        let record = PolicyRecord::open(&record).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(record.sha256, CandidatePolicy::read(&policy, None).expect("the policy").sha256, "{name}");
+        let suite = Suite::open(&record.suite).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!(record.suite_version, suite.version, "{name}");
+        let known = |other: &String| {
+            [&suite.reference, &suite.baseline].contains(&other) || suite.reference_policies.contains(other)
+        };
+        assert!(!record.better_than.is_empty() && record.better_than.iter().all(known), "{name}: {record:?}");
+        let is_better = record.better_than.contains(&suite.reference);
+        assert!(!is_better || record.held_out.low > 1.0, "{name}: {record:?}");
+    }
+}
+
+/// Those that are better than the reference of their suite.
 #[test]
 fn discoveries_are_better_than_the_reference_in_the_first_stage() {
+    let folder = root().join("examples/discoveries");
     let mut found = 0;
-    for folder in fs::read_dir(root().join("examples/discoveries")).expect("the discoveries").filter_map(Result::ok) {
-        let script = folder.path().join("found.rhai");
-        if !script.is_file() {
+    for name in PolicyRecord::built_in() {
+        let [record, script] = ["record.yaml", "found.rhai"].map(|file| folder.join(&name).join(file));
+        let record = PolicyRecord::open(record.to_str().expect("a path")).expect("a record");
+        let suite = Suite::open(&record.suite).expect("a suite");
+        if !record.better_than.contains(&suite.reference) {
             continue;
         }
-        let suite = folder.file_name().into_string().expect("a name");
-        let script = script.canonicalize().expect("a file");
-        let flags = format!("--suite {suite} --stage smoke --output json");
+        let flags = format!("--suite {} --stage smoke --output json", record.suite);
         let score = number(&blis!("evaluate", script, flags).done().json(), "/metrics/smoke_score");
-        assert!(score > 1.0, "{suite}: {score}");
+        assert!(score > 1.0, "{name}: {score}");
         found += 1;
     }
     assert!(found > 0, "no discoveries");

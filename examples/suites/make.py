@@ -1,6 +1,6 @@
 """Writes the suites of this folder: what their scenarios have in common stands here once.
 
-    python3 examples/suites/make.py        writes the suites beside it, a file each
+    python3 examples/suites/make.py        writes the suites beside it, a file each, and that of examples/discoveries
 
 The lines that `blis suite rebase` writes are kept. After a change that matters, run it on each file.
 """
@@ -74,8 +74,9 @@ def scenario(name, family, splits, work, rounds=1, measured=MEASURED_S, **run):
 REBASED = ("version:", "reference:", "rebased:")
 
 
-def write(name, head, scenarios):
-    path = HERE / f"{name}.yaml"
+def write(name, head, scenarios, path=None):
+    """Writes the suite to `path`; beside this file if it is not set."""
+    path = path or HERE / f"{name}.yaml"
     known = path.read_text().splitlines() if path.exists() else []
     kept = "".join(f"{line}\n" for line in known if line.startswith(REBASED))
     head = head.strip().replace(f"name: {name}\n", f"name: {name}\n{kept}", 1)
@@ -342,7 +343,7 @@ STALE = """
 schema: 1
 name: stale-signals
 about: >
-  Six instances serve an 8B model, and the router sees their queues and caches with an age of up to two seconds: what it knows at once
+  Six instances, in some scenarios of two kinds of GPU, serve an 8B model, and the router sees their queues and caches with an age of up to two seconds: what it knows at once
   is what it has sent itself. Prompts of very different lengths share prefixes with some others.
 baseline: round-robin
 reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
@@ -357,6 +358,31 @@ run:
   total-kv-blocks: 8000
   snapshot-refresh-interval: 1000000
   cache-signal-delay: 1000000
+  warmup: 30s
+"""
+
+FILTER = """
+schema: 1
+name: affinity-filter
+about: >
+  Four H100 instances serve an 8B model; a request goes to the instance with the fewest uncached prompt tokens in flight of those that a filter
+  keeps. Chats share system prompts, many of them the same one, beside retrieval with thousands of tokens of its own. Candidates
+  decide which instances are kept; without a filter all are.
+baseline: token-load:1
+reference_policies: [token-aware, epp-default]
+decides: [routing-filter]
+weights: "mean_ttft:0.6, p99_ttft:0.2, mean_e2e:0.2"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+gates: {completed: 0.05}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  total-kv-blocks: 8000
+  snapshot-refresh-interval: 50000
+  routing-policy: weighted
+  routing-scorers: token-load:1
   warmup: 30s
 """
 
@@ -433,17 +459,21 @@ def stale():
         return scenario(name, family, splits, work, measured=90, **run)
 
     slow = {"snapshot_refresh_interval": 2000000, "cache_signal_delay": 2000000}
+    two_gpus = {"num_instances": 3, "group": '"hardware=A100-SXM,tp=1,instances=3"'}
     return [
         one("second", "second", "smoke, train", mixed(48, 36, 3072, 600)),
         one("two-seconds", "two-seconds", "train", mixed(46, 36, 3072, 600), **slow),
         one("bursts", "bursts", "train", mixed(38, 36, 2048, 800, cv=3)),
         one("a100", "other-gpu", "train", mixed(20, 30, 3072, 500), hardware="A100-SXM"),
+        one("two-gpus", "two-gpus", "train", mixed(32, 36, 3072, 600), **two_gpus),
         one("second-2", "second", "select", mixed(50, 44, 2560, 500)),
         one("bursts-2", "bursts", "select", mixed(40, 30, 3072, 700, cv=2.5)),
+        one("two-gpus-2", "two-gpus", "select", mixed(30, 40, 2560, 700), **two_gpus),
         one("held-second", "second", "test", mixed(46, 40, 3584, 700)),
         one("held-two", "two-seconds", "test", mixed(48, 32, 2560, 700), **slow),
         one("held-bursts", "bursts", "test", mixed(36, 40, 3072, 800, cv=4)),
         one("held-a100", "other-gpu", "test", mixed(19, 36, 2560, 700), hardware="A100-SXM"),
+        one("held-two-gpus", "two-gpus", "test", mixed(31, 32, 3072, 650), **two_gpus),
     ]
 
 
@@ -675,6 +705,26 @@ def disaggregation():
     ]
 
 
+def affinity():
+    def popular(rate, share, cv=1):
+        """`share` of one system prompt, relative to that of forty others."""
+        retrieval = client("retrieval", 0.2, prompt=5000, output=120, cv=cv, spread=0.5)
+        return workload(rate, agents(40, 1, 3072, cv=cv), client("popular", share, 4096, prompt=200, output=120, cv=cv), retrieval)
+
+    def one(name, family, splits, work, **run):
+        return scenario(name, family, splits, work, measured=60, **run)
+
+    return [
+        one("popular", "popular", "smoke, train", popular(50, 0.5)),
+        one("very-popular", "very-popular", "train", popular(60, 2)),
+        one("bursts", "bursts", "train", popular(40, 0.5, cv=3)),
+        one("popular-2", "popular", "select", popular(54, 0.8)),
+        one("held-popular", "popular", "test", popular(56, 0.6)),
+        one("held-bursts", "bursts", "test", popular(38, 1, cv=3.5)),
+        one("held-a100", "other-gpu", "test", popular(22, 0.6), hardware="A100-SXM"),
+    ]
+
+
 write("chat", CHAT, chat())
 write("disaggregation", DISAGGREGATION, disaggregation())
 write("slo-tiers", TIERS, tiers())
@@ -686,3 +736,4 @@ write("kv-offload", OFFLOAD, offload())
 write("shared-prefix", SHARED, shared())
 write("agentic", AGENTIC, agentic())
 write("stale-signals", STALE, stale())
+write("affinity-filter", FILTER, affinity(), HERE.parent / "discoveries" / "affinity-filter" / "suite.yaml")

@@ -1,10 +1,11 @@
 //! Sets `BLIS_BUILD`, a hash of the sources and data that a result depends on: cached results are used only by the
-//! build that computed them. It also rebuilds the crate when a file is added to the folder that it embeds.
+//! build that computed them. It also rebuilds the crate when a file is added to a folder that it embeds.
 
 use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 
 fn main() {
+    println!("cargo::rerun-if-changed=../../examples/discoveries");
     let roots = ["diag", "sim", "workload", "plugin", "config", "report", "eval"];
     let sources = roots.map(|name| format!("../{name}/src"));
     let others =

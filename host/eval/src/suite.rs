@@ -479,7 +479,7 @@ impl SuiteReader<'_> {
     }
 
     fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
-        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; with flow control saturation, \
+        const ALLOWED: &str = "admission, routing, routing-filter, priority, scheduling or preemption; with flow control saturation, \
                                ceilings, fairness, ordering or eviction; with an autoscaler scaling, drain or \
                                placement; with a CPU tier kv-cache; with instances that prefill apart from others \
                                disaggregation; latency is not a decision";

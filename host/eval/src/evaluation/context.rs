@@ -29,7 +29,7 @@ use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
-use blis_config::policy::{ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_config::policy::{FilterSetting, ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -172,6 +172,13 @@ impl EvaluationSuite {
             let kinds = &loaded.plugin.description().kinds;
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
+                if kind == Kind::RoutingFilter && !self.suite.decides.contains(&Kind::Routing) {
+                    // The one filter of the pipeline whose scorers the scenario sets.
+                    let given = parameters.iter().map(|(name, value)| (name.clone(), ParameterInput::Number(*value)));
+                    let value = FilterSetting::Plugin { name: loaded.name.clone(), given: given.collect() };
+                    choices.filters = Some(vec![Sourced { value, source: source() }]);
+                    continue;
+                }
                 let name = Sourced { value: loaded.name.clone(), source: source() };
                 choices = choices.without(kind).with(kind, name);
                 let set = parameters.iter().map(|(name, value)| ParameterSetting {

@@ -38,12 +38,12 @@ struct HeldOutScores {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct ScoreRatio {
-    name: String,
+pub(super) struct ScoreRatio {
+    pub name: String,
     pairs: usize,
     /// Ratio − 1: 0.1 is a score that is 10 % higher.
-    mean: f64,
-    ci95: Option<[f64; 2]>,
+    pub mean: f64,
+    pub ci95: Option<[f64; 2]>,
 }
 
 impl ScoreRatio {
@@ -63,16 +63,25 @@ impl ScoreRatio {
 /// # Errors
 /// If the suite has no held-out scenarios, a candidate cannot be loaded, or a run fails.
 pub fn report(prepared: &EvaluationSuite, candidates: &[String], threads: usize) -> Result<HeldOutReport, RunError> {
+    let candidates = candidates.iter().map(|path| CandidatePolicy::read(path, None)).collect::<Result<Vec<_>, _>>()?;
+    report_of(prepared, &candidates, threads)
+}
+
+/// As [`report`], of candidates that were read.
+pub(super) fn report_of(
+    prepared: &EvaluationSuite,
+    candidates: &[CandidatePolicy],
+    threads: usize,
+) -> Result<HeldOutReport, RunError> {
     let plan = StagePlan::of(&prepared.suite, Split::Test, 0);
     if plan.scenarios.is_empty() {
         return Err(RunError::usage(format_args!("the suite `{}` has no held-out scenarios", prepared.suite.name))
             .hint("add `test` to the splits of some scenarios"));
     }
     let mut policies: Vec<(String, EvaluatedPolicy)> = Vec::new();
-    for path in candidates {
-        let candidate = CandidatePolicy::read(path, None)?;
+    for candidate in candidates {
         let loaded = candidate.load(&prepared.suite.limits).map_err(RunError::from)?;
-        policies.push((path.clone(), prepared.candidate(&loaded, &[])?));
+        policies.push((candidate.file.clone(), prepared.candidate(&loaded, &[])?));
     }
     let candidates = policies.len();
     let Suite { reference, baseline, reference_policies, .. } = &prepared.suite;
@@ -160,6 +169,16 @@ impl HeldOutReport {
             scenarios: plan.scenarios.iter().map(|(index, _)| suite.scenarios[*index].name.clone()).collect(),
             policies: policies.iter().enumerate().map(scores_of).collect(),
         }
+    }
+
+    /// Seeds of each scenario.
+    pub(super) fn seeds(&self) -> usize {
+        self.seeds
+    }
+
+    /// The score of the first candidate, and its ratios to those of the other policies.
+    pub(super) fn candidate(&self) -> Option<(f64, &[ScoreRatio])> {
+        self.policies.first().map(|one| (one.score, one.against.as_slice()))
     }
 
     /// A table for the terminal.

@@ -18,6 +18,7 @@ pub mod isolated;
 pub mod native;
 pub mod options;
 pub mod rebase;
+pub mod record;
 pub mod request;
 pub mod run_cache;
 pub mod server;

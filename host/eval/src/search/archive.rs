@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::program::Program;
 use super::variation::Operation;
 use crate::error::RunError;
-use crate::result::{EvaluationResult, EvaluationStatus};
+use crate::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
+use crate::suite::Split;
 
 /// The part of a search that an evaluation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +74,18 @@ pub(super) struct SearchOutcome {
     pub cpu_ms: f64,
     /// Why it has no score; empty if it has one.
     pub error: String,
+    /// Its runs in train and select, if it was evaluated in select.
+    pub runs: Vec<RunScore>,
+}
+
+/// The score of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RunScore {
+    pub stage: String,
+    pub scenario: String,
+    pub seed: u64,
+    /// 1 is as good as the reference.
+    pub score: f64,
 }
 
 impl SearchOutcome {
@@ -95,6 +108,7 @@ impl SearchOutcome {
             promotion: if result.combined_score > 0.0 { metric("smoke_score") } else { 0.0 },
             cpu_ms: result.cost.cpu_ms,
             error: if result.status == EvaluationStatus::Ok { String::new() } else { result.artifacts.error.clone() },
+            runs: runs(result),
         }
     }
 
@@ -102,6 +116,20 @@ impl SearchOutcome {
     pub fn is_trained(&self) -> bool {
         self.combined_score >= 2.0
     }
+}
+
+fn runs(result: &EvaluationResult) -> Vec<RunScore> {
+    if result.private.scenarios.is_empty() {
+        return Vec::new();
+    }
+    let trained = result.scenarios.iter().filter(|run| run.stage == Split::Train.name());
+    let score = |run: &ScenarioDocument| RunScore {
+        stage: run.stage.clone(),
+        scenario: run.id.clone(),
+        seed: run.seed,
+        score: run.score,
+    };
+    trained.chain(&result.private.scenarios).map(score).collect()
 }
 
 /// An evaluation in the archive.
@@ -128,7 +156,7 @@ const TABLES: &str = "
         status TEXT NOT NULL, combined_score REAL NOT NULL, smoke_score REAL NOT NULL, train_score REAL NOT NULL,
         select_score REAL NOT NULL, imbalance REAL NOT NULL, cache_hit_rate REAL NOT NULL, rejected_share REAL NOT NULL,
         mean_ttft_ms REAL NOT NULL, p99_ttft_ms REAL NOT NULL, mean_e2e_ms REAL NOT NULL, promotion REAL NOT NULL, cpu_ms REAL NOT NULL,
-        error TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
+        error TEXT NOT NULL, runs TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
         PRIMARY KEY (phase, number)) WITHOUT ROWID;
     CREATE VIEW IF NOT EXISTS lineage AS
         SELECT number AS child, parent, operation FROM evaluations WHERE phase = 'search' AND parent IS NOT NULL
@@ -199,10 +227,11 @@ impl Archive {
     ) -> Result<(), RunError> {
         let ArchivedEvaluation { sha256, rung, outcome } = &recorded;
         let program = serde_json::to_string(&candidate.program).map_err(RunError::runtime)?;
+        let runs = serde_json::to_string(&outcome.runs).map_err(RunError::runtime)?;
         let number_of = |parent: Option<usize>| parent.map(|number| number as i64);
         let written = self.connection.prepare_cached(
             "INSERT OR REPLACE INTO evaluations VALUES
-             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25)",
+             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26)",
         );
         let written = written.and_then(|mut insert| {
             insert.execute(params![
@@ -228,6 +257,7 @@ impl Archive {
                 outcome.promotion,
                 outcome.cpu_ms,
                 outcome.error,
+                runs,
                 sha256,
                 program,
                 source,
@@ -265,6 +295,7 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             promotion: row.get("promotion")?,
             cpu_ms: row.get("cpu_ms")?,
             error: row.get("error")?,
+            runs: serde_json::from_str(&row.get::<_, String>("runs")?).unwrap_or_default(),
         };
         let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung: row.get("rung")?, outcome };
         all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);

@@ -18,41 +18,65 @@ pub(super) enum DecisionOutput {
     NotNegative,
     /// Whether the number is above 0.
     Truth,
+    /// For each row, whether its number is above 0.
+    Truths,
+    /// A number of replicas for each row, rounded up.
+    Replicas,
+    /// A number for each row, of which the highest wins. One number for all chooses none: no request is ended, or the routing policies
+    /// choose.
+    Choice,
 }
 
-/// The kinds that expressions can decide: the function of a script and what it returns.
-const DECISIONS: [(Kind, &str, DecisionOutput); 11] = [
-    (Kind::Admission, "admit", DecisionOutput::Truth),
-    (Kind::Routing, "route", DecisionOutput::Column),
-    (Kind::RoutingFilter, "filter", DecisionOutput::Column),
-    (Kind::Priority, "priority", DecisionOutput::Number),
-    (Kind::Scheduling, "rank", DecisionOutput::Number),
-    (Kind::Preemption, "victim", DecisionOutput::Column),
-    (Kind::Saturation, "saturation", DecisionOutput::NotNegative),
-    (Kind::Ceilings, "ceilings", DecisionOutput::Column),
-    (Kind::Fairness, "fair_pick", DecisionOutput::Column),
-    (Kind::Ordering, "order", DecisionOutput::Number),
-    (Kind::Eviction, "evict", DecisionOutput::Column),
+/// The kinds that expressions can decide: the function of a script, the part of its result if it has several, and what it
+/// returns.
+const DECISIONS: [(Kind, &str, Option<&str>, DecisionOutput); 20] = [
+    (Kind::Admission, "admit", None, DecisionOutput::Truth),
+    (Kind::Routing, "route", None, DecisionOutput::Column),
+    (Kind::RoutingFilter, "filter", None, DecisionOutput::Truths),
+    (Kind::Priority, "priority", None, DecisionOutput::Number),
+    (Kind::Scheduling, "rank", None, DecisionOutput::Number),
+    (Kind::Preemption, "victim", None, DecisionOutput::Column),
+    (Kind::Saturation, "saturation", None, DecisionOutput::NotNegative),
+    (Kind::Ceilings, "ceilings", None, DecisionOutput::Column),
+    (Kind::Fairness, "fair_pick", None, DecisionOutput::Column),
+    (Kind::Ordering, "order", None, DecisionOutput::Number),
+    (Kind::Eviction, "evict", None, DecisionOutput::Choice),
+    (Kind::Scaling, "scale", None, DecisionOutput::Replicas),
+    (Kind::Drain, "drain", None, DecisionOutput::Column),
+    (Kind::Placement, "placement", None, DecisionOutput::Column),
+    (Kind::KvCache, "keep", None, DecisionOutput::Column),
+    (Kind::KvCache, "store", None, DecisionOutput::Truths),
+    (Kind::KvCache, "load", None, DecisionOutput::Truth),
+    (Kind::Disaggregation, "disaggregate", Some("remote"), DecisionOutput::Truth),
+    (Kind::Disaggregation, "disaggregate", Some("prefill"), DecisionOutput::Choice),
+    (Kind::Disaggregation, "disaggregate", Some("decode"), DecisionOutput::Choice),
 ];
 
+/// Functions that rank what later calls rank as well: times are those since the start of the run, which can be compared.
+const RANKS: [&str; 4] = ["priority", "rank", "order", "keep"];
+
 /// Fields that are no quantities: texts, numbers that stand for names, positions in lists, and second names.
-const NO_QUANTITIES: [&str; 31] = [
+const NO_QUANTITIES: [&str; 37] = [
     "adapter",
     "blocks",
     "block_size",
+    "chosen",
     "client",
     "count",
     "group",
     "head_id",
     "head_slo_class",
     "head_turn",
+    "history",
     "id",
     "indices",
     "instance",
     "model",
     "n",
+    "node",
     "now",
     "now_us",
+    "pool",
     "prefix_group",
     "prefix_group_number",
     "prompt_tokens",
@@ -67,11 +91,24 @@ const NO_QUANTITIES: [&str; 31] = [
     "tenant",
     "tenant_number",
     "tenant_order",
+    "tier",
     "turn",
+    "uncached_tokens",
 ];
 
-/// Times since the start of the run, µs: expressions get them relative to the time of the decision.
-const TIMES_OF_RUN: [&str; 4] = ["arrival", "deadline", "dispatched_at", "head_deadline"];
+/// Times since the start of the run, µs: expressions get them relative to the time of the decision, but in [`RANKS`].
+const TIMES_OF_RUN: [&str; 10] = [
+    "active_since",
+    "arrival",
+    "created",
+    "deadline",
+    "dispatched_at",
+    "head_deadline",
+    "last_use",
+    "next_ready",
+    "previous_use",
+    "scraped",
+];
 
 /// Durations in µs that have no second name with the unit and no row in the table of columns.
 const DURATIONS: [&str; 4] = ["head_wait", "oldest_wait", "load_staleness", "cached_blocks_staleness"];
@@ -102,6 +139,8 @@ pub(super) struct DecisionGrammar {
     pub kind: Kind,
     /// Name of the function of the script.
     pub function: &'static str,
+    /// The part of its result, if it is an object map.
+    pub part: Option<&'static str>,
     pub arguments: &'static [&'static str],
     pub inputs: Vec<Input>,
     pub output: DecisionOutput,
@@ -124,7 +163,7 @@ impl Grammar {
         for &kind in kinds {
             let rows = DECISIONS.iter().filter(|(known, ..)| *known == kind);
             let of_kind: Vec<DecisionGrammar> =
-                rows.filter_map(|&(kind, name, output)| decision(kind, name, output)).collect();
+                rows.filter_map(|&(kind, name, part, output)| decision(kind, name, part, output)).collect();
             if of_kind.is_empty() {
                 return Err(kind);
             }
@@ -143,17 +182,22 @@ fn is_of_prompt(column: Column, input: &str) -> bool {
     column.group() == ColumnGroup::Cache && input.strip_prefix("s.") == Some(column.field())
 }
 
-fn decision(kind: Kind, function: &'static str, output: DecisionOutput) -> Option<DecisionGrammar> {
+fn decision(
+    kind: Kind,
+    function: &'static str,
+    part: Option<&'static str>,
+    output: DecisionOutput,
+) -> Option<DecisionGrammar> {
     let (arguments, fields) = script::inputs(kind, function)?;
     let known: BTreeSet<(&str, &str)> = fields.iter().map(|one| (one.argument, one.field)).collect();
-    let clock = fields.iter().find(|one| one.field == "now").map(|one| format!("{}.now", one.argument));
     let of_instances = matches!(kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter | Kind::Saturation);
-    let has_memory = of_instances && kind != Kind::Saturation;
+    let clock = fields.iter().find(|one| one.field == "now").map(|one| format!("{}.now", one.argument));
+    let times = FieldTimes { known: &known, of_instances, clock: clock.filter(|_| !RANKS.contains(&function)) };
     let mut inputs: Vec<Input> = fields
         .iter()
         .filter(|one| !NO_QUANTITIES.contains(&one.field))
         .filter(|one| !one.field.strip_suffix("_us").is_some_and(|base| is_second_name(&known, one, base)))
-        .filter_map(|one| input(one, &known, clock.as_deref(), of_instances))
+        .filter_map(|one| input(one, &times))
         .collect();
     // Ceilings get the saturation as a number of its own.
     if arguments.contains(&"saturation") {
@@ -163,9 +207,23 @@ fn decision(kind: Kind, function: &'static str, output: DecisionOutput) -> Optio
     if kind == Kind::Admission {
         inputs.push(Input { name: "random()".to_owned(), text: "random()".to_owned(), is_column: false });
     }
-    let rows = fields.iter().find(|one| one.is_column && one.field != "blocks");
-    let rows = rows.map(|one| format!("{}.len", one.argument));
-    Some(DecisionGrammar { kind, function, arguments, inputs, output, rows, has_memory })
+    let mut rows = fields.iter().find(|one| one.is_column && one.field != "blocks").map(|one| one.argument);
+    if let Some(part) = part {
+        rows = Some(if part == "decode" { "d" } else { "p" });
+        inputs = inputs.into_iter().filter_map(|input| of_pool(input, rows?)).collect();
+    }
+    let has_memory = of_instances && kind != Kind::Saturation;
+    let rows = rows.map(|argument| format!("{argument}.len"));
+    Some(DecisionGrammar { kind, function, part, arguments, inputs, output, rows, has_memory })
+}
+
+/// `input` where the rows are those of `pool`: of the other instances, the values of the one that was chosen for decode.
+fn of_pool(input: Input, pool: &str) -> Option<Input> {
+    if !input.is_column || input.name.starts_with(&format!("{pool}.")) {
+        return Some(input);
+    }
+    let text = format!("(1.0 * {}[d.chosen])", input.text);
+    input.name.starts_with("d.").then_some(Input { text, is_column: false, ..input })
 }
 
 /// Whether the field with the unit in its name is that of `base`.
@@ -173,27 +231,42 @@ fn is_second_name(known: &BTreeSet<(&str, &str)>, one: &ScriptInput, base: &str)
     known.contains(&(one.argument, base)) || matches!(base, "load" | "cached_blocks")
 }
 
-fn input(one: &ScriptInput, known: &BTreeSet<(&str, &str)>, clock: Option<&str>, of_instances: bool) -> Option<Input> {
+/// Which fields are times, and what they are relative to.
+struct FieldTimes<'a> {
+    /// Arguments with their fields.
+    known: &'a BTreeSet<(&'a str, &'a str)>,
+    /// Whether the columns are those of the instances, which have units.
+    of_instances: bool,
+    /// The time of the decision, as scripts write it; `None` if times of the run stay as they are.
+    clock: Option<String>,
+}
+
+fn input(one: &ScriptInput, times: &FieldTimes<'_>) -> Option<Input> {
     let &ScriptInput { argument, field, is_column } = one;
     let name = format!("{argument}.{field}");
     let unit = Column::ALL.iter().find(|column| column.field() == field).map_or("", |column| column.unit());
+    let has_second_name = times.known.contains(&(argument, format!("{field}_us").as_str()));
     // Columns of the instances have a unit; of other numbers, times have a second name.
-    let is_time = match of_instances && is_column {
+    let is_time = match times.of_instances && is_column {
         true => unit == "µs",
-        false => DURATIONS.contains(&field) || known.contains(&(argument, format!("{field}_us").as_str())),
+        false => DURATIONS.contains(&field) || has_second_name,
     };
-    let is_of_run = TIMES_OF_RUN.contains(&field);
+    // A group has a number of replicas that are ready, a node a time.
+    let is_of_run = TIMES_OF_RUN.contains(&field) || (field == "ready" && has_second_name);
     // The router gets the number of requests of the tenant, other policies do not.
     let absent = OPTIONAL.iter().find(|(known, _)| *known == field && !is_column).map(|(_, number)| *number);
     let absent = if field == "saturation" && argument != "b" { None } else { absent };
-    if field == "tenant_in_flight" && !of_instances {
+    if field == "tenant_in_flight" && !times.of_instances {
         return None;
     }
     let value = absent.map_or(name.clone(), |number| format!("({name} ?? {number})"));
     // The factor makes a whole number a fraction, so that no operation on it can overflow.
     let text = if is_of_run {
         // Times that have not come are infinite.
-        format!("(min({value} - {}, 1e12) / 1000.0)", clock?)
+        match &times.clock {
+            Some(clock) => format!("(min({value} - {clock}, 1e12) / 1000.0)"),
+            None => format!("(min({value}, 1e12) / 1000.0)"),
+        }
     } else if is_time {
         format!("({value} / 1000.0)")
     } else if is_column {

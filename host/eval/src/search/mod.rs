@@ -11,6 +11,7 @@
 //! search goes on from its archive as if it had never ended.
 
 mod archive;
+mod champion;
 mod constants;
 mod elites;
 mod grammar;
@@ -19,6 +20,7 @@ mod program;
 mod result;
 mod run;
 mod seeds;
+mod simplify;
 mod variation;
 
 pub use self::result::SearchResult;

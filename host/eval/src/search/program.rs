@@ -213,9 +213,13 @@ impl Program {
             let _ = writeln!(text, "// @events {}\n", events.join(", "));
             let _ = writeln!(text, "fn init() {{ #{{ {} }} }}", tables.join(", "));
         }
-        for (value, decision) in self.values.iter().zip(&grammar.decisions) {
-            text.push('\n');
-            text.push_str(&self.function(value, decision));
+        let mut written: Vec<&str> = Vec::new();
+        for decision in &grammar.decisions {
+            if !written.contains(&decision.function) {
+                written.push(decision.function);
+                text.push('\n');
+                text.push_str(&self.function(grammar, decision.function));
+            }
         }
         if !events.is_empty() {
             text.push('\n');
@@ -224,26 +228,29 @@ impl Program {
         text
     }
 
-    fn function(&self, value: &Expr, decision: &DecisionGrammar) -> String {
+    /// The function called `name`, with all decisions that it makes.
+    fn function(&self, grammar: &Grammar, name: &str) -> String {
+        let parts: Vec<(&Expr, &DecisionGrammar)> =
+            self.values.iter().zip(&grammar.decisions).filter(|(_, decision)| decision.function == name).collect();
+        let Some((_, first)) = parts.first() else { return String::new() };
+        let mut text = format!("fn {name}({}) {{\n", first.arguments.join(", "));
         let mut used = BTreeSet::new();
-        value.clone().each_memory(&mut |number| _ = used.insert(*number));
-        let mut text = format!("fn {}({}) {{\n", decision.function, decision.arguments.join(", "));
+        parts.iter().for_each(|(value, _)| (*value).clone().each_memory(&mut |number| _ = used.insert(*number)));
         for number in used {
             let Some(memory) = self.memories.get(number) else { continue };
+            // Writing to a text does not fail.
             let _ = writeln!(text, "    let m{number} = {};", memory.read(number));
         }
-        let printer = Printer { decision, memories: self.memories.len() };
-        let (written, is_column) = printer.text(value);
-        let result = match (decision.output, is_column, &decision.rows) {
-            (DecisionOutput::Column, false, Some(rows)) => format!("zeros({rows}) + {written}"),
-            (DecisionOutput::Column, ..) | (DecisionOutput::Number, false, _) => written,
-            (DecisionOutput::Number, true, _) => format!("mean({written})"),
-            (DecisionOutput::NotNegative, true, _) => format!("max(mean({written}), 0.0)"),
-            (DecisionOutput::NotNegative, false, _) => format!("max({written}, 0.0)"),
-            (DecisionOutput::Truth, true, _) => format!("mean({written}) > 0.0"),
-            (DecisionOutput::Truth, false, _) => format!("{written} > 0.0"),
+        let result = |(value, decision): &(&Expr, &DecisionGrammar)| {
+            let written = Printer { decision, memories: self.memories.len() }.result(value);
+            decision.part.map_or(written.clone(), |part| format!("    {part}: {written},"))
         };
-        let _ = write!(text, "    {result}\n}}\n");
+        let results: Vec<String> = parts.iter().map(result).collect();
+        let results = results.join("\n    ");
+        let _ = match first.part {
+            Some(_) => write!(text, "    #{{\n    {results}\n    }}\n}}\n"),
+            None => write!(text, "    {results}\n}}\n"),
+        };
         text
     }
 
@@ -349,6 +356,27 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
+    /// What the function returns for this decision.
+    fn result(&self, value: &Expr) -> String {
+        let (written, is_column) = self.text(value);
+        match (self.decision.output, is_column, &self.decision.rows) {
+            (DecisionOutput::Column, false, Some(rows)) => format!("zeros({rows}) + {written}"),
+            (DecisionOutput::Column, ..) | (DecisionOutput::Number, false, _) => written,
+            (DecisionOutput::Number, true, _) => format!("mean({written})"),
+            (DecisionOutput::NotNegative, true, _) => format!("max(mean({written}), 0.0)"),
+            (DecisionOutput::NotNegative, false, _) => format!("max({written}, 0.0)"),
+            (DecisionOutput::Truth, true, _) => format!("mean({written}) > 0.0"),
+            (DecisionOutput::Truths, false, Some(rows)) => format!("zeros({rows}) + {written} > 0.0"),
+            (DecisionOutput::Truth, false, _) | (DecisionOutput::Truths, ..) => format!("{written} > 0.0"),
+            (DecisionOutput::Replicas, false, Some(rows)) => {
+                format!("zeros({rows}) + ceil(min(max({written}, 0.0), 10000.0))")
+            }
+            (DecisionOutput::Replicas, ..) => format!("ceil(min(max({written}, 0.0), 10000.0))"),
+            (DecisionOutput::Choice, true, _) => written,
+            (DecisionOutput::Choice, false, _) => "()".to_owned(),
+        }
+    }
+
     /// The text of an expression, and whether it is a column.
     fn text(&self, value: &Expr) -> (String, bool) {
         match value {
@@ -469,6 +497,44 @@ fn observe(e) {
 }
 ";
         assert_eq!(program.source(&grammar), expected);
+    }
+
+    #[test]
+    fn the_parts_of_a_result_are_printed_as_one_function() {
+        let grammar = Grammar::new(&[Kind::Disaggregation]).expect("disaggregation");
+        let long = Expr::Apply(Operator::Subtract, vec![input("d.uncached"), Expr::Constant(512.0)]);
+        let program = Program {
+            values: vec![long, Expr::Apply(Operator::Negative, vec![input("p.uncached")]), Expr::Constant(1.0)],
+            memories: Vec::new(),
+        };
+        let expected = "\
+// @name found
+// @about Written by `blis search`.
+
+fn disaggregate(r, d, p, link) {
+    #{
+        remote: ((1.0 * d.uncached[d.chosen]) - 512.0) > 0.0,
+        prefill: (-p.uncached),
+        decode: (),
+    }
+}
+";
+        assert_eq!(program.source(&grammar), expected);
+    }
+
+    /// Regression: times relative to the decision, as ranks of the CPU tier and of queues, could not be compared with ranks of
+    /// other calls.
+    #[test]
+    fn ranks_get_times_since_the_start_of_the_run() {
+        for (kind, name, text) in [
+            (Kind::KvCache, "c.last_use", "(min(c.last_use, 1e12) / 1000.0)"),
+            (Kind::Scheduling, "r.arrival", "(min(r.arrival, 1e12) / 1000.0)"),
+            (Kind::Admission, "r.arrival", "(min(r.arrival - r.now, 1e12) / 1000.0)"),
+        ] {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let found = grammar.decisions[0].inputs.iter().find(|input| input.name == name);
+            assert_eq!(found.map(|input| input.text.as_str()), Some(text), "{kind:?}");
+        }
     }
 
     #[test]

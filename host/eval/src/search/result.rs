@@ -6,7 +6,8 @@ use blis_plugin::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
-use super::run::{Found, Selected};
+use super::champion::Selected;
+use super::run::Found;
 use crate::suite::Suite;
 
 /// The result of a search.
@@ -21,8 +22,10 @@ pub struct SearchResult {
     evaluations: usize,
     /// Cells of the map that have a program.
     cells: usize,
-    /// The program with the best score in select; `null` if none has one.
+    /// The smallest program that is not shown to be worse than the best one; `null` if none passed select.
     champion: Option<FoundProgram>,
+    /// The program with the best score in select.
+    best: Option<FoundProgram>,
     /// The best of as many random programs.
     best_of_random: Option<FoundProgram>,
     /// The best program of train with one function less, best first.
@@ -82,6 +85,7 @@ impl SearchResult {
             evaluations: found.evaluated,
             cells: found.cells,
             champion: found.champion.as_ref().map(FoundProgram::from),
+            best: found.best.as_ref().map(FoundProgram::from),
             best_of_random: found.control.as_ref().map(FoundProgram::from),
             ablation,
             archived: archive.len(),
@@ -123,6 +127,7 @@ impl SearchResult {
             };
         };
         row("found", &self.champion);
+        row("best in select", &self.best);
         row("best of as many random", &self.best_of_random);
         text
     }

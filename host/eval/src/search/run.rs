@@ -9,11 +9,12 @@ use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcome};
+use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
 use super::program::{Expr, Program};
-use super::seeds::seeds;
+use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
 use crate::error::RunError;
 use crate::evaluation::request::CandidateSource;
@@ -30,10 +31,12 @@ const CYCLE: usize = 12;
 const CONSTANT_BATCHES: usize = 4;
 /// Attempts to make a program that was not evaluated before.
 const ATTEMPTS: usize = 20;
-/// Programs that select decides between.
+/// Programs that select decides between: the best ones, and as many smaller ones.
 const FINALISTS: usize = 6;
+/// A smaller program is evaluated in select if its score of train is less than the best by no more than this share.
+const SMALLER_LOSS: f64 = 0.02;
 /// Rounds in which parts of the best program are left out.
-const REDUCTIONS: usize = 3;
+const REDUCTIONS: usize = 6;
 /// A part is left out if the score of train does not fall by more than this share.
 const REDUCTION_LOSS: f64 = 0.001;
 
@@ -59,17 +62,6 @@ struct Reduction {
     ablations: Vec<Ablation>,
 }
 
-/// A program that was selected.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Selected {
-    pub candidate: Candidate,
-    pub source: String,
-    /// Number of its evaluation in the search or the control.
-    pub number: usize,
-    /// Its scores up to select.
-    pub outcome: SearchOutcome,
-}
-
 /// The score of train without a part of the champion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ablation {
@@ -81,6 +73,8 @@ pub(super) struct Ablation {
 /// What a search has found.
 pub(super) struct Found {
     pub champion: Option<Selected>,
+    /// The best in select, which may be larger.
+    pub best: Option<Selected>,
     pub control: Option<Selected>,
     pub ablations: Vec<Ablation>,
     pub evaluated: usize,
@@ -138,7 +132,6 @@ impl<'a> SearchRun<'a> {
     pub fn run(&mut self) -> Result<Found, RunError> {
         self.used = self.used_grammar()?;
         let (mut number, mut batch) = (0, 0);
-        let mut finalists: Vec<(usize, Candidate)> = Vec::new();
         while number < self.evaluations {
             let candidates = self.next_batch(batch);
             let promoted = if batch == 0 || candidates.iter().all(|one| one.operation == Operation::Constants) {
@@ -152,25 +145,39 @@ impl<'a> SearchRun<'a> {
             batch += 1;
         }
         let evaluated = number;
-        let best: Vec<Elite> = self.elites.best().into_iter().take(FINALISTS).cloned().collect();
-        let of_elite = |elite: &Elite| {
-            let candidate = Candidate {
-                program: elite.program.clone(),
-                operation: Operation::Mutation,
-                parents: [Some(elite.number), None],
-            };
-            (elite.number, candidate)
-        };
-        finalists.extend(best.iter().map(of_elite));
+        let best = self.elites.best().first().map(|&elite| elite.clone());
+        let mut finalists = self.finalists();
         let control = self.control()?;
-        let Reduction { reduced, ablations } = match best.first() {
-            Some(first) => self.reduce(first)?,
+        let Reduction { reduced, ablations } = match &best {
+            Some(best) => self.reduce(best)?,
             None => Reduction::default(),
         };
         finalists.extend(reduced);
-        let champion = self.select(Phase::Select, &finalists)?;
+        let selected = self.select(Phase::Select, &finalists)?;
         let control = self.select(Phase::ControlSelect, &control)?;
-        Ok(Found { champion, control, ablations, evaluated, cells: self.elites.len() })
+        let found = champion(&selected).map(|(best, champion)| (best.clone(), champion.clone()));
+        let control = champion(&control).map(|(best, _)| best.clone());
+        let (best, champion) = found.unzip();
+        Ok(Found { champion, best, control, ablations, evaluated, cells: self.elites.len() })
+    }
+
+    /// The best programs of the map, and the best ones that are smaller than each of these.
+    fn finalists(&self) -> Vec<(usize, Candidate)> {
+        let all = self.elites.best();
+        let mut chosen: Vec<&Elite> = all.iter().copied().take(FINALISTS).collect();
+        let least = all.first().map_or(0.0, |best| best.outcome.train_score * (1.0 - SMALLER_LOSS));
+        let mut size = chosen.iter().map(|elite| elite.program.size()).min().unwrap_or(0);
+        for elite in all.iter().skip(FINALISTS).filter(|elite| elite.outcome.train_score >= least) {
+            if elite.program.size() < size && chosen.len() < 2 * FINALISTS {
+                size = elite.program.size();
+                chosen.push(elite);
+            }
+        }
+        let of_elite = |elite: &Elite| {
+            let (operation, parents) = (Operation::Mutation, [Some(elite.number), None]);
+            (elite.number, Candidate { program: elite.program.clone(), operation, parents })
+        };
+        chosen.into_iter().map(of_elite).collect()
     }
 
     /// The programs of a batch, which follow from the batches before it.
@@ -189,13 +196,13 @@ impl<'a> SearchRun<'a> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut sources: Vec<String> = Vec::new();
         while candidates.len() < BATCH {
-            let mut candidate = self.offspring(&mut made);
+            let mut candidate = self.simplified(self.offspring(&mut made));
             for _ in 0..ATTEMPTS {
                 let source = candidate.program.source(self.grammar);
                 if !sources.contains(&source) && !self.known.contains_key(&sha256(&source)) {
                     break;
                 }
-                candidate = self.offspring(&mut made);
+                candidate = self.simplified(self.offspring(&mut made));
             }
             sources.push(candidate.program.source(self.grammar));
             candidates.push(candidate);
@@ -209,7 +216,11 @@ impl<'a> SearchRun<'a> {
         while candidates.len() < BATCH {
             candidates.push(of(Operation::Random)(made.random()));
         }
-        candidates
+        candidates.into_iter().map(|candidate| self.simplified(candidate)).collect()
+    }
+
+    fn simplified(&self, candidate: Candidate) -> Candidate {
+        Candidate { program: candidate.program.simplified(self.grammar), ..candidate }
     }
 
     fn offspring(&self, made: &mut ProgramGenerator<'_>) -> Candidate {
@@ -278,7 +289,7 @@ impl<'a> SearchRun<'a> {
             let used = self.used.clone();
             let mut made = ProgramGenerator { grammar: &used, draw };
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
-            let candidates: Vec<Candidate> = (0..BATCH).map(random).collect();
+            let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
             let promoted = BATCH.div_ceil(PROMOTED);
             let outcomes = self.evaluate_batch(Phase::Control, batch, number, &candidates, promoted)?;
             let scored = candidates.into_iter().zip(&outcomes).enumerate();
@@ -302,7 +313,7 @@ impl<'a> SearchRun<'a> {
         for round in 0..=REDUCTIONS {
             let of =
                 |program| Candidate { program, operation: Operation::Mutation, parents: [Some(best.number), None] };
-            let smaller: Vec<Candidate> = reductions(&program).into_iter().map(of).collect();
+            let smaller: Vec<Candidate> = reductions(&program, self.grammar).into_iter().map(of).collect();
             let outcomes = self.evaluate_batch(Phase::Reduction, round, number, &smaller, usize::MAX)?;
             number += smaller.len();
             let trained = |outcome: &SearchOutcome| if outcome.is_trained() { outcome.train_score } else { 0.0 };
@@ -328,19 +339,16 @@ impl<'a> SearchRun<'a> {
         Ok(Reduction { reduced, ablations })
     }
 
-    /// The best of `finalists` under the seeds and in the scenarios of select, which the search has not seen.
-    fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Option<Selected>, RunError> {
-        let mut best: Option<Selected> = None;
+    /// The results of `finalists` under the seeds and in the scenarios of select, which the search has not seen.
+    fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
         let jobs: Vec<(usize, &Candidate)> =
             finalists.iter().enumerate().map(|(at, (_, candidate))| (at, candidate)).collect();
         let outcomes = self.evaluate(phase, 0, 3, &jobs)?;
-        for ((number, candidate), outcome) in finalists.iter().zip(outcomes) {
-            if best.as_ref().is_none_or(|best| outcome.combined_score > best.outcome.combined_score) {
-                let source = candidate.program.source(self.grammar);
-                best = Some(Selected { candidate: candidate.clone(), source, number: *number, outcome });
-            }
-        }
-        Ok(best)
+        let selected = |((number, candidate), outcome): (&(usize, Candidate), SearchOutcome)| {
+            let source = candidate.program.source(self.grammar);
+            Selected { candidate: candidate.clone(), source, number: *number, outcome }
+        };
+        Ok(finalists.iter().zip(outcomes).map(selected).collect())
     }
 
     /// Evaluates a batch in smoke, and the `promoted` best of them in train.
@@ -457,10 +465,20 @@ fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }
 
-/// `program` with one function less: one of its arguments instead of it.
-fn reductions(program: &Program) -> Vec<Program> {
+/// `program` with one function less, one of its arguments instead of it, or with a decision that does nothing.
+fn reductions(program: &Program, grammar: &Grammar) -> Vec<Program> {
+    let nothing = neutral(grammar);
     let mut all: Vec<Program> = Vec::new();
+    let mut add = |smaller: Program| {
+        let smaller = smaller.simplified(grammar);
+        if smaller.size() < program.size() && !all.contains(&smaller) {
+            all.push(smaller);
+        }
+    };
     for at in 0..program.values.len() {
+        let mut without = program.clone();
+        without.values[at] = nothing.values[at].clone();
+        add(without);
         for index in 0..program.values[at].size() {
             let mut found = program.values[at].clone();
             let Some(Expr::Apply(_, arguments)) = found.node_mut(&mut { index }) else { continue };
@@ -469,10 +487,7 @@ fn reductions(program: &Program) -> Vec<Program> {
                 if let Some(node) = smaller.values[at].node_mut(&mut { index }) {
                     *node = argument;
                 }
-                let smaller = smaller.without_unread();
-                if !all.contains(&smaller) {
-                    all.push(smaller);
-                }
+                add(smaller);
             }
         }
     }

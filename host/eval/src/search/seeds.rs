@@ -1,4 +1,4 @@
-//! Programs that a search begins with: nothing, each input alone, and the published routing policies.
+//! Programs that a search begins with: what decides nothing, and the published routing policies.
 
 use blis_plugin::Kind;
 
@@ -44,18 +44,18 @@ pub(super) fn seeds(grammar: &Grammar) -> Vec<Program> {
     all
 }
 
-/// What decides nothing: admission of all, a service that is never full, equal scores for all.
+/// What decides nothing: admission of all, a service that is never full, equal scores for all, as many replicas as there are.
 pub(super) fn neutral(grammar: &Grammar) -> Program {
-    let value = |decision: &DecisionGrammar| constant(f64::from(decision.kind != Kind::Saturation));
+    let value = |decision: &DecisionGrammar| match decision.kind {
+        Kind::Saturation => constant(0.0),
+        Kind::Scaling => input("g.replicas"),
+        _ => constant(1.0),
+    };
     Program { values: grammar.decisions.iter().map(value).collect(), memories: Vec::new() }
 }
 
 fn values(decision: &DecisionGrammar) -> Vec<Expr> {
-    if decision.kind == Kind::Routing {
-        return routing();
-    }
-    let one = |name: &String| [input(name), negative(input(name))];
-    decision.inputs.iter().flat_map(|input| one(&input.name)).collect()
+    if decision.kind == Kind::Routing { routing() } else { Vec::new() }
 }
 
 /// The terms of BLIS's and llm-d's routing policies (docs/policies.md).

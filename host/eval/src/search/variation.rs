@@ -1,10 +1,13 @@
 //! Random programs, mutation and crossover.
 
+#[cfg(test)]
+use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
 use super::grammar::{DecisionGrammar, Grammar, Operator};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
+use super::seeds::neutral;
 
 /// Nodes of a program; larger offspring is cut.
 const SIZE_MAX: usize = 48;
@@ -56,11 +59,17 @@ impl ProgramGenerator<'_> {
         all[self.below(all.len())]
     }
 
-    /// A random program, with tables in half of the cases.
+    /// A random program, with tables in half of the cases. Of several decisions at least one is random, of the others three in ten.
     pub fn random(&mut self) -> Program {
         let memories = if self.has_memory() && self.chance(0.5) { vec![self.memory()] } else { Vec::new() };
-        let decisions = &self.grammar.decisions;
-        let values = decisions.iter().map(|one| self.expression(one, memories.len(), NEW_DEPTH)).collect();
+        let grammar = self.grammar;
+        let Program { mut values, .. } = neutral(grammar);
+        let one = self.below(values.len());
+        for (at, (value, decision)) in values.iter_mut().zip(&grammar.decisions).enumerate() {
+            if at == one || self.chance(0.3) {
+                *value = self.expression(decision, memories.len(), NEW_DEPTH);
+            }
+        }
         Program { values, memories }.without_unread()
     }
 
@@ -271,9 +280,31 @@ fn shifted(part: Expr, shift: usize, count: usize) -> Expr {
     }
 }
 
+/// The kinds of the grammar.
+#[cfg(test)]
+pub(super) const KINDS: [Kind; 16] = [
+    Kind::Admission,
+    Kind::Routing,
+    Kind::RoutingFilter,
+    Kind::Priority,
+    Kind::Scheduling,
+    Kind::Preemption,
+    Kind::Saturation,
+    Kind::Ceilings,
+    Kind::Fairness,
+    Kind::Ordering,
+    Kind::Eviction,
+    Kind::Scaling,
+    Kind::Drain,
+    Kind::Placement,
+    Kind::KvCache,
+    Kind::Disaggregation,
+];
+
 #[cfg(test)]
 mod tests {
-    use blis_plugin::{Kind, Limits, check, script};
+    use blis_plugin::inputs::GuestCall;
+    use blis_plugin::{Limits, check, script};
     use blis_sim::rng::Stream;
     use std::path::Path;
 
@@ -287,24 +318,14 @@ mod tests {
         let plugin = script::load(Path::new("found.rhai"), &source, &limits);
         let plugin = plugin.unwrap_or_else(|fault| panic!("{fault:?}\n{source}"));
         for decision in &grammar.decisions {
-            let called = check::try_once(&*plugin, decision.kind, &limits);
-            called.unwrap_or_else(|fault| panic!("{}: {fault:?}\n{source}", decision.function));
+            let mut guest = plugin.start(&check::setup(&*plugin, decision.kind, 4, &limits)).expect("it starts");
+            // The CPU tier has three functions, which follow each other.
+            for item in 0..3 {
+                let called = GuestCall::plausible(decision.kind, 4, item).run(&mut guest, &check::ties());
+                called.unwrap_or_else(|fault| panic!("{}: {fault:?}\n{source}", decision.function));
+            }
         }
     }
-
-    const KINDS: [Kind; 11] = [
-        Kind::Admission,
-        Kind::Routing,
-        Kind::RoutingFilter,
-        Kind::Priority,
-        Kind::Scheduling,
-        Kind::Preemption,
-        Kind::Saturation,
-        Kind::Ceilings,
-        Kind::Fairness,
-        Kind::Ordering,
-        Kind::Eviction,
-    ];
 
     #[test]
     fn every_input_of_every_kind_can_be_read() {

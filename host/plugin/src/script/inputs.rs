@@ -4,6 +4,7 @@ use super::FUNCTIONS;
 use super::arguments::ARGUMENTS;
 use super::engine::kit;
 use super::kv_cache::CHUNKS;
+use super::pools::{DECODES, PREFILLS};
 use super::replicas::{NODES, REPLICAS};
 use super::scaling::GROUPS;
 use crate::{Kind, Limits};
@@ -20,9 +21,9 @@ pub struct ScriptInput {
 }
 
 /// Views with columns that are made when they are read.
-const MADE_COLUMNS: [&str; 4] = [CHUNKS, NODES, REPLICAS, GROUPS];
+const MADE_COLUMNS: [&str; 6] = [CHUNKS, NODES, REPLICAS, GROUPS, DECODES, PREFILLS];
 /// Their fields that are no columns of numbers.
-const NO_COLUMNS: [&str; 7] = ["now", "now_us", "len", "n", "count", "history", "model"];
+const NO_COLUMNS: [&str; 8] = ["now", "now_us", "len", "n", "count", "history", "model", "chosen"];
 
 /// The names of the arguments of `function`, and all fields of those that are views; `None` if the host calls no such
 /// function, or it decides nothing of `kind`.

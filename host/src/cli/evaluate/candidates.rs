@@ -32,8 +32,13 @@ use super::summary::EvaluationSummary;
 pub(in crate::cli) struct EvaluateArgs {
     /// Candidates: Rhai scripts, WebAssembly components, names of built-in policies, or `-` for one on standard
     /// input
-    #[arg(required = true, value_name = "CANDIDATE")]
+    #[arg(required_unless_present = "record", value_name = "CANDIDATE")]
     pub candidates: Vec<String>,
+    /// Record to check: a file, or a built-in one by its name. Its policy is evaluated again on the held-out scenarios of its suite; the exit
+    /// code is 5 if the record does not hold
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["candidates", "suite", "stage", "lang", "incumbent", "epoch", "wall_s",
+        "feedback_bytes", "shard", "cache", "allow_native", "verify", "strict_exit", "report"])]
+    pub record: Option<String>,
     /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     pub suite: String,

@@ -5,6 +5,7 @@ mod held_out;
 mod init;
 mod live;
 mod merge;
+mod record;
 mod search;
 mod serve;
 mod shinka;
@@ -27,7 +28,10 @@ pub(super) use tune::{TuneArgs, tune};
 /// `blis evaluate`, with or without a command.
 pub(super) fn dispatch(command: &EvaluateCommand) -> Result<(), RunError> {
     match &command.command {
-        None => candidates::evaluate_candidates(&command.args),
+        None => match &command.args.record {
+            Some(name) => record::check(&command.args, name),
+            None => candidates::evaluate_candidates(&command.args),
+        },
         Some(EvaluateSubcommand::HeldOut(args)) => held_out::held_out(args),
         Some(EvaluateSubcommand::Merge(args)) => merge::merge(args),
         Some(EvaluateSubcommand::Shinka(args)) => shinka::shinka(args),

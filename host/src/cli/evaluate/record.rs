@@ -1,0 +1,45 @@
+//! `blis evaluate --record`: whether a claim about a policy holds.
+
+use std::io::{self, Write as _};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use blis_eval::error::RunError;
+use blis_eval::evaluation::context::EvaluationSuite;
+use blis_eval::evaluation::record::PolicyRecord;
+use blis_eval::suite::Suite;
+use blis_eval::worker::{self, TimeLimit};
+
+use super::super::output::{print_document, print_text, start_log, wants_text_form};
+use super::super::progress::Spinner;
+use super::super::workers::{run_cache, worker_settings};
+use super::candidates::EvaluateArgs;
+
+/// Exit code of a record that does not hold: that of a candidate that failed a gate.
+const DOES_NOT_HOLD: i32 = 5;
+
+/// Evaluates the policy of the record `name` again. The exit code is 0 if the record holds.
+pub(super) fn check(args: &EvaluateArgs, name: &str) -> Result<(), RunError> {
+    start_log(args.log.into());
+    let record = PolicyRecord::open(name)?;
+    let suite = EvaluationSuite::new(Suite::open(&record.suite).map_err(RunError::refused)?)?;
+    let suite = suite.with_run_cache(run_cache().as_deref());
+    let threads = args.threads.map_or(0, NonZeroUsize::get);
+    let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
+    let settings = worker_settings(args.threads, args.worker_memory_gib);
+    let worker = worker::start(&settings, limit, || record.check(&suite, threads))?;
+    let spinner = Spinner::start("evaluating on the held-out split", false);
+    let result = worker.wait().map_err(|failure| failure.error("a simulation"));
+    drop(spinner);
+    let result = result??;
+    match wants_text_form(args.output) {
+        true => print_text(result.text())?,
+        false => print_document(&result)?,
+    }
+    if result.holds() {
+        return Ok(());
+    }
+    // The output is written, or its reader has closed it.
+    let _ = io::stdout().flush();
+    std::process::exit(DOES_NOT_HOLD)
+}
