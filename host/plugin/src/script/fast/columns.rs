@@ -2,17 +2,52 @@
 
 use rhai::{FLOAT, INT};
 
+use crate::script::column::Column;
+
 /// A value. Columns that the call has computed are in [`Columns`].
+///
+/// Every variant holds one word of the same kind, so that values are passed in two registers: in memory, each would be
+/// read in another width than it was written a moment before, which the processor waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastValue<'a> {
     Unit,
-    Bool(bool),
+    Bool(BoolWord),
     Int(INT),
-    Float(FLOAT),
+    Float(FloatWord),
     /// A column of an argument.
-    View(&'a [f64]),
+    View(&'a Column),
     /// The index of a column in [`Columns`].
     Own(usize),
+}
+
+/// A truth value as a word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BoolWord(u64);
+
+impl BoolWord {
+    pub fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// The bits of a number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FloatWord(u64);
+
+impl FloatWord {
+    pub fn get(self) -> FLOAT {
+        FLOAT::from_bits(self.0)
+    }
+}
+
+impl FastValue<'_> {
+    pub fn of_bool(value: bool) -> Self {
+        Self::Bool(BoolWord(value.into()))
+    }
+
+    pub fn of_float(value: FLOAT) -> Self {
+        Self::Float(FloatWord(value.to_bits()))
+    }
 }
 
 /// The columns that a call has computed.
@@ -44,7 +79,7 @@ impl Columns {
     /// The numbers of a column; `None` if `value` is none.
     pub fn of<'s>(&'s self, value: FastValue<'s>) -> Option<&'s [f64]> {
         match value {
-            FastValue::View(values) => Some(values),
+            FastValue::View(column) => Some(column.values()),
             FastValue::Own(index) => self.all.get(index).map(Vec::as_slice),
             _ => None,
         }

@@ -14,14 +14,8 @@ use crate::script::column::{self, Column, LeastAndMost, first_best, larger, smal
 use crate::script::operators::exact;
 use crate::script::table::{CHARGED_FOR_KEY, Table};
 
-/// Why the evaluation of an expression ended.
-enum Stop<'a> {
-    /// The script engine has to make this call.
-    Unexpected,
-    Return(FastValue<'a>),
-}
-
-type ValueResult<'a> = Result<FastValue<'a>, Stop<'a>>;
+/// `None` ends the evaluation: with [`Evaluation::returned`], or because the script engine has to make this call.
+type ValueResult<'a> = Option<FastValue<'a>>;
 
 struct Evaluation<'a, 'm> {
     function: &'a FastFunction,
@@ -30,6 +24,8 @@ struct Evaluation<'a, 'm> {
     limits: &'m Limits,
     memory: &'m mut FastMemory,
     variables: [FastValue<'a>; MOST_VARIABLES],
+    /// The value of the statement `return` that ended the function.
+    returned: Option<FastValue<'a>>,
     operations: u64,
     numbers: u64,
     numbers_allowed: u64,
@@ -51,25 +47,24 @@ pub(super) fn call<'a>(
         limits,
         memory,
         variables: [FastValue::Unit; MOST_VARIABLES],
+        returned: None,
         // That of the call itself.
         operations: 1,
         numbers: 0,
         numbers_allowed: limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION),
     };
-    let output = match evaluation.block(&function.body) {
-        Ok(output) | Err(Stop::Return(output)) if evaluation.operations <= limits.operations_per_call => output,
-        _ => {
-            evaluation.undo();
-            return None;
-        }
+    let output = evaluation.block(&function.body).or_else(|| evaluation.returned);
+    let Some(output) = output.filter(|_| evaluation.operations <= limits.operations_per_call) else {
+        evaluation.undo();
+        return None;
     };
     let (operations, numbers) = (evaluation.operations, evaluation.numbers);
     let output = match output {
         FastValue::Unit => FastResult::Value(Dynamic::UNIT),
-        FastValue::Bool(value) => FastResult::Value(Dynamic::from_bool(value)),
+        FastValue::Bool(value) => FastResult::Value(Dynamic::from_bool(value.get())),
         FastValue::Int(value) => FastResult::Value(Dynamic::from_int(value)),
-        FastValue::Float(value) => FastResult::Value(Dynamic::from_float(value)),
-        FastValue::View(values) => FastResult::Column(values),
+        FastValue::Float(value) => FastResult::Value(Dynamic::from_float(value.get())),
+        FastValue::View(column) => FastResult::Column(column.values()),
         FastValue::Own(_) => FastResult::Column(memory.columns.of(output).unwrap_or_default()),
     };
     Some(FastOutput { output, operations, numbers })
@@ -112,10 +107,6 @@ fn change_with(values: &mut [f64], columns: &Columns, other: FastValue<'_>, f: i
     Some(())
 }
 
-fn expected<'a, T>(value: Option<T>) -> Result<T, Stop<'a>> {
-    value.ok_or(Stop::Unexpected)
-}
-
 impl<'a> Evaluation<'a, '_> {
     fn block(&mut self, block: &'a Statements) -> ValueResult<'a> {
         let mut latest = FastValue::Unit;
@@ -123,7 +114,7 @@ impl<'a> Evaluation<'a, '_> {
             self.memory.columns.release(latest);
             latest = self.statement(statement)?;
         }
-        Ok(latest)
+        Some(latest)
     }
 
     fn statement(&mut self, statement: &'a Statement) -> ValueResult<'a> {
@@ -133,7 +124,7 @@ impl<'a> Evaluation<'a, '_> {
                 let value = self.evaluate(value)?;
                 // What the variable of a block that has ended held is not released: there are few of these.
                 self.variables[*variable] = value;
-                Ok(FastValue::Unit)
+                Some(FastValue::Unit)
             }
             Statement::Update { variable, pair, value } => {
                 self.operations += 3;
@@ -147,7 +138,7 @@ impl<'a> Evaluation<'a, '_> {
                 );
                 self.operations += u64::from(!updates);
                 self.variables[*variable] = self.pair(*pair, present, value)?;
-                Ok(FastValue::Unit)
+                Some(FastValue::Unit)
             }
             Statement::Value { value, operations } => {
                 self.operations += operations;
@@ -155,8 +146,8 @@ impl<'a> Evaluation<'a, '_> {
             }
             Statement::If(condition) => {
                 self.operations += 1;
-                let FastValue::Bool(holds) = self.evaluate(&condition.holds)? else { return Err(Stop::Unexpected) };
-                self.block(if holds { &condition.then } else { &condition.otherwise })
+                let FastValue::Bool(holds) = self.evaluate(&condition.holds)? else { return None };
+                self.block(if holds.get() { &condition.then } else { &condition.otherwise })
             }
             Statement::Block(block) => {
                 self.operations += 1;
@@ -164,7 +155,8 @@ impl<'a> Evaluation<'a, '_> {
             }
             Statement::Return(value) => {
                 self.operations += 1;
-                Err(Stop::Return(self.evaluate(value)?))
+                self.returned = Some(self.evaluate(value)?);
+                None
             }
         }
     }
@@ -172,23 +164,23 @@ impl<'a> Evaluation<'a, '_> {
     fn evaluate(&mut self, expression: &'a Expression) -> ValueResult<'a> {
         self.operations += 1;
         match expression {
-            Expression::Unit => Ok(FastValue::Unit),
-            Expression::Bool(value) => Ok(FastValue::Bool(*value)),
-            Expression::Int(value) => Ok(FastValue::Int(*value)),
-            Expression::Float(value) => Ok(FastValue::Float(*value)),
+            Expression::Unit => Some(FastValue::Unit),
+            Expression::Bool(value) => Some(FastValue::of_bool(*value)),
+            Expression::Int(value) => Some(FastValue::Int(*value)),
+            Expression::Float(value) => Some(FastValue::of_float(*value)),
             Expression::Variable(number) => {
                 let value = self.variables[*number];
                 self.memory.columns.share(value);
-                Ok(value)
+                Some(value)
             }
             Expression::Argument(number) => self.argument(*number),
             Expression::Number(argument, get) => {
                 self.operations += 2;
-                expected(get.of(self.arguments[*argument]).and_then(|value| self.field(&value)))
+                get.of(self.arguments[*argument]).and_then(|value| self.field(&value))
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
-                expected(get.of::<Column>(self.arguments[*argument]).map(|column| FastValue::View(column.values())))
+                get.of::<Column>(self.arguments[*argument]).map(|column| FastValue::View(column))
             }
             Expression::Pair(pair, operands) => {
                 let [left, right] = &**operands;
@@ -201,7 +193,7 @@ impl<'a> Evaluation<'a, '_> {
                 self.operations += 1;
                 let result = self.single(*single, operand);
                 self.memory.columns.release(operand);
-                expected(result)
+                result
             }
             Expression::Select(operands) => self.select(operands),
             Expression::Filled(value, len) => {
@@ -223,7 +215,10 @@ impl<'a> Evaluation<'a, '_> {
 
     /// The value of a field that is no column of the view. It may be a column that is made at each access, as the indices.
     fn field(&mut self, value: &Dynamic) -> Option<FastValue<'a>> {
-        let Some(column) = value.read_lock::<Column>() else { return scalar(value) };
+        if let Some(scalar) = scalar(value) {
+            return Some(scalar);
+        }
+        let column = value.read_lock::<Column>()?;
         let most = self.limits.memory_bytes / size_of::<f64>();
         self.memory.columns.make(most, |_, made| {
             made.extend_from_slice(column.values());
@@ -234,20 +229,20 @@ impl<'a> Evaluation<'a, '_> {
     fn argument(&self, number: usize) -> ValueResult<'a> {
         let argument = self.arguments[number];
         if let Some(&value) = argument.downcast_ref::<FLOAT>() {
-            return Ok(FastValue::Float(value));
+            return Some(FastValue::of_float(value));
         }
-        expected(argument.downcast_ref::<Dynamic>().and_then(scalar))
+        argument.downcast_ref::<Dynamic>().and_then(scalar)
     }
 
     /// Whether one of the operands is `value`: those after it are not evaluated.
     fn until(&mut self, operands: &'a [Expression], value: bool) -> ValueResult<'a> {
         for operand in operands {
-            let FastValue::Bool(found) = self.evaluate(operand)? else { return Err(Stop::Unexpected) };
-            if found == value {
-                return Ok(FastValue::Bool(value));
+            let FastValue::Bool(found) = self.evaluate(operand)? else { return None };
+            if found.get() == value {
+                return Some(FastValue::of_bool(value));
             }
         }
-        Ok(FastValue::Bool(!value))
+        Some(FastValue::of_bool(!value))
     }
 
     /// Counts an operation on `numbers` entries.
@@ -284,7 +279,7 @@ impl<'a> Evaluation<'a, '_> {
         };
         self.memory.columns.release(left);
         self.memory.columns.release(right);
-        expected(result)
+        result
     }
 
     fn pair_of_columns(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
@@ -337,13 +332,13 @@ impl<'a> Evaluation<'a, '_> {
 
     fn single(&mut self, single: Single, operand: FastValue<'a>) -> Option<FastValue<'a>> {
         match (single, operand) {
-            (Single::Not, FastValue::Bool(value)) => Some(FastValue::Bool(!value)),
+            (Single::Not, FastValue::Bool(value)) => Some(FastValue::of_bool(!value.get())),
             (Single::Negative, FastValue::Int(value)) => value.checked_neg().map(FastValue::Int),
-            (Single::ToFloat, FastValue::Int(value)) => Some(FastValue::Float(value as FLOAT)),
+            (Single::ToFloat, FastValue::Int(value)) => Some(FastValue::of_float(value as FLOAT)),
             (Single::Absolute, FastValue::Int(_)) => None,
-            (_, FastValue::Float(value)) => of_number(single).map(|f| FastValue::Float(f(value))),
+            (_, FastValue::Float(value)) => of_number(single).map(|f| FastValue::of_float(f(value.get()))),
             (_, FastValue::Int(value)) if single != Single::Negative => {
-                of_number(single).map(|f| FastValue::Float(f(value as FLOAT)))
+                of_number(single).map(|f| FastValue::of_float(f(value as FLOAT)))
             }
             (_, FastValue::View(_) | FastValue::Own(_)) => self.single_of_column(single, operand),
             _ => None,
@@ -396,7 +391,7 @@ impl<'a> Evaluation<'a, '_> {
         let [mask, then, otherwise] = operands;
         let (mask, then, otherwise) = (self.evaluate(mask)?, self.evaluate(then)?, self.evaluate(otherwise)?);
         self.operations += 1;
-        let len = expected(self.memory.columns.of(mask))?.len();
+        let len = self.memory.columns.of(mask)?.len();
         let selected = self.make(len, |columns, made| {
             let mask = columns.of(mask)?;
             match (columns.of(then), columns.of(otherwise)) {
@@ -422,22 +417,22 @@ impl<'a> Evaluation<'a, '_> {
         for operand in [mask, then, otherwise] {
             self.memory.columns.release(operand);
         }
-        expected(selected)
+        selected
     }
 
     fn filled(&mut self, value: f64, len: FastValue<'a>) -> ValueResult<'a> {
-        let FastValue::Int(len) = len else { return Err(Stop::Unexpected) };
-        let len = expected(usize::try_from(len).ok().filter(|&len| len <= self.limits.collection_size))?;
-        expected(self.make(len, |_, made| {
+        let FastValue::Int(len) = len else { return None };
+        let len = usize::try_from(len).ok().filter(|&len| len <= self.limits.collection_size)?;
+        self.make(len, |_, made| {
             made.resize(len, value);
             Some(())
-        }))
+        })
     }
 
     fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression]) -> ValueResult<'a> {
         // The chain with the field and with its method, `this`, the field.
         self.operations += 4;
-        let [first, second] = arguments else { return Err(Stop::Unexpected) };
+        let [first, second] = arguments else { return None };
         let (keys, value) = (self.evaluate(first)?, self.evaluate(second)?);
         self.operations += 1;
         let result = match operation {
@@ -447,7 +442,7 @@ impl<'a> Evaluation<'a, '_> {
         };
         self.memory.columns.release(keys);
         self.memory.columns.release(value);
-        expected(result)
+        result
     }
 
     fn entries(&mut self, table: usize, keys: FastValue<'a>, missing: FastValue<'a>) -> Option<FastValue<'a>> {
@@ -508,7 +503,7 @@ impl<'a> Evaluation<'a, '_> {
             let sum = found.unwrap_or(0.0) + more;
             overwritten.push((number_of_table, key, found));
             table.replace(key, Some(sum));
-            Some(FastValue::Float(sum))
+            Some(FastValue::of_float(sum))
         })
     }
 
@@ -534,11 +529,11 @@ fn with_table<T>(state: &mut Dynamic, name: &str, change: impl FnOnce(&mut Table
 
 fn scalar<'a>(value: &Dynamic) -> Option<FastValue<'a>> {
     if let Ok(value) = value.as_float() {
-        Some(FastValue::Float(value))
+        Some(FastValue::of_float(value))
     } else if let Ok(value) = value.as_int() {
         Some(FastValue::Int(value))
     } else if let Ok(value) = value.as_bool() {
-        Some(FastValue::Bool(value))
+        Some(FastValue::of_bool(value))
     } else {
         value.is_unit().then_some(FastValue::Unit)
     }
@@ -548,8 +543,8 @@ fn scalar<'a>(value: &Dynamic) -> Option<FastValue<'a>> {
 fn number(value: FastValue<'_>) -> Option<f64> {
     match value {
         FastValue::Int(value) => Some(value as f64),
-        FastValue::Float(value) => Some(value),
-        FastValue::Bool(value) => Some(truth(value)),
+        FastValue::Float(value) => Some(value.get()),
+        FastValue::Bool(value) => Some(truth(value.get())),
         _ => None,
     }
 }
@@ -558,7 +553,7 @@ fn number(value: FastValue<'_>) -> Option<f64> {
 fn short_number(value: FastValue<'_>) -> Option<f64> {
     match value {
         FastValue::Int(value) if value.unsigned_abs() <= 1 << 53 => Some(value as f64),
-        FastValue::Float(value) => Some(value),
+        FastValue::Float(value) => Some(value.get()),
         _ => None,
     }
 }
@@ -566,7 +561,7 @@ fn short_number(value: FastValue<'_>) -> Option<f64> {
 /// A truth value as the number that stands for it, or a column.
 fn truth_value(value: FastValue<'_>) -> Option<FastValue<'_>> {
     match value {
-        FastValue::Bool(value) => Some(FastValue::Float(truth(value))),
+        FastValue::Bool(value) => Some(FastValue::of_float(truth(value.get()))),
         FastValue::View(_) | FastValue::Own(_) => Some(value),
         _ => None,
     }
@@ -589,15 +584,15 @@ fn of_number(single: Single) -> Option<fn(f64) -> f64> {
 
 /// One value of all entries.
 fn reduced<'a>(single: Single, values: &[f64]) -> Option<FastValue<'a>> {
-    let of_some = |value: f64| (!values.is_empty()).then_some(FastValue::Float(value));
+    let of_some = |value: f64| (!values.is_empty()).then_some(FastValue::of_float(value));
     match single {
-        Single::Sum => Some(FastValue::Float(column::total(values.iter().copied()))),
+        Single::Sum => Some(FastValue::of_float(column::total(values.iter().copied()))),
         Single::Mean => of_some(column::mean(values)),
         Single::Largest => of_some(column::extremes(values).1),
         Single::Smallest => of_some(column::extremes(values).0),
         // To the end, several at once.
-        Single::IsAny => Some(FastValue::Bool(values.iter().fold(false, |any, &x| any | (x != 0.0)))),
-        Single::IsAll => Some(FastValue::Bool(values.iter().fold(true, |all, &x| all & (x != 0.0)))),
+        Single::IsAny => Some(FastValue::of_bool(values.iter().fold(false, |any, &x| any | (x != 0.0)))),
+        Single::IsAll => Some(FastValue::of_bool(values.iter().fold(true, |all, &x| all & (x != 0.0)))),
         Single::Count => Some(FastValue::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
         Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| FastValue::Int(index as INT)),
         Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| FastValue::Int(index as INT)),
@@ -609,21 +604,33 @@ fn reduced<'a>(single: Single, values: &[f64]) -> Option<FastValue<'a>> {
 fn numbers<'a>(pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
     match (left, right) {
         (FastValue::Int(a), FastValue::Int(b)) => whole(pair, a, b),
-        (FastValue::Float(a), FastValue::Float(b)) => fractions(pair, a, b, a.partial_cmp(&b)),
-        (FastValue::Float(a), FastValue::Int(b)) => fractions(pair, a, b as FLOAT, exact(b, a).map(Ordering::reverse)),
-        (FastValue::Int(a), FastValue::Float(b)) => fractions(pair, a as FLOAT, b, exact(a, b)),
-        (FastValue::Bool(a), FastValue::Bool(b)) => Some(FastValue::Bool(match pair {
-            Pair::Equal => a == b,
-            Pair::NotEqual => a != b,
-            Pair::And => a && b,
-            Pair::Or => a || b,
-            _ => return None,
-        })),
+        (FastValue::Float(a), FastValue::Float(b)) => {
+            let (a, b) = (a.get(), b.get());
+            fractions(pair, a, b, a.partial_cmp(&b))
+        }
+        (FastValue::Float(a), FastValue::Int(b)) => {
+            let a = a.get();
+            fractions(pair, a, b as FLOAT, exact(b, a).map(Ordering::reverse))
+        }
+        (FastValue::Int(a), FastValue::Float(b)) => {
+            let b = b.get();
+            fractions(pair, a as FLOAT, b, exact(a, b))
+        }
+        (FastValue::Bool(a), FastValue::Bool(b)) => {
+            let (a, b) = (a.get(), b.get());
+            Some(FastValue::of_bool(match pair {
+                Pair::Equal => a == b,
+                Pair::NotEqual => a != b,
+                Pair::And => a && b,
+                Pair::Or => a || b,
+                _ => return None,
+            }))
+        }
         (FastValue::Unit, _) | (_, FastValue::Unit) => {
             let equal = matches!((left, right), (FastValue::Unit, FastValue::Unit));
             match pair {
-                Pair::Equal => Some(FastValue::Bool(equal)),
-                Pair::NotEqual => Some(FastValue::Bool(!equal)),
+                Pair::Equal => Some(FastValue::of_bool(equal)),
+                Pair::NotEqual => Some(FastValue::of_bool(!equal)),
                 _ => None,
             }
         }
@@ -643,7 +650,7 @@ fn whole<'a>(pair: Pair, a: INT, b: INT) -> Option<FastValue<'a>> {
 }
 
 fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<FastValue<'a>> {
-    Some(FastValue::Float(match pair {
+    Some(FastValue::of_float(match pair {
         Pair::Add => a + b,
         Pair::Subtract => a - b,
         Pair::Multiply => a * b,
@@ -658,7 +665,7 @@ fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Opt
 
 /// The result of a comparison; `None` if `pair` is another operation.
 fn compared<'a>(pair: Pair, order: Option<Ordering>) -> Option<FastValue<'a>> {
-    Some(FastValue::Bool(match pair {
+    Some(FastValue::of_bool(match pair {
         Pair::Less => order == Some(Ordering::Less),
         Pair::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
         Pair::Greater => order == Some(Ordering::Greater),
