@@ -59,10 +59,20 @@ fn impossible_pools_are_one_error_before_the_run() {
         ("--encode-instances 1 --prefill-instances 1", "no instance decodes"),
         ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 0", "must be a number above 0"),
         ("--prefill-instances 1 --decode-instances 1 --autoscaler queue", "cannot be used with instances that prefill"),
+        ("--prefill-instances 1 --decode-instances 1 --num-instances 1", "2 instances have roles"),
+        ("--prefill-instances 0 --decode-instances 0 --pd-decider always", "needs instances that prefill apart from"),
         (
-            "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
-            "cannot be used with instances that prefill",
+            "--prefill-instances 1 --decode-instances 1 --prefill-routing-filters mine.rhai",
+            "`--prefill-routing-filters` names a filter that is not built in",
         ),
+        ("--num-instances 2 --encode-routing-scorers random:1", "needs instances that prefill apart from others"),
+        ("--prefill-instances 1 --decode-instances 1 --prefill-tp 64", "error: instances that prefill: physics for"),
+        (
+            "--prefill-instances 1 --decode-instances 1 --decode-hardware toaster",
+            "error: instances that decode: unknown hardware: `toaster`",
+        ),
+        ("--prefill-instances 1 --decode-instances 1 --pd-transfer-base-latency -1", "--pd-transfer-base-latency"),
+        ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth nan", "must be a number above 0"),
         ("--prefill-instances 1 --decode-instances 1 --num-instances 3", "2 instances have roles"),
         ("--role prefill --group role=decode,block-size=32", "has KV blocks of 32 tokens"),
         ("--role prefill --group role=decode,model=qwen/qwen3-14b", "has another model"),
@@ -77,4 +87,50 @@ fn impossible_pools_are_one_error_before_the_run() {
         assert!(ended.stderr.contains(message), "{flags}: {}", ended.stderr);
         assert_eq!(ended.stderr.matches("error: ").count(), 1, "{flags}: {}", ended.stderr);
     }
+}
+
+/// It did not say which: "the model does not fit: it needs 139.3 GiB, and 1 GPU(s) offer 71.3 GiB".
+#[test]
+fn a_model_that_fits_one_role_only_names_the_role() {
+    const LARGE: &str = "run --model meta-llama/llama-3.1-70b-instruct --hardware H100 --tp 4 --num-requests 2 \
+                         --prefill-instances 1 --decode-instances 1";
+    for (role, flag) in [("prefill", "--prefill-tp 1"), ("decode", "--decode-tp 1")] {
+        let message = blis!(LARGE, flag).refused();
+        let start = format!(
+            "error: instances that {role}: KV cache of `llama-3.1-70b-instruct` on H100: the model does not fit"
+        );
+        assert!(message.starts_with(&start) && message.contains("\nhint: "), "{message}");
+    }
+}
+
+/// The warning had the limit of the flags, 131072.
+#[test]
+fn a_prompt_that_is_too_long_for_one_role_is_dropped_with_the_limit_of_that_role() {
+    let flags = "--prefill-instances 1 --decode-instances 1 --decode-max-model-len 10 --pd-decider never";
+    let ended = blis!("run", TINY, flags).done();
+    assert!(ended.stderr.contains("the prompt alone fills the maximum model length, 10 tokens"), "{}", ended.stderr);
+}
+
+/// Every instance has a tier of its own; a prompt that comes again is loaded where it is prefilled.
+#[test]
+fn instances_by_role_have_cpu_tiers() {
+    let run = |flags: &str| {
+        let service = "run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --prefill-instances 1 --decode-instances 1 \
+                       --pd-decider always --total-kv-blocks 2000 --workload-spec examples/prefill-decode/chat.yaml \
+                       --num-requests 200 --seed 3 --output json";
+        blis!(service, flags).json()
+    };
+    let with_tier = run("--kv-offloading-size 40");
+    assert_eq!(with_tier["completed_requests"], 200, "{with_tier}");
+    let tier = &with_tier["cpu_tier"];
+    let count = |what: &str| tier[what].as_u64().expect("a number");
+    assert!(count("loads") > 20 && count("cpu_hit_tokens") > 20 * 4000, "{tier}");
+    let ttft = |document: &Value| mean(document, "ttft");
+    assert!(ttft(&with_tier) < ttft(&run("")), "prompts are loaded instead of computed");
+    let message = blis!(
+        "run --model meta-llama/llama-3.1-8b-instruct --parity blis --prefill-instances 1 --decode-instances 1",
+        "--kv-offloading-size 10"
+    )
+    .refused();
+    assert!(message.contains("--kv-offloading-size"), "{message}");
 }

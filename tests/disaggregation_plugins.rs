@@ -114,3 +114,21 @@ fn a_bundle_names_the_policy() {
     let by_flags = run("--disaggregation-policy prefix-threshold --policy-param disaggregation.tokens=2800");
     assert_eq!(json(&by_bundle)["pd_metrics"], json(&by_flags)["pd_metrics"]);
 }
+
+/// Routing lines had columns of the instances that decode, and the reader refused them.
+#[test]
+fn a_trace_with_roles_whose_routing_lines_have_signals_is_read() {
+    let scratch = Scratch::new();
+    let path = scratch.path("trace.jsonl");
+    let flags = "--disaggregation-policy prefix-threshold --policy-param disaggregation.tokens=2800 --routing-policy weighted \
+                 --admission-policy gaie-legacy --trace-level decisions --counterfactual-k 2";
+    run(&format!("{flags} --trace-path {path}"));
+    let text = blis!("decisions show", path, "--kind routing --output json").done().stdout;
+    assert!(text.contains("null"), "instances that do not decode have no score: {text}");
+    for command in ["show", "top"] {
+        let ended = blis!("decisions", command, path).done();
+        assert!(!ended.stdout.is_empty(), "{command}");
+    }
+    let replayed = blis!("plugin replay examples/built-ins/weighted.rhai", path).refused();
+    assert!(replayed.contains("instances have roles: routing policies chose among those that decode"), "{replayed}");
+}

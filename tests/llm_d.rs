@@ -14,47 +14,23 @@ const PUBLISHED: [(&str, &[&str]); 15] = [
     ("epp-estimate-prefix-cache-config", &[]),
     ("epp-precise-prefix-cache-config", &[]),
     ("optimized-baseline", &[]),
-    (
-        "pd-epp-config",
-        &["`prefill-filter`", "`disagg-profile-handler`", "`prefix-based-pd-decider`", "profile `prefill`"],
-    ),
-    (
-        "pd-topology-epp-config",
-        &[
-            "`prefill-filter`",
-            "`topology-extractor`",
-            "`topology-affinity-filter`",
-            "`topology-affinity-scorer`",
-            "`disagg-profile-handler`",
-            "`prefix-based-pd-decider`",
-            "profile `prefill`",
-        ],
-    ),
+    ("pd-epp-config", &[]),
+    ("pd-topology-epp-config", &["`topology-extractor`", "`topology-affinity-filter`", "`topology-affinity-scorer`"]),
     ("precise-prefix", &[]),
     ("probabilistic-admitter-epp-config", &[]),
-    (
-        "sim-e-p-d-epp-config",
-        &[
-            "`encode-filter`",
-            "`prefill-filter`",
-            "`disagg-profile-handler`",
-            "`always-disagg-multimodal-decider`",
-            "`prefix-based-pd-decider`",
-            "profile `encode`",
-            "profile `prefill`",
-        ],
-    ),
+    ("sim-e-p-d-epp-config", &[]),
     ("sim-epp-no-hit-lru", &[]),
     ("sim-program-aware-config", &[]),
     ("soft-reflective-ceiling-epp-config", &[]),
 ];
 
 /// The routing sections of some of them, worked out by hand.
-const ROUTING: [(&str, &str); 5] = [
+const ROUTING: [(&str, &str); 6] = [
     ("default-config", "queue-depth 1, kv-utilization 1, prefix-affinity 1, lora-affinity 1"),
     ("optimized-baseline", "queue-depth 2, kv-utilization 2, prefix-affinity 3, no-hit-lru 2"),
     ("precise-prefix", "active-requests 4, kv-utilization 2, precise-prefix-cache-share 2, no-hit-lru 2"),
-    ("pd-epp-config", "prefix-affinity 2, queue-depth 1"),
+    ("pd-epp-config", "prefix-affinity 2, queue-depth 1, prefix-affinity 2, queue-depth 1"),
+    ("sim-e-p-d-epp-config", "queue-depth 1, queue-depth 1, random 1"),
     ("probabilistic-admitter-epp-config", "random 1"),
 ];
 
@@ -86,9 +62,13 @@ fn published_configurations_run_and_come_back() {
         let remarks = import(&config, &again);
         assert!(remarks.iter().all(|remark| !remark.contains("no counterpart")), "{name}: {remarks:#?}");
         assert_eq!(text(&bundle), text(&again), "{name}");
-        let run =
-            "run --model qwen/qwen3-14b --num-instances 3 --rate 20 --num-requests 40 --output json --policy-config";
-        let document = blis!(run, bundle).json();
+        let run = "run --model qwen/qwen3-14b --rate 20 --num-requests 40 --output json --policy-config";
+        let instances = match name {
+            "pd-epp-config" | "pd-topology-epp-config" => "--prefill-instances 1 --decode-instances 2",
+            "sim-e-p-d-epp-config" => "--encode-instances 1 --prefill-instances 1 --decode-instances 2",
+            _ => "--num-instances 3",
+        };
+        let document = blis!(run, bundle, instances).json();
         assert_eq!(document["completed_requests"], 40, "{name}");
         let strict = blis!("import llm-d", file, "--strict");
         assert_eq!(strict.code, Some(if left_out.is_empty() { 0 } else { 2 }), "{name}: {}", strict.stderr);
@@ -115,6 +95,27 @@ fn the_example_decides_as_token_aware() {
     let imported = blis!(run, "--policy-config", bundle).json();
     let built_in = blis!(run, "--routing-policy token-aware --admission-policy gaie-legacy").json();
     assert_eq!(imported, built_in);
+}
+
+/// The imported bundle decides as the flags that say the same.
+#[test]
+fn a_bundle_of_profiles_by_role_decides_as_the_flags_do() {
+    let Some(folder) = shared("cases/llm-d") else { return };
+    let scratch = Scratch::new();
+    let bundle = PathBuf::from(scratch.path("bundle.yaml"));
+    import(&folder.join("pd-epp-config.yaml"), &bundle);
+    let run = "run --model qwen/qwen3-14b --workload chatbot --rate 30 --num-requests 300 --output json \
+               --prefill-instances 2 --decode-instances 2";
+    let imported = blis!(run, "--policy-config", bundle).json();
+    let flags = "--admission-policy gaie-legacy --routing-policy weighted --routing-scorers prefix-affinity:2,queue-depth:1 \
+                 --policy-param routing.prefix-capacity=31250 --pd-decider prefix-threshold \
+                 --prefill-routing-scorers prefix-affinity:2,queue-depth:1";
+    let by_flags = blis!(run, flags).json();
+    assert_eq!(imported, by_flags);
+    let elsewhere = imported["pd_metrics"].as_object().expect("requests are prefilled elsewhere");
+    assert!(!elsewhere.is_empty(), "{elsewhere:?}");
+    let without = blis!("run --model qwen/qwen3-14b --num-instances 3 --policy-config", bundle).refused();
+    assert!(without.contains("needs instances that prefill apart from others"), "{without}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use blis_sim::cluster::{
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
 use blis_sim::policy::{
-    AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, NeverDisaggregate, PrefixThreshold,
-    RoutingPolicy, ScorerStep, Ties, Weighted,
+    AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, FilterStep, NeverDisaggregate,
+    PrefixThreshold, RoutingPolicy, ScorerStep, Ties, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -18,10 +18,10 @@ use blis_sim::units::Micros;
 use crate::error::RunError;
 use crate::group::GroupSettings;
 use crate::spec::{
-    DeciderName, EncodeDeciderName, ExperimentSpec, ParityName, RoleName, ScorerList, StageOrderName, TieBreakName,
-    TransferLinkName, defaults,
+    DeciderName, EncodeDeciderName, ExperimentSpec, FilterList, ParityName, RoleName, ScorerList, StageOrderName,
+    TieBreakName, TransferLinkName, defaults,
 };
-use blis_config::policy::ScorerName;
+use blis_config::policy::WeightedScorer;
 
 /// llm-d's and BLIS's threshold, tokens.
 pub(crate) const PREFIX_THRESHOLD: u32 = 16;
@@ -43,7 +43,7 @@ const HOP: Micros = Micros(1_000);
 const GB_PER_SECOND: f64 = 1000.0;
 
 /// The flags that need pools.
-const NEED_POOLS: [&str; 19] = [
+const NEED_POOLS: [&str; 23] = [
     "prefill-tp",
     "decode-tp",
     "prefill-hardware",
@@ -52,8 +52,12 @@ const NEED_POOLS: [&str; 19] = [
     "decode-latency-model",
     "prefill-max-model-len",
     "decode-max-model-len",
+    "prefill-routing-filters",
+    "decode-routing-filters",
+    "encode-routing-filters",
     "prefill-routing-scorers",
     "decode-routing-scorers",
+    "encode-routing-scorers",
     "pd-decider",
     "pd-prefix-threshold",
     "pd-ttft-target",
@@ -81,8 +85,12 @@ pub(crate) fn is_setting(name: &str) -> bool {
 }
 
 /// The flags that BLIS does not have.
-const NOT_IN_BLIS: [&str; 7] = [
+const NOT_IN_BLIS: [&str; 11] = [
     "role",
+    "prefill-routing-filters",
+    "decode-routing-filters",
+    "encode-routing-filters",
+    "encode-routing-scorers",
     "pd-ttft-target",
     "pd-prefill-rate",
     "pd-stage-order",
@@ -164,9 +172,18 @@ pub struct DisaggregationSettings {
     pub contention: bool,
     pub handshake: Micros,
     pub hop: Micros,
-    prefill_scorers: Option<ScorerList>,
-    decode_scorers: Option<ScorerList>,
+    prefill_routing: PoolProfile,
+    decode_routing: PoolProfile,
+    encode_routing: PoolProfile,
     pub encode: EncodeDeciderName,
+}
+
+/// How instances of a role are chosen, if not by the routing policy.
+#[derive(Clone, Debug, PartialEq)]
+struct PoolProfile {
+    role: &'static str,
+    filters: Option<FilterList>,
+    scorers: Option<ScorerList>,
 }
 
 /// Refuses a policy of prefill apart from decode without instances for it, in BLIS, and beside settings of a built-in one.
@@ -240,8 +257,21 @@ impl DisaggregationSettings {
             contention: spec.pd_transfer_contention.unwrap_or(false),
             handshake: spec.pd_handshake_latency.unwrap_or(HANDSHAKE),
             hop: spec.pd_hop_latency.unwrap_or(HOP),
-            prefill_scorers: spec.prefill_routing_scorers.clone(),
-            decode_scorers: spec.decode_routing_scorers.clone(),
+            prefill_routing: PoolProfile {
+                role: "prefill",
+                filters: spec.prefill_routing_filters.clone(),
+                scorers: spec.prefill_routing_scorers.clone(),
+            },
+            decode_routing: PoolProfile {
+                role: "decode",
+                filters: spec.decode_routing_filters.clone(),
+                scorers: spec.decode_routing_scorers.clone(),
+            },
+            encode_routing: PoolProfile {
+                role: "encode",
+                filters: spec.encode_routing_filters.clone(),
+                scorers: spec.encode_routing_scorers.clone(),
+            },
             encode: spec.encode_decider.unwrap_or(EncodeDeciderName::Never),
         }))
     }
@@ -268,22 +298,32 @@ impl DisaggregationSettings {
     pub(crate) fn deployments(&self, base: &DeploymentArgs) -> Result<Vec<Deployment>, RunError> {
         let resolve = |pool: &PoolSettings| {
             blis_config::resolve(&pool.deployment(base)?).map_err(|error| {
-                let what = format!("this is the deployment of the instances that {}", pool.name());
-                RunError::refused(error).or_hint(what)
+                let mut refused = RunError::refused(error).diagnostic().clone();
+                if !self.is_uniform() {
+                    refused.what = format!("instances that {}: {}", pool.name(), refused.what);
+                }
+                RunError::refused(refused)
             })
         };
         self.pools.iter().map(resolve).collect()
     }
 
-    /// What the simulator needs. `deployments` are those of the pools; the routing policies of pools that have no scorers of
-    /// their own are made by `routing`.
+    /// The deployment of `instance`, where `base` are the options of the flags; `None` if it has no pool.
+    pub(crate) fn deployment_of(&self, instance: InstanceIndex, base: &DeploymentArgs) -> Option<Deployment> {
+        let mut pools = self.pools.iter().flat_map(|pool| (0..pool.instances).map(move |_| pool));
+        let pool = pools.nth(instance.index())?;
+        blis_config::resolve(&pool.deployment(base).ok()?).ok()
+    }
+
+    /// What the simulator needs. `deployments` are those of the pools; the routing policies of pools that have no filters and
+    /// scorers of their own are made by `policy`; `sent_blocks` is the capacity of the record of sent prompts of the others.
     ///
     /// # Errors
     /// If the KV cache of a model is of unknown size, or a scorer is not built in.
     pub(crate) fn build(
         &self,
         deployments: &[&Deployment],
-        (seed, tie_break): (u64, TieBreakName),
+        (seed, tie_break, sent_blocks): (u64, TieBreakName, u32),
         policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
     ) -> Result<DisaggregationConfig, RunError> {
         let pools = || self.pools.iter().zip(deployments);
@@ -332,24 +372,25 @@ impl DisaggregationSettings {
                 prefill_first: self.stage_order == StageOrderName::PrefillFirst,
             }),
         };
-        let routing = |scorers: &Option<ScorerList>, stream: &str, flag: &str| {
-            let ties = match tie_break {
-                TieBreakName::Random => Ties::Random(Stream::new(seed, stream)),
-                TieBreakName::LowestIndex => Ties::LowestIndex,
-            };
-            match (scorers, self.parity) {
-                (Some(scorers), _) => pool_routing(scorers, ties, flag).map(Some),
+        let ties = |profile: &PoolProfile| match tie_break {
+            TieBreakName::Random => Ties::Random(Stream::new(seed, &format!("{}-router", profile.role))),
+            TieBreakName::LowestIndex => Ties::LowestIndex,
+        };
+        let routing = |profile: &PoolProfile| -> Result<Option<PoolRouting>, RunError> {
+            match (profile.routing(ties(profile), sent_blocks)?, self.parity) {
+                (Some(own), _) => Ok(Some(own)),
                 // BLIS's pools share the policy of the service, and with it its state.
                 (None, ParityName::Blis) => Ok(None),
-                (None, ParityName::Vllm) => Ok(Some(PoolRouting { policy: policy()?, ties })),
+                (None, ParityName::Vllm) => Ok(Some(PoolRouting { policy: policy()?, ties: ties(profile) })),
             }
         };
         Ok(DisaggregationConfig {
             roles,
             flow,
             decider: self.decider(),
-            decode_routing: routing(&self.decode_scorers, "decode-router", "decode-routing-scorers")?,
-            prefill_routing: routing(&self.prefill_scorers, "prefill-router", "prefill-routing-scorers")?,
+            decode_routing: routing(&self.decode_routing)?,
+            prefill_routing: routing(&self.prefill_routing)?,
+            encode_routing: self.encode_routing.routing(ties(&self.encode_routing), sent_blocks)?,
             encode: match self.encode {
                 EncodeDeciderName::Never => EncodeRule::Never,
                 EncodeDeciderName::Always => EncodeRule::Always,
@@ -378,7 +419,7 @@ impl DisaggregationSettings {
             DeciderName::Always => Box::new(AlwaysDisaggregate),
             DeciderName::PrefixThreshold => {
                 let exceeds = self.parity == ParityName::Blis;
-                Box::new(PrefixThreshold { tokens: self.prefix_threshold, exceeds })
+                Box::new(PrefixThreshold { tokens: self.prefix_threshold, prompt_tokens: 0, exceeds })
             }
             DeciderName::Edpp => Box::new(DriftPlusPenalty {
                 tokens_per_second: self.prefill_rate,
@@ -389,18 +430,30 @@ impl DisaggregationSettings {
     }
 }
 
-/// The routing policy of a pool with scorers of its own.
-fn pool_routing(scorers: &ScorerList, ties: Ties, flag: &str) -> Result<PoolRouting, RunError> {
-    let mut steps = Vec::new();
-    for scorer in &scorers.0 {
-        let ScorerName::BuiltIn(kind) = scorer.name else {
-            let what = format!("`--{flag}` names a scorer that is not built in");
-            return Err(RunError::usage(what).hint("plugins are steps of `--routing-scorers`, which all pools use"));
+impl PoolProfile {
+    /// The routing policy of its filters and scorers; `None` without any. Filters alone are in front of the scorers of `weighted`. The
+    /// scorer `prefix-affinity` remembers `sent_blocks` blocks of each instance.
+    fn routing(&self, ties: Ties, sent_blocks: u32) -> Result<Option<PoolRouting>, RunError> {
+        if self.filters.is_none() && self.scorers.is_none() {
+            return Ok(None);
+        }
+        let refused = |what: &str| {
+            let refused = format!("`--{}-routing-{what}s` names a {what} that is not built in", self.role);
+            RunError::usage(refused).hint(format!("plugins are steps of `--routing-{what}s`, which all pools use"))
         };
-        steps.push((ScorerStep::BuiltIn(kind), scorer.weight));
+        let mut filters = Vec::new();
+        for filter in self.filters.iter().flat_map(|list| &list.0) {
+            filters.push(FilterStep::BuiltIn(filter.built_in().ok_or_else(|| refused("filter"))?.build()));
+        }
+        let usual = ScorerList(WeightedScorer::DEFAULT.to_vec());
+        let mut steps = Vec::new();
+        for scorer in &self.scorers.as_ref().unwrap_or(&usual).0 {
+            let kind = scorer.kind().ok_or_else(|| refused("scorer"))?;
+            steps.push((ScorerStep::BuiltIn(kind), scorer.weight));
+        }
+        let policy = Weighted::pipeline(filters, steps, None).map_err(RunError::usage)?;
+        Ok(Some(PoolRouting { policy: Box::new(policy.with_sent_blocks(sent_blocks)), ties }))
     }
-    let policy = Weighted::pipeline(Vec::new(), steps, None).map_err(RunError::usage)?;
-    Ok(PoolRouting { policy: Box::new(policy), ties })
 }
 
 /// The bandwidth of a GPU's network card, GB/s.
@@ -534,7 +587,6 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
     let apart = [
         ("autoscaler", spec.autoscaler.is_some()),
         ("node-pool", spec.node_pool.is_some()),
-        ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
         ("energy", spec.energy == Some(true)),
     ];
     if let Some((name, _)) = apart.into_iter().find(|&(_, is_set)| is_set) {

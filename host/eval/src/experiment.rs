@@ -264,6 +264,7 @@ impl Experiment {
         let bundle = bundle(&spec)?;
         let spec = with_deployment(spec, bundle.as_ref())?;
         let spec = with_scaling(with_gateway(spec, bundle.as_ref())?, bundle.as_ref())?;
+        let spec = with_profiles(spec, bundle.as_ref())?;
         check_conflicts(&spec)?;
         tiers::check(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
@@ -577,20 +578,37 @@ fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<Exp
         return Ok(spec);
     }
     spec.flow_control = Some(true);
-    for (name, Sourced { value, source }) in settings {
-        let key = SettingKey::find(name).map_err(RunError::usage)?;
-        if spec.has(name) {
-            continue;
-        }
-        spec.set(key, value, source.clone()).map_err(|message| {
-            let what = Diagnostic::new(format!("`{}` is {}", name.replace('-', "_"), quoted(value.as_bytes())));
-            RunError::refused(match source {
-                SettingSource::File(location) => what.at(location.clone()).hint(value_hint(&message)),
-                _ => what.hint(value_hint(&message)),
-            })
-        })?;
+    for (name, value) in settings {
+        set_from_bundle(&mut spec, name, value)?;
     }
     Ok(spec)
+}
+
+/// `spec` with the profiles of instances by role of `bundle`, where no flag sets them otherwise.
+fn with_profiles(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
+    for (name, value) in bundle.map(|bundle| bundle.choices().disaggregation_settings()).unwrap_or_default() {
+        set_from_bundle(&mut spec, &name, &value)?;
+    }
+    Ok(spec)
+}
+
+/// Sets `name` as a bundle says, unless it is set.
+fn set_from_bundle(
+    spec: &mut ExperimentSpec,
+    name: &str,
+    Sourced { value, source }: &Sourced<String>,
+) -> Result<(), RunError> {
+    let key = SettingKey::find(name).map_err(RunError::usage)?;
+    if spec.has(name) {
+        return Ok(());
+    }
+    spec.set(key, value, source.clone()).map_err(|message| {
+        let what = Diagnostic::new(format!("`{}` is {}", name.replace('-', "_"), quoted(value.as_bytes())));
+        RunError::refused(match source {
+            SettingSource::File(location) => what.at(location.clone()).hint(value_hint(&message)),
+            _ => what.hint(value_hint(&message)),
+        })
+    })
 }
 
 /// `spec` with the autoscaler of `bundle`, unless another setting names one.

@@ -92,6 +92,13 @@ impl Experiment {
                 return Err(RunError::usage(format_args!("`{policy}` names the autoscaler `{}`", **name))
                     .hint(format!("name it for all candidates: `--autoscaler {}`", **name)));
             }
+            if let Some((flag, value)) = bundle.choices().disaggregation_settings().into_iter().next() {
+                return Err(RunError::usage(format_args!(
+                    "`{policy}` sets `{}` of instances by role",
+                    flag.replace('-', "_")
+                ))
+                .hint(format!("set it for all candidates: `--{flag} {}`", value.value)));
+            }
             let flags = match others {
                 OtherPolicies::Kept => self.choices.clone(),
                 OtherPolicies::Defaults => Choices::default(),

@@ -409,7 +409,10 @@ fn warnings(
         (DropReason::NoDecodeBlocks, counts.dropped_no_decode_blocks),
     ] {
         if count > 0 {
-            let (why, hint) = refusal(reason, config, deployment);
+            let first = refused.of(reason).next().and_then(|refused| refused.instance);
+            let roles = config.cluster.disaggregation.as_ref();
+            let own = roles.zip(first).and_then(|(roles, first)| roles.deployment_of(first, &config.deployment));
+            let (why, hint) = refusal(reason, config, own.as_ref().unwrap_or(deployment));
             warn(format!("{} dropped: {why}: {}", plural(count, "request"), refused.names(reason, count)), &hint);
         }
     }

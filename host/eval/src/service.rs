@@ -169,7 +169,8 @@ pub(crate) fn cluster<I: Instance>(
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
-        let mut built = roles.build(&deployments, (config.seed, settings.tie_break), || plugins.routing())?;
+        let of_routing = (config.seed, settings.tie_break, settings.policies.sent_blocks());
+        let mut built = roles.build(&deployments, of_routing, || plugins.routing())?;
         if let Some(decider) = plugins.disaggregation()? {
             built.decider = decider;
         }

@@ -264,6 +264,8 @@ pub enum Decision<'a> {
         request: &'a RequestView<'a>,
         /// The service as the policy saw it.
         cluster: &'a ClusterView<'a>,
+        /// The service with the instances that could not be chosen as well: those of other roles.
+        all: &'a ClusterView<'a>,
         /// Which columns are up to date, and which the policy read.
         columns: SignalColumns,
         /// The result: the chosen instance, with a reason.

@@ -797,12 +797,24 @@ pub(super) struct DisaggregationFlags {
     /// Maximum input plus output tokens of a request on --decode-instances [default: that of --max-model-len]
     #[arg(long, value_name = "N", value_parser = parse::count, help_heading = DISAGGREGATION)]
     pub decode_max_model_len: Option<u32>,
+    /// Filters in front of the scorers of instances that prefill [default: none, or those of the routing policy]
+    #[arg(long, value_name = "NAME[:PARAM=VALUE…],…", value_parser = parse::filters, help_heading = DISAGGREGATION)]
+    pub prefill_routing_filters: Option<FilterList>,
+    /// Filters in front of the scorers of instances that decode [default: none, or those of the routing policy]
+    #[arg(long, value_name = "NAME[:PARAM=VALUE…],…", value_parser = parse::filters, help_heading = DISAGGREGATION)]
+    pub decode_routing_filters: Option<FilterList>,
+    /// Filters in front of the scorers of instances that encode [default: none, or those of the routing policy]
+    #[arg(long, value_name = "NAME[:PARAM=VALUE…],…", value_parser = parse::filters, help_heading = DISAGGREGATION)]
+    pub encode_routing_filters: Option<FilterList>,
     /// Scorers by which an instance that prefills is chosen, with weights [default: the routing policy]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
     pub prefill_routing_scorers: Option<ScorerList>,
     /// Scorers by which an instance that decodes is chosen, with weights [default: the routing policy]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
     pub decode_routing_scorers: Option<ScorerList>,
+    /// Scorers by which an instance that encodes is chosen, with weights [default: the routing policy]
+    #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = DISAGGREGATION)]
+    pub encode_routing_scorers: Option<ScorerList>,
     /// Whether another instance than the one that decodes a request prefills it, and which: a built-in policy, or a plugin
     /// [default: that of --pd-decider]
     #[arg(long, value_parser = Names(Kind::Disaggregation), value_name = "NAME", help_heading = DISAGGREGATION)]

@@ -126,6 +126,13 @@ impl PolicySettings {
         })
     }
 
+    /// KV blocks of each instance that the scorer `prefix-affinity` remembers, of `weighted` as it is set.
+    #[must_use]
+    pub fn sent_blocks(&self) -> u32 {
+        let weighted = self.used(Kind::Routing).filter(|used| used.built_in.is_some_and(|row| row.name == WEIGHTED));
+        weighted.map_or(SENT_BLOCKS, |used| sent_blocks(&used.values()))
+    }
+
     /// The built-in priority policy for requests of `classes`.
     ///
     /// # Errors

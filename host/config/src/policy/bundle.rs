@@ -18,8 +18,8 @@ use serde::{Deserialize, Deserializer};
 use super::error::PolicyError;
 use super::gateway::RawGateway;
 use super::{
-    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScalingChoice, ScorerFault, ScorerName,
-    SettingSource, Sourced, WeightedScorer,
+    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, PoolChoice, ScalingChoice, ScorerFault,
+    ScorerName, SettingSource, Sourced, WeightedScorer,
 };
 use blis_diag::yaml::{ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
@@ -127,7 +127,7 @@ struct RawBundle {
     placement: Option<RawPolicy>,
     #[serde(rename = "kv-cache")]
     kv_cache: Option<RawPolicy>,
-    disaggregation: Option<RawPolicy>,
+    disaggregation: Option<RawDisaggregation>,
     scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
@@ -181,6 +181,26 @@ struct RawFilter {
 struct RawPolicy {
     policy: Option<Word>,
     parameters: Option<Entries<Spanned<RawParameter>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawDisaggregation {
+    policy: Option<Word>,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
+    stage_order: Option<Word>,
+    encode_decider: Option<Word>,
+    prefill: Option<RawPool>,
+    decode: Option<RawPool>,
+    encode: Option<RawPool>,
+}
+
+/// How instances of a role are chosen.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawPool {
+    filters: Option<Vec<RawFilter>>,
+    scorers: Option<Spanned<Vec<RawScorer>>>,
 }
 
 /// The value of a parameter: a word, a list of words, or a list of rows of words.
@@ -318,6 +338,13 @@ impl BundleReader<'_> {
             has_deployment: raw.deployment.is_some(),
             scaling: raw.scaling.map(|scaling| self.scaling(scaling)).transpose()?.flatten(),
             picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
+            pools: self.pools([
+                ("prefill", disaggregation.prefill),
+                ("decode", disaggregation.decode),
+                ("encode", disaggregation.encode),
+            ])?,
+            stage_order: disaggregation.stage_order.map(|word| self.sourced(word.value.clone(), &word)),
+            encode_decider: disaggregation.encode_decider.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()
         };
         for (kind, name, parameters) in [
@@ -474,6 +501,16 @@ impl BundleReader<'_> {
             PolicyError::at(location, self.0.text, what, hint)
         })?;
         Ok(scorers)
+    }
+
+    fn pools(&self, raw: [(&'static str, Option<RawPool>); 3]) -> Result<Vec<PoolChoice>, PolicyError> {
+        let pool = |(role, raw): (&'static str, Option<RawPool>)| {
+            let RawPool { filters, scorers } = raw?;
+            let filters = filters.map(|filters| self.filters(filters)).transpose();
+            let scorers = scorers.map(|scorers| self.scorers(scorers)).transpose();
+            Some(filters.and_then(|filters| Ok(PoolChoice { role, filters, scorers: scorers? })))
+        };
+        raw.into_iter().filter_map(pool).collect()
     }
 
     fn filters(&self, raw: Vec<RawFilter>) -> Result<Vec<Sourced<FilterSetting>>, PolicyError> {

@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{FilterSetting, ParameterInput, Sourced, WeightedScorer};
+use super::{FilterSetting, ParameterInput, SettingSource, Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -27,6 +27,12 @@ pub struct Choices {
     pub scaling: Option<ScalingChoice>,
     /// Whether a bundle has the section `deployment`.
     pub has_deployment: bool,
+    /// How instances of a role are chosen, if not as all; no role twice.
+    pub pools: Vec<PoolChoice>,
+    /// Which instance is chosen first, as `--pd-stage-order`.
+    pub stage_order: Option<Sourced<String>>,
+    /// Which requests are encoded elsewhere, as `--encode-decider`.
+    pub encode_decider: Option<Sourced<String>>,
     /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
     pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
 }
@@ -37,6 +43,43 @@ pub struct ScalingChoice {
     pub name: Sourced<String>,
     /// Values of its parameters, in the order of the file.
     pub parameters: Vec<(String, Sourced<ParameterInput>)>,
+}
+
+/// How instances of a role are chosen: a profile of llm-d's endpoint picker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolChoice {
+    /// `prefill`, `decode` or `encode`.
+    pub role: &'static str,
+    /// In their order; `None` for none.
+    pub filters: Option<Vec<Sourced<FilterSetting>>>,
+    /// `None` for those of `weighted` without a setting.
+    pub scorers: Option<Vec<Sourced<WeightedScorer>>>,
+}
+
+impl PoolChoice {
+    /// Where its first filter or scorer is from.
+    #[must_use]
+    pub fn source(&self) -> Option<&SettingSource> {
+        let filter = self.filters.iter().flatten().next().map(|one| &one.source);
+        filter.or_else(|| self.scorers.iter().flatten().next().map(|one| &one.source))
+    }
+
+    /// The flags that say the same, with their values as texts.
+    fn flags(&self) -> impl Iterator<Item = (String, Sourced<String>)> {
+        let text = |texts: Vec<String>, source: Option<&SettingSource>| {
+            Some(Sourced { value: texts.join(","), source: source?.clone() })
+        };
+        let filters = self.filters.as_deref().unwrap_or_default();
+        let scorers = self.scorers.as_deref().unwrap_or_default();
+        let filter_texts = filters.iter().map(|filter| filter.value.to_string()).collect();
+        let scorer_texts = scorers.iter().map(|scorer| scorer.value.to_string()).collect();
+        let filters = text(filter_texts, filters.first().map(|one| &one.source));
+        let scorers = text(scorer_texts, scorers.first().map(|one| &one.source));
+        let role = self.role;
+        [("filters", filters), ("scorers", scorers)]
+            .into_iter()
+            .filter_map(move |(what, text)| Some((format!("{role}-routing-{what}"), text?)))
+    }
 }
 
 /// A built-in policy of flow control as flags select it. Flags such as `--queue-depth-threshold` set its parameters.
@@ -89,7 +132,18 @@ impl Choices {
         choices.scorers = choices.scorers.filter(|_| kind != Kind::Routing);
         choices.filters = choices.filters.filter(|_| kind != Kind::Routing);
         choices.picker = choices.picker.filter(|_| kind != Kind::Routing);
+        if kind == Kind::Disaggregation {
+            (choices.pools, choices.stage_order, choices.encode_decider) = (Vec::new(), None, None);
+        }
         choices
+    }
+
+    /// Settings of prefill apart from decode by the names of their flags, as texts.
+    #[must_use]
+    pub fn disaggregation_settings(&self) -> Vec<(String, Sourced<String>)> {
+        let order = self.stage_order.iter().map(|order| ("pd-stage-order".to_owned(), order.clone()));
+        let encode = self.encode_decider.iter().map(|decider| ("encode-decider".to_owned(), decider.clone()));
+        order.chain(encode).chain(self.pools.iter().flat_map(PoolChoice::flags)).collect()
     }
 
     /// The settings of policies of `kinds` alone, without classes and tenants.

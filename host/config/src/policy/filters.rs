@@ -136,7 +136,8 @@ impl BuiltInFilter {
     }
 
     /// The filter for a simulation.
-    pub(super) fn build(&self) -> RoutingFilter {
+    #[must_use]
+    pub fn build(&self) -> RoutingFilter {
         let values = self.parameters().map(|(parameter, value)| (parameter.name, value));
         match self.row.build {
             Build::Filter(build) => build(&ParameterValues(values.collect())),

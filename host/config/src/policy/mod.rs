@@ -38,7 +38,7 @@ pub use blis_sim::policy::ScorerKind;
 pub use build::{PlannedFilter, PlannedScorer, RoutingPlan, TierPolicy};
 pub use bundle::Bundle;
 use bundle::read_text;
-pub use choices::{Choices, FlowPolicy, ParameterSetting, ScalingChoice};
+pub use choices::{Choices, FlowPolicy, ParameterSetting, PoolChoice, ScalingChoice};
 pub use error::PolicyError;
 pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
@@ -149,6 +149,14 @@ impl ScorerName {
 impl Display for ScorerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// As in `--routing-scorers`: the name, the weight, and values of a plugin's parameters.
+impl Display for WeightedScorer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name.name(), self.weight)?;
+        self.given.iter().try_for_each(|(name, value)| write!(f, ":{name}={value}"))
     }
 }
 

@@ -562,15 +562,30 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Disaggregation,
         "prefix-threshold",
         "Requests of which the chosen instance lacks many tokens (llm-d's prefix-based-pd-decider)",
-        Build::Disaggregation(|set| Box::new(PrefixThreshold { tokens: set.get("tokens") as u32, exceeds: false })),
+        Build::Disaggregation(|set| {
+            Box::new(PrefixThreshold {
+                tokens: set.get("tokens") as u32,
+                prompt_tokens: set.get("prompt-tokens") as u32,
+                exceeds: false,
+            })
+        }),
     )
-    .with(&[NumericParameter::new(
-        "tokens",
-        16.0,
-        (0.0, 1e9),
-        "Tokens of the prompt that are not cached on the chosen instance; 0 for never",
-    )
-    .rounded(Rounding::Down)]),
+    .with(&[
+        NumericParameter::new(
+            "tokens",
+            16.0,
+            (0.0, 1e9),
+            "Tokens of the prompt that are not cached on the chosen instance; 0 for never",
+        )
+        .rounded(Rounding::Down),
+        NumericParameter::new(
+            "prompt-tokens",
+            0.0,
+            (0.0, 1e9),
+            "Tokens of the whole prompt; shorter ones are never prefilled elsewhere",
+        )
+        .rounded(Rounding::Down),
+    ]),
     row(
         Kind::Disaggregation,
         "edpp",

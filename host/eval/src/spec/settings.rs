@@ -244,8 +244,12 @@ settings! {
     decode_latency_model: String = "decode-latency-model", Text, one(parse::name), text::text;
     prefill_max_model_len: u32 = "prefill-max-model-len", Number, one(parse::count), text::text;
     decode_max_model_len: u32 = "decode-max-model-len", Number, one(parse::count), text::text;
+    prefill_routing_filters: FilterList = "prefill-routing-filters", Text, one(parse::filters), text::text;
+    decode_routing_filters: FilterList = "decode-routing-filters", Text, one(parse::filters), text::text;
+    encode_routing_filters: FilterList = "encode-routing-filters", Text, one(parse::filters), text::text;
     prefill_routing_scorers: ScorerList = "prefill-routing-scorers", Text, one(parse::scorers), text::text;
     decode_routing_scorers: ScorerList = "decode-routing-scorers", Text, one(parse::scorers), text::text;
+    encode_routing_scorers: ScorerList = "encode-routing-scorers", Text, one(parse::scorers), text::text;
     disaggregation_policy: String = "disaggregation-policy", Text, one(parse::name), text::text;
     pd_decider: DeciderName = "pd-decider", Text, one(parse::choice), text::text;
     pd_prefix_threshold: u32 = "pd-prefix-threshold", Number, one(parse::count_or_zero), text::text;

@@ -192,11 +192,7 @@ impl Display for PolicyParam {
 
 impl Display for ScorerList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, scorer) in self.0.iter().enumerate() {
-            write!(f, "{}{}:{}", if index == 0 { "" } else { "," }, scorer.name, scorer.weight)?;
-            scorer.given.iter().try_for_each(|(name, value)| write!(f, ":{name}={value}"))?;
-        }
-        Ok(())
+        f.write_str(&texts(&self.0).join(","))
     }
 }
 

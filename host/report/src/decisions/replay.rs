@@ -295,6 +295,7 @@ impl TraceSurvey {
                     lack(policy, Kind::Admission, &line.seen(), reader.signals())
                 }
                 TraceLine::Routing(line) => lack(policy, Kind::Routing, &line.seen(), reader.signals()),
+                TraceLine::Prefill(_) => by_role(policy),
                 _ => None,
             };
             if let Some(lack) = lack {
@@ -372,6 +373,14 @@ fn lack(
         }
     };
     let what = format!("no `{column}`, which `{name}` reads for {kind}: the recorded policy did not read it");
+    Some(RowError::new(what).hint(hint))
+}
+
+/// The error of routing decisions among instances by role.
+fn by_role(policy: &ReplayedPolicy<'_>) -> Option<RowError> {
+    policy.kinds.iter().find(|(replayed, _)| *replayed == Kind::Routing)?;
+    let what = "instances have roles: routing policies chose among those that decode, which is not replayed";
+    let hint = "record a run without roles; or leave routing out with `--kind admission`";
     Some(RowError::new(what).hint(hint))
 }
 

@@ -107,22 +107,29 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
+    /// Columns have all instances, whichever could be chosen.
     fn routing(
         &mut self,
         request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
+        (cluster, all): (&ClusterView<'_>, &ClusterView<'_>),
         columns: SignalColumns,
         (choice, scores): (&RoutingDecision, &[f64]),
     ) {
-        self.reading(cluster, columns.current);
+        self.reading(all, columns.current);
         self.lines.begin("{\"kind\":\"routing\"");
         self.lines.int(key!("request"), request.id.0);
         self.lines.int(key!("time_us"), cluster.now.0);
         self.lines.int(key!("instance"), cluster.instances[choice.target].id.0);
         self.reason(&choice.reason);
-        self.seen(cluster, columns);
-        if !scores.is_empty() {
+        self.seen(all, columns);
+        if cluster.len() == all.len() && !scores.is_empty() {
             self.lines.floats(key!("scores"), scores);
+        } else if !scores.is_empty() {
+            let mut of_all = vec![f64::NAN; all.len()];
+            for (info, &score) in cluster.instances.iter().zip(scores) {
+                of_all[info.id.index()] = score;
+            }
+            self.lines.floats(key!("scores"), &of_all);
         }
         if self.candidates > 0 {
             self.lines.float(key!("score_regret"), score_regret(cluster, scores, choice.target));
@@ -446,8 +453,8 @@ impl<W: Write> DecisionLog<'_, W> {
             }
             Decision::Gateway(ref decision) => self.gateway(decision),
             Decision::Disaggregation(ref choice) => self.prefill(choice),
-            Decision::Routing { request, cluster, columns, choice, scores } => {
-                self.routing(request, cluster, columns, (choice, scores));
+            Decision::Routing { request, cluster, all, columns, choice, scores } => {
+                self.routing(request, (cluster, all), columns, (choice, scores));
             }
             Decision::Scheduling(ref decision) => self.scheduling(decision),
             Decision::Preemption(ref decision) => self.preemption(decision),

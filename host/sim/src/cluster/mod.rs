@@ -652,7 +652,8 @@ impl<I: Instance> Cluster<I> {
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
-            let decision = Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores };
+            let (request, all) = (&view, &cluster);
+            let decision = Decision::Routing { request, cluster: &cluster, all, columns, choice: &choice, scores };
             observer.record(&SimEvent::Decision(&decision));
         }
         // The policy's numbers go up with priority, those of an instance go down.

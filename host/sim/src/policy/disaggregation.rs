@@ -158,6 +158,8 @@ impl DisaggregationPolicy for AlwaysDisaggregate {
 pub struct PrefixThreshold {
     /// Tokens.
     pub tokens: u32,
+    /// Tokens of the whole prompt; shorter ones are not prefilled elsewhere (llm-d's `promptTokens`).
+    pub prompt_tokens: u32,
     /// Whether as many tokens do not suffice, and 0 is a threshold as others (BLIS).
     pub exceeds: bool,
 }
@@ -169,9 +171,10 @@ impl DisaggregationPolicy for PrefixThreshold {
 
     fn decide(&mut self, request: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision {
         let uncached = pools.uncached_tokens(request, pools.chosen);
+        let is_long = request.input_tokens >= self.prompt_tokens;
         DisaggregationDecision::new(match self.exceeds {
-            true => uncached > self.tokens,
-            false => self.tokens > 0 && uncached >= self.tokens,
+            true => is_long && uncached > self.tokens,
+            false => is_long && self.tokens > 0 && uncached >= self.tokens,
         })
     }
 
@@ -250,5 +253,29 @@ impl EncodeRule {
             Self::Always => true,
             Self::Multimodal => has_media,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{TestService, request, view_of};
+
+    #[test]
+    fn a_threshold_counts_uncached_tokens_of_prompts_that_are_long_enough() {
+        let service = TestService::idle(2);
+        let cluster = service.view();
+        let (decode, prefill) = ([InstanceIndex(0)], [InstanceIndex(1)]);
+        let transfers = TransfersView::default();
+        let pools = PoolsView { cluster: &cluster, decode: &decode, chosen: decode[0], prefill: &prefill, transfers };
+        // 35 tokens, none of them cached.
+        let request = request(0, 2, &[]);
+        let decides = |tokens, prompt_tokens, exceeds| {
+            let mut policy = PrefixThreshold { tokens, prompt_tokens, exceeds };
+            policy.decide(&view_of(&request), &pools).disaggregate
+        };
+        assert!(decides(35, 0, false) && decides(35, 35, false) && !decides(35, 36, false));
+        assert!(!decides(36, 0, false) && !decides(0, 0, false), "0 is never");
+        assert!(decides(34, 0, true) && !decides(35, 0, true) && decides(0, 0, true), "BLIS: more than that");
     }
 }

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::plugins::Meaning;
-use super::{EndpointPicker, Saturation, WHOLE_MAX};
+use super::config::decider_type;
+use super::plugins::{Meaning, ProfileRole};
+use super::{EndpointPicker, Profile, RoleProfiles, Saturation, WHOLE_MAX, disaggregation};
 use crate::policy::registry::{EPP_DEFAULT, PREFIX_CAPACITY, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
-    BuiltIn, BuiltInFilter, Bundle, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
-    Sourced, WeightedScorer,
+    BuiltIn, BuiltInFilter, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, PoolChoice,
+    ScorerKind, SettingSource, Sourced, WeightedScorer,
 };
 use blis_diag::quoted;
 use blis_plugin::Kind;
-use blis_sim::policy::EPP_PROFILE;
+use blis_sim::policy::{DEFAULT_PROFILE, EPP_PROFILE};
 
 impl EndpointPicker {
     /// The bundle in the one form that import writes.
@@ -28,18 +29,8 @@ impl EndpointPicker {
         if let Some(blocks) = self.sent_blocks {
             let _ = writeln!(text, "  parameters: {{{PREFIX_CAPACITY}: {blocks}}}");
         }
-        if !self.filters.is_empty() {
-            text.push_str("  filters:\n");
-        }
-        for filter in &self.filters {
-            let values: Vec<String> =
-                filter.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
-            let _ = writeln!(text, "    - {{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", "));
-        }
-        text.push_str("  scorers:\n");
-        for WeightedScorer { name, weight, .. } in &self.scorers {
-            let _ = writeln!(text, "    - {{name: {name}, weight: {weight}}}");
-        }
+        self.profile.to_bundle(&mut text, "  ");
+        text.extend(self.disaggregation.as_ref().map(disaggregation::to_bundle));
         text.push_str(&gateway);
         text
     }
@@ -54,8 +45,11 @@ impl EndpointPicker {
         let settings = PolicySettings::choose(&Default::default(), Some(bundle), &NoPlugins)?;
         reader.check_rest(&settings)?;
         let used = |kind| settings.used(kind).expect("all kinds but latency have a policy");
-        let (filters, scorers) = reader.routing(used(Kind::Routing))?;
-        let sent_blocks = sent_blocks(used(Kind::Routing), &scorers);
+        let routing = reader.routing(used(Kind::Routing))?;
+        let (profile, disaggregation) = reader.disaggregation(settings.used(Kind::Disaggregation), routing)?;
+        let further = disaggregation.iter().flat_map(|apart| apart.prefill.iter().chain(&apart.encode));
+        let profiles = std::iter::once(&profile).chain(further);
+        let sent_blocks = sent_blocks(used(Kind::Routing), profiles.flat_map(|profile| &profile.scorers));
         let gateway = bundle.choices().gateway.as_deref().map(super::gateway::of_bundle).transpose();
         let gateway = gateway.map_err(|(value, what, hint)| reader.refuse(&value.source, what, hint))?;
         let admission = used(Kind::Admission);
@@ -64,7 +58,25 @@ impl EndpointPicker {
             let hint = "with flow control llm-d rejects no request that may be shed; leave out one of them";
             return Err(reader.refuse(&admission.source, "`gaie-legacy` beside `gateway` has no counterpart", hint));
         }
-        Ok(Self { shedding, admitter, gateway, filters, scorers, sent_blocks })
+        Ok(Self { shedding, admitter, gateway, profile, disaggregation, sent_blocks })
+    }
+}
+
+impl Profile {
+    /// Its lines in a bundle, each behind `indent`.
+    pub(super) fn to_bundle(&self, text: &mut String, indent: &str) {
+        if !self.filters.is_empty() {
+            let _ = writeln!(text, "{indent}filters:");
+        }
+        for filter in &self.filters {
+            let values: Vec<String> =
+                filter.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
+            let _ = writeln!(text, "{indent}  - {{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", "));
+        }
+        let _ = writeln!(text, "{indent}scorers:");
+        for WeightedScorer { name, weight, .. } in &self.scorers {
+            let _ = writeln!(text, "{indent}  - {{name: {name}, weight: {weight}}}");
+        }
     }
 }
 
@@ -79,8 +91,11 @@ impl ExportedBundle<'_> {
         let policy = policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none());
         let policy = policy.map(|(kind, name)| (kind.what(), name.as_str(), &name.source));
         let choices = self.bundle.choices();
-        let filter = choices.filters.iter().flatten().find(|filter| filter.built_in().is_none());
-        let scorer = choices.scorers.iter().flatten().find(|scorer| scorer.kind().is_none());
+        let pools = || choices.pools.iter();
+        let filters = choices.filters.iter().chain(pools().filter_map(|pool| pool.filters.as_ref())).flatten();
+        let scorers = choices.scorers.iter().chain(pools().filter_map(|pool| pool.scorers.as_ref())).flatten();
+        let filter = { filters }.find(|filter| filter.built_in().is_none());
+        let scorer = { scorers }.find(|scorer| scorer.kind().is_none());
         let step = filter.map(|one| ("filter", one.name(), &one.source));
         let step = step.or_else(|| scorer.map(|one| ("scorer", one.name.name(), &one.source)));
         let step = step.or_else(|| choices.picker.as_ref().map(|one| ("picker", one.as_str(), &one.source)));
@@ -106,6 +121,23 @@ impl ExportedBundle<'_> {
             if used.name() != BuiltIn::default_of(kind).name {
                 return Err(self.no_counterpart(used, hint));
             }
+        }
+        for (kind, hint) in [
+            (Kind::KvCache, "it is a setting of the engine: vLLM's `kv_connector_extra_config`; leave it out"),
+            (Kind::Drain, "Kubernetes chooses the replica; leave it out"),
+            (Kind::Placement, "Kubernetes chooses the node; leave it out"),
+        ] {
+            if let Some(used) = settings.used(kind) {
+                return Err(self.no_counterpart(used, hint));
+            }
+        }
+        if let Some(scaling) = &self.bundle.choices().scaling {
+            let what = format!("the autoscaler `{}` has no counterpart in llm-d's configuration", scaling.name.value);
+            return Err(self.refuse(
+                &scaling.name.source,
+                what,
+                "autoscalers are configured apart from it; leave it out",
+            ));
         }
         let sections = [
             ("priorities of classes", first(&settings.slo_priorities), "they are InferenceObjectives in llm-d"),
@@ -155,7 +187,7 @@ impl ExportedBundle<'_> {
         }
     }
 
-    fn routing(&self, used: &PolicyUse) -> Result<(Vec<BuiltInFilter>, Vec<WeightedScorer>), PolicyError> {
+    fn routing(&self, used: &PolicyUse) -> Result<Profile, PolicyError> {
         let name = used.built_in.map_or("", |row| row.name);
         let (filters, scorers) = match name {
             WEIGHTED => {
@@ -164,18 +196,21 @@ impl ExportedBundle<'_> {
                     let kind = ScorerKind::find(name)?;
                     Some(weight.clone().map(|weight| WeightedScorer::built_in(kind, weight)))
                 });
-                let filters = used.filters.iter().filter_map(|filter| {
-                    Some(Sourced { value: filter.built_in()?.clone(), source: filter.source.clone() })
-                });
-                (filters.collect(), scorers.collect())
+                (built_in_filters(&used.filters), scorers.collect())
             }
             TOKEN_AWARE => self.token_aware(used)?,
-            EPP_DEFAULT => {
-                let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight));
-                (Vec::new(), scorers.map(Sourced::default_value).to_vec())
-            }
+            EPP_DEFAULT => (Vec::new(), scorers_of(&EPP_PROFILE)),
             _ => return Err(self.no_counterpart(used, "`weighted`, `token-aware` and `epp-default` have one")),
         };
+        self.profile(filters, scorers)
+    }
+
+    /// The profile of these filters and scorers, if llm-d has all of them.
+    fn profile(
+        &self,
+        filters: Vec<Sourced<BuiltInFilter>>,
+        scorers: Vec<Sourced<WeightedScorer>>,
+    ) -> Result<Profile, PolicyError> {
         for Sourced { value: scorer, source } in &scorers {
             let name = &scorer.name;
             let kind = scorer.kind().filter(|kind| *kind != ScorerKind::Random);
@@ -192,7 +227,54 @@ impl ExportedBundle<'_> {
         for filter in &filters {
             self.check_whole_numbers(filter)?;
         }
-        Ok((filters.into_iter().map(|one| one.value).collect(), scorers.into_iter().map(|one| one.value).collect()))
+        Ok(Profile {
+            filters: filters.into_iter().map(|one| one.value).collect(),
+            scorers: scorers.into_iter().map(|one| one.value).collect(),
+        })
+    }
+
+    /// The profile of the instances that decode, where `routing` is that of all, and what other instances compute for them.
+    fn disaggregation(
+        &self,
+        used: Option<&PolicyUse>,
+        routing: Profile,
+    ) -> Result<(Profile, Option<RoleProfiles>), PolicyError> {
+        let choices = self.bundle.choices();
+        let pool = |role: ProfileRole| -> Result<Option<Profile>, PolicyError> {
+            let Some(pool) = choices.pools.iter().find(|pool| pool.role == role.name()) else { return Ok(None) };
+            let filters = pool.filters.as_deref().map(built_in_filters).unwrap_or_default();
+            let scorers = pool.scorers.clone().unwrap_or_else(|| scorers_of(&DEFAULT_PROFILE));
+            self.profile(filters, scorers).map(Some)
+        };
+        let prefill_first = choices.stage_order.as_deref().is_some_and(|order| order == "prefill-first");
+        if let Some(decider) = choices.encode_decider.as_ref().filter(|decider| *decider.value == *"always") {
+            let what = "`encode_decider: always` has no counterpart in llm-d";
+            return Err(self.refuse(&decider.source, what, "`multimodal` has one"));
+        }
+        let encodes = choices.encode_decider.as_deref().is_some_and(|decider| decider == "multimodal");
+        let decider = match used {
+            Some(used) if used.name() == "never" => None,
+            Some(used) if decider_type(used).is_none() => {
+                return Err(self.no_counterpart(used, "`never`, `always` and `prefix-threshold` have one"));
+            }
+            used => used.cloned(),
+        };
+        let prefills = decider.is_some() || prefill_first;
+        let of_prefill = choices.pools.iter().find(|pool| pool.role == ProfileRole::Prefill.name());
+        if let Some(source) = of_prefill.and_then(PoolChoice::source).filter(|_| !prefills && used.is_none()) {
+            let what = "`prefill` has no counterpart without a policy that says which requests are prefilled elsewhere";
+            return Err(self.refuse(source, what, "add `policy: always` or `policy: prefix-threshold`"));
+        }
+        let prefill = pool(ProfileRole::Prefill)?.unwrap_or_else(|| routing.clone());
+        let encode = pool(ProfileRole::Encode)?.unwrap_or_else(|| routing.clone());
+        let apart = RoleProfiles {
+            decider,
+            prefill_first,
+            prefill: prefills.then_some(prefill),
+            encode: encodes.then_some(encode),
+        };
+        let apart = Some(apart).filter(|apart| *apart != RoleProfiles::default());
+        Ok((pool(ProfileRole::Decode)?.unwrap_or(routing), apart))
     }
 
     /// `token-aware` is a filter and a scorer of `weighted`.
@@ -243,10 +325,22 @@ impl ExportedBundle<'_> {
 type FiltersAndScorers = (Vec<Sourced<BuiltInFilter>>, Vec<Sourced<WeightedScorer>>);
 
 /// The capacity of the record that the scorer `prefix-affinity` reads, if it is among `scorers`.
-fn sent_blocks(used: &PolicyUse, scorers: &[WeightedScorer]) -> Option<f64> {
-    let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
+fn sent_blocks<'a>(used: &PolicyUse, mut scorers: impl Iterator<Item = &'a WeightedScorer>) -> Option<f64> {
+    let has_record = scorers.any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
     let capacity = used.parameters.iter().find(|(name, _)| name == PREFIX_CAPACITY).map(|(_, value)| value.value);
     capacity.filter(|_| has_record)
+}
+
+fn built_in_filters(filters: &[Sourced<FilterSetting>]) -> Vec<Sourced<BuiltInFilter>> {
+    let built_in = |filter: &Sourced<FilterSetting>| {
+        Some(Sourced { value: filter.built_in()?.clone(), source: filter.source.clone() })
+    };
+    filters.iter().filter_map(built_in).collect()
+}
+
+fn scorers_of(profile: &[(ScorerKind, f64)]) -> Vec<Sourced<WeightedScorer>> {
+    let scorer = |&(kind, weight): &(ScorerKind, f64)| WeightedScorer::built_in(kind, weight);
+    profile.iter().map(scorer).map(Sourced::default_value).collect()
 }
 
 fn first<T>(entries: &[(String, Sourced<T>)]) -> Option<&SettingSource> {

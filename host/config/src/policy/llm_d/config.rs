@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::plugins::{
-    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role,
-    UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType,
+    ProfileRole, Role, UTILIZATION_DETECTOR,
 };
-use super::{EndpointPicker, SENT_BLOCKS, Saturation};
-use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer};
+use super::{EndpointPicker, Profile, SENT_BLOCKS, Saturation};
+use crate::policy::{BuiltInFilter, PolicyUse, ScorerKind, WeightedScorer};
 
 impl EndpointPicker {
     /// The configuration. Reading it gives the same endpoint picker.
@@ -19,16 +19,17 @@ impl EndpointPicker {
             let parameters = [("autoTune", "false".to_owned()), (LRU_CAPACITY, blocks.to_string())];
             page.declare(producer, None, &parameters);
         }
-        for filter in &self.filters {
-            page.filter(filter);
+        match &self.disaggregation {
+            None => page.profile(&self.profile, None),
+            Some(apart) => {
+                let of_parts = [(ProfileRole::Prefill, &apart.prefill), (ProfileRole::Encode, &apart.encode)];
+                for (role, profile) in of_parts {
+                    profile.iter().for_each(|profile| page.profile(profile, Some(role)));
+                }
+                page.profile(&self.profile, Some(ProfileRole::Decode));
+                page.handler(apart);
+            }
         }
-        let random = self.scorers.iter().all(|scorer| scorer.kind() == Some(ScorerKind::Random));
-        for scorer in self.scorers.iter().filter(|_| !random) {
-            page.scorer(scorer);
-        }
-        let picker = Role::Picker(if random { Picker::Random } else { Picker::MaxScore });
-        let name = page.declare(type_with(picker), None, &[]);
-        page.reference(name, None);
         if let Some(admitter) = &self.admitter {
             page.admitter(admitter);
         }
@@ -45,14 +46,26 @@ impl EndpointPicker {
     pub fn reads_prefix_caches(&self) -> bool {
         let precise =
             |scorer: &WeightedScorer| scorer.kind().and_then(PluginType::of_scorer).is_some_and(|(_, precise)| precise);
-        let filter = |filter: &BuiltInFilter| type_of(filter).parameter(PRODUCER_NAME).is_some();
-        self.filters.iter().any(filter) || self.scorers.iter().any(precise)
+        let reads = |row: &PluginType| row.parameter(PRODUCER_NAME).is_some();
+        let apart = self.disaggregation.as_ref();
+        let further = apart.into_iter().flat_map(|apart| apart.prefill.iter().chain(&apart.encode));
+        let mut profiles = std::iter::once(&self.profile).chain(further);
+        let decider = apart.and_then(|apart| decider_type(apart.decider.as_ref()?));
+        decider.is_some_and(reads)
+            || profiles.any(|profile| {
+                profile.filters.iter().any(|filter| reads(type_of(filter))) || profile.scorers.iter().any(precise)
+            })
     }
 }
 
 /// The type of llm-d that is `filter`.
 pub(super) fn type_of(filter: &BuiltInFilter) -> &'static PluginType {
     type_with(Role::Filter(filter.name()))
+}
+
+/// The type of llm-d that is the disaggregation policy of a bundle, if there is one.
+pub(super) fn decider_type(used: &PolicyUse) -> Option<&'static PluginType> {
+    PluginType::of(Role::Decider(used.built_in?.name))
 }
 
 fn type_with(role: Role) -> &'static PluginType {
@@ -63,13 +76,37 @@ fn type_with(role: Role) -> &'static PluginType {
 #[derive(Default)]
 pub(super) struct ConfigPage {
     plugins: String,
-    profile: String,
+    /// Names, types and parameters of the plugins that were declared.
+    declared: Vec<(String, &'static str, String)>,
+    /// The role of the profile that is being written, if it has one.
+    role: Option<ProfileRole>,
+    profiles: String,
     pub(super) detector: String,
     /// Whether a plugin reads what is in the prefix caches.
-    precise: bool,
+    pub(super) precise: bool,
 }
 
 impl ConfigPage {
+    /// Adds a profile: that of the instances with `role`, or the only one.
+    fn profile(&mut self, profile: &Profile, role: Option<ProfileRole>) {
+        self.role = role;
+        let _ = writeln!(self.profiles, "- name: {}\n  plugins:", role.map_or("default", ProfileRole::name));
+        if let Some(role) = role {
+            let name = self.declare(type_with(Role::Keeps(role)), None, &[]);
+            self.reference(&name, None);
+        }
+        for filter in &profile.filters {
+            self.filter(filter);
+        }
+        let random = profile.scorers.iter().all(|scorer| scorer.kind() == Some(ScorerKind::Random));
+        for scorer in profile.scorers.iter().filter(|_| !random) {
+            self.scorer(scorer);
+        }
+        let picker = Role::Picker(if random { Picker::Random } else { Picker::MaxScore });
+        let name = self.declare(type_with(picker), None, &[]);
+        self.reference(&name, None);
+    }
+
     fn filter(&mut self, filter: &BuiltInFilter) {
         let row = type_of(filter);
         let value =
@@ -86,7 +123,7 @@ impl ConfigPage {
             _ => None,
         };
         let name = self.declare(row, name, &parameters);
-        self.reference(name, None);
+        self.reference(&name, None);
     }
 
     fn scorer(&mut self, scorer: &WeightedScorer) {
@@ -98,7 +135,7 @@ impl ConfigPage {
         let two = precise && row.role != Role::Scorer(kind);
         let name = two.then(|| kind.name());
         let name = self.declare(row, name, if precise { &producer } else { &[] });
-        self.reference(name, Some(scorer.weight));
+        self.reference(&name, Some(scorer.weight));
     }
 
     /// Rejections of requests of a negative priority, which llm-d has unless its detector is off.
@@ -119,40 +156,47 @@ impl ConfigPage {
         let _ = writeln!(self.detector, "flowControl:\n  saturationDetector:\n    pluginRef: {name}");
     }
 
-    /// Adds a plugin. Returns its name.
-    pub(super) fn declare<'a>(
+    /// Adds a plugin, unless a profile before has the same one. Returns its name; one with the same name and other
+    /// parameters is called after its profile.
+    pub(super) fn declare(
         &mut self,
-        row: &'a PluginType,
-        name: Option<&'a str>,
+        row: &'static PluginType,
+        name: Option<&str>,
         parameters: &[(&str, String)],
-    ) -> &'a str {
+    ) -> String {
+        let lines: String = parameters.iter().map(|(name, value)| format!("    {name}: {value}\n")).collect();
+        let mut name = name.unwrap_or(row.name).to_owned();
+        while let Some((_, other, written)) = self.declared.iter().find(|(known, ..)| *known == name) {
+            if (*other, written) == (row.name, &lines) {
+                return name;
+            }
+            name = format!("{name}-{}", self.role.map_or("other", ProfileRole::name));
+        }
         let _ = writeln!(self.plugins, "- type: {}", row.name);
-        if let Some(name) = name {
+        if name != row.name {
             let _ = writeln!(self.plugins, "  name: {name}");
         }
-        if !parameters.is_empty() {
-            self.plugins.push_str("  parameters:\n");
+        if !lines.is_empty() {
+            let _ = write!(self.plugins, "  parameters:\n{lines}");
         }
-        for (name, value) in parameters {
-            let _ = writeln!(self.plugins, "    {name}: {value}");
-        }
-        name.unwrap_or(row.name)
+        self.declared.push((name.clone(), row.name, lines));
+        name
     }
 
     /// Adds a plugin to the profile.
     fn reference(&mut self, name: &str, weight: Option<f64>) {
-        let _ = writeln!(self.profile, "  - pluginRef: {name}");
+        let _ = writeln!(self.profiles, "  - pluginRef: {name}");
         if let Some(weight) = weight {
-            let _ = writeln!(self.profile, "    weight: {weight}");
+            let _ = writeln!(self.profiles, "    weight: {weight}");
         }
     }
 
     fn finish(self) -> String {
-        let Self { plugins, profile, detector, precise } = self;
+        let Self { plugins, profiles, detector, precise, .. } = self;
         let (producers, data) = if precise { (PRECISE_PLUGINS, PRECISE_DATA) } else { ("", "") };
         format!(
             "# Written by `blis export llm-d`.\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n\
-             {producers}{plugins}{data}schedulingProfiles:\n- name: default\n  plugins:\n{profile}{detector}"
+             {producers}{plugins}{data}schedulingProfiles:\n{profiles}{detector}"
         )
     }
 }

@@ -12,6 +12,7 @@
 mod admitter;
 mod bundle;
 mod config;
+mod disaggregation;
 mod gateway;
 pub(super) mod plugins;
 mod read;
@@ -31,12 +32,35 @@ pub struct EndpointPicker {
     pub admitter: Option<PolicyUse>,
     /// Flow control; `None` if it is off.
     pub gateway: Option<GatewaySettings>,
+    /// How an instance is chosen: that of the whole request, or with `disaggregation` the one that decodes it.
+    pub profile: Profile,
+    /// Prefill apart from decode; `None` without it.
+    pub disaggregation: Option<RoleProfiles>,
+    /// KV blocks that the record of sent prompts holds of each instance, a whole number; `None` without the scorer that reads it.
+    pub sent_blocks: Option<f64>,
+}
+
+/// How an instance is chosen among those that fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
     /// In their order; none twice.
     pub filters: Vec<BuiltInFilter>,
     /// Built-in ones, a list that [`WeightedScorer::check`] accepts.
     pub scorers: Vec<WeightedScorer>,
-    /// KV blocks that the record of sent prompts holds of each instance, a whole number; `None` without the scorer that reads it.
-    pub sent_blocks: Option<f64>,
+}
+
+/// Which instances compute parts of a request for the one that decodes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoleProfiles {
+    /// Whether another instance prefills: `always` or `prefix-threshold`. `None` if none does, or all do
+    /// (`prefill_first`).
+    pub decider: Option<PolicyUse>,
+    /// Whether the instance that prefills is chosen first; every request is then prefilled elsewhere.
+    pub prefill_first: bool,
+    /// How the instance that prefills is chosen; `Some` with a decider or `prefill_first`, and only then.
+    pub prefill: Option<Profile>,
+    /// How the instance that encodes images is chosen; `None` if none does.
+    pub encode: Option<Profile>,
 }
 
 /// Settings of flow control that are not the default of llm-d, by the names of the flags, in one order.

@@ -29,6 +29,14 @@ pub(in crate::policy) enum Role {
     Filter(&'static str),
     /// The admission policy with that name.
     Admitter(&'static str),
+    /// It keeps the instances with that role, which is what the profile of the role does.
+    Keeps(ProfileRole),
+    /// The disaggregation policy with that name.
+    Decider(&'static str),
+    /// It decides that requests with images, audio or video are encoded elsewhere.
+    EncodeDecider,
+    /// It runs a profile for each part of a request: `disaggregation.rs`.
+    DisaggHandler,
     /// What takes an instance by its score.
     Picker(Picker),
     /// It runs one profile, which is all that a bundle describes.
@@ -42,6 +50,34 @@ pub(in crate::policy) enum Role {
     Missing(&'static str),
     /// The same, and it decides which of several profiles runs.
     MissingHandler(&'static str),
+}
+
+/// The part of a request that a profile chooses an instance for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum ProfileRole {
+    Decode,
+    Prefill,
+    Encode,
+}
+
+impl ProfileRole {
+    /// The name of the role, and of its profile without a setting.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Prefill => "prefill",
+            Self::Encode => "encode",
+        }
+    }
+
+    /// What its instances do, as a continuation of "it would keep the instances that …".
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Prefill => "compute prompts for others",
+            Self::Encode => "encode images",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +111,13 @@ pub(in crate::policy) enum Meaning {
     Producer,
     /// It changes no decision of a simulation.
     NoEffect,
+    /// The code of the type reads it.
+    Own,
     /// Not simulated. What it does, as a continuation of "it would …".
     Missing(&'static str),
 }
 
-use Meaning::{Missing, NoEffect, Number, OnlyNumber, OnlyText, Producer, Whole, Word};
+use Meaning::{Missing, NoEffect, Number, OnlyNumber, OnlyText, Own, Producer, Whole, Word};
 
 const fn parameter(name: &'static str, meaning: Meaning) -> TypeParameter {
     TypeParameter { name, meaning }
@@ -159,6 +197,9 @@ impl PluginType {
 pub(super) const PRECISE_PRODUCER: &str = "precise-prefix-cache-producer";
 /// The parameter that names a producer of prefix matches.
 pub(super) const PRODUCER_NAME: &str = "prefixMatchInfoProducerName";
+/// The handler of earlier versions, with parameters of its own, and its decider without a setting.
+pub(super) const PD_HANDLER: &str = "pd-profile-handler";
+pub(super) const PREFIX_DECIDER: &str = "prefix-based-pd-decider";
 /// The detector of saturation without any setting.
 pub(super) const UTILIZATION_DETECTOR: &str = "utilization-detector";
 pub(super) const CONCURRENCY_DETECTOR: &str = "concurrency-detector";
@@ -198,7 +239,6 @@ static PICKER: [TypeParameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1
 const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance has KV blocks of prompts of any length; \
      llm-d's has blocks of `blockSizeTokens` of the first `maxPrefixTokensToMatch` tokens, and as many as the instance has \
      while `autoTune` is on";
-const ALL_DECODE: &str = "every simulated instance serves whole requests";
 const ITS_SIGNALS: &str =
     "the simulator has the signals itself (`--snapshot-refresh-interval`, `--cache-signal-delay`)";
 const NO_WIRE_FORMAT: &str = "simulated requests have no wire format";
@@ -310,9 +350,9 @@ static PLUGIN_TYPES: &[PluginType] = &[
         parameter("failOpen", Missing("say what happens to a request for which no instance has room: here all are kept")),
         parameter("inFlightLoadProducerName", NoEffect),
     ]),
-    no_effect("decode-filter", ALL_DECODE),
-    missing("prefill-filter", "keep the instances that compute prompts for others"),
-    missing("encode-filter", "keep the instances that encode images"),
+    row("decode-filter", Role::Keeps(ProfileRole::Decode)),
+    row("prefill-filter", Role::Keeps(ProfileRole::Prefill)),
+    row("encode-filter", Role::Keeps(ProfileRole::Encode)),
     missing("by-label", "keep the instances with certain labels"),
     missing("by-label-selector", "keep the instances with certain labels"),
     missing("session-affinity-filter", "keep the instance that served the session before"),
@@ -330,17 +370,35 @@ static PLUGIN_TYPES: &[PluginType] = &[
         "data-parallel-profile-handler",
         Role::MissingHandler("send each request to the port of one data-parallel rank of the instance"),
     ),
-    row(
-        "disagg-profile-handler",
-        Role::MissingHandler("let other instances encode images or compute prompts, if its deciders say so"),
-    )
-    .formerly(&["pd-profile-handler"]),
+    row("disagg-profile-handler", Role::DisaggHandler).formerly(&[PD_HANDLER]).with(&[
+        parameter("stageOrder", Own),
+        parameter("profiles", Own),
+        parameter("deciders", Own),
+        // Those of `pd-profile-handler`.
+        parameter("decodeProfile", Own),
+        parameter("prefillProfile", Own),
+        parameter("deciderPluginName", Own),
+        parameter("threshold", Own),
+        parameter("primaryPort", Missing("send each request to the port of one data-parallel rank of the instance")),
+        parameter("hashBlockSize", NoEffect),
+        parameter("prefixPluginType", NoEffect),
+        parameter("prefixPluginName", NoEffect),
+        parameter(PRODUCER_NAME, NoEffect),
+    ]),
     row("header-profile-handler", Role::MissingHandler("choose the profile by a header of the request")),
-    missing("prefix-based-pd-decider", "disaggregate requests with enough prompt tokens that are not cached"),
-    missing("always-disagg-pd-decider", "disaggregate every request"),
-    missing("always-disagg-multimodal-decider", "let another instance encode the images of every request with any"),
-    missing("disagg-headers-handler", "name the instance for the prompt in a header")
-        .formerly(&["prefill-header-handler"]),
+    row(PREFIX_DECIDER, Role::Decider("prefix-threshold"))
+        .with(&[
+            parameter("nonCachedTokens", Whole("tokens")),
+            parameter("promptTokens", Whole("prompt-tokens")),
+            parameter(PRODUCER_NAME, Producer),
+        ])
+        .differing(
+            "`prefix-threshold` reads what is in the prefix caches; llm-d's decider reads its record of sent prompts, \
+             unless it names another producer",
+        ),
+    row("always-disagg-pd-decider", Role::Decider("always")),
+    row("always-disagg-multimodal-decider", Role::EncodeDecider),
+    no_effect("disagg-headers-handler", "requests have no headers here").formerly(&["prefill-header-handler"]),
     // Producers of what scorers read.
     no_effect(APPROX_PRODUCER, "the scorer `prefix-affinity` has its own record of sent prompts"),
     no_effect(PRECISE_PRODUCER, ITS_SIGNALS),
@@ -412,6 +470,10 @@ mod tests {
                 Role::Filter(name) => {
                     let filter = BuiltInFilter::named(name).expect("it is one of ours");
                     filter.parameters().map(|(parameter, _)| parameter.name).collect()
+                }
+                Role::Decider(name) => {
+                    let policy = BuiltIn::find(Kind::Disaggregation, name).expect("it is one of ours");
+                    policy.parameters().into_iter().map(|parameter| parameter.name).collect()
                 }
                 Role::Admitter(name) => {
                     let policy = BuiltIn::find(Kind::Admission, name).expect("it is one of ours");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::plugins::{
-    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role,
-    TypeParameter, UTILIZATION_DETECTOR,
+    APPROX_PRODUCER, CONCURRENCY_DETECTOR, LRU_CAPACITY, Meaning, PRECISE_PRODUCER, Picker, PluginType, ProfileRole,
+    Role, TypeParameter, UTILIZATION_DETECTOR,
 };
 use super::value::AnyYaml;
-use super::{EndpointPicker, GatewaySettings, SENT_BLOCKS, Saturation, WHOLE_MAX};
+use super::{EndpointPicker, GatewaySettings, Profile, SENT_BLOCKS, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer, read_text};
 use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
@@ -97,8 +97,8 @@ const KIND: &str = "EndpointPickerConfig";
 #[derive(Default)]
 pub(super) struct Remarks {
     pub left_out: Vec<Diagnostic>,
-    differs: Vec<Diagnostic>,
-    no_effect: Vec<(String, &'static str)>,
+    pub differs: Vec<Diagnostic>,
+    pub no_effect: Vec<(String, &'static str)>,
 }
 
 pub(super) struct Reader<'a> {
@@ -108,7 +108,7 @@ pub(super) struct Reader<'a> {
 
 /// A plugin of the list.
 pub(super) struct DeclaredPlugin {
-    name: String,
+    pub name: String,
     /// Its type as it was written.
     pub written: Word,
     /// `None` for a type that is not in the table.
@@ -116,12 +116,25 @@ pub(super) struct DeclaredPlugin {
     pub parameters: Vec<(Word, Spanned<AnyYaml>)>,
 }
 
+/// A profile of the list.
+pub(super) struct NamedProfile<'a> {
+    pub name: String,
+    pub at: Mark,
+    pub members: Vec<ProfileMember<'a>>,
+}
+
+impl NamedProfile<'_> {
+    fn has(&self, role: Role) -> bool {
+        self.members.iter().any(|member| member.plugin.role() == Some(role))
+    }
+}
+
 /// A plugin in a profile.
-struct ProfileMember<'a> {
-    plugin: &'a DeclaredPlugin,
+pub(super) struct ProfileMember<'a> {
+    pub plugin: &'a DeclaredPlugin,
     /// 1 if the profile says nothing.
     weight: f64,
-    at: Mark,
+    pub at: Mark,
 }
 
 impl DeclaredPlugin {
@@ -130,11 +143,11 @@ impl DeclaredPlugin {
         self.row.is_some_and(|row| row.name == name)
     }
 
-    fn role(&self) -> Option<Role> {
+    pub fn role(&self) -> Option<Role> {
         self.row.map(|row| row.role)
     }
 
-    fn parameter(&self, name: &str) -> Option<&Spanned<AnyYaml>> {
+    pub fn parameter(&self, name: &str) -> Option<&Spanned<AnyYaml>> {
         self.parameters.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 }
@@ -157,20 +170,19 @@ impl Reader<'_> {
         let admitter = self.admitter(&plugins, &mut shedding)?;
         if plugins.is_empty() && profiles.is_empty() {
             let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).to_vec();
-            return Ok(EndpointPicker {
-                shedding,
-                admitter,
-                gateway,
-                filters: Vec::new(),
-                scorers,
-                sent_blocks: Some(SENT_BLOCKS),
-            });
+            let profile = Profile { filters: Vec::new(), scorers };
+            let sent_blocks = Some(SENT_BLOCKS);
+            return Ok(EndpointPicker { shedding, admitter, gateway, profile, sent_blocks, disaggregation: None });
         }
-        let (profile_at, members) = self.members(&plugins, profiles)?;
-        let filters = self.filters(&plugins, &members)?;
-        let scorers = self.scorers(&plugins, &members, profile_at)?;
-        let sent_blocks = self.sent_blocks(&plugins, &scorers)?;
-        Ok(EndpointPicker { shedding, admitter, gateway, filters, scorers, sent_blocks })
+        let named = self.named_profiles(&plugins, profiles)?;
+        let (profile, disaggregation) = match self.handler(&plugins)? {
+            Some(handler) => self.apart(&plugins, handler, named)?,
+            None => (self.only_profile(&plugins, named)?, None),
+        };
+        let further = disaggregation.iter().flat_map(|apart| apart.prefill.iter().chain(&apart.encode));
+        let scorers = std::iter::once(&profile).chain(further).flat_map(|profile| &profile.scorers);
+        let sent_blocks = self.sent_blocks(&plugins, scorers)?;
+        Ok(EndpointPicker { shedding, admitter, gateway, profile, sent_blocks, disaggregation })
     }
 
     fn check_header(&self, raw: &RawConfig) -> Result<(), PolicyError> {
@@ -260,57 +272,86 @@ impl Reader<'_> {
                 self.remarks.left_out.push(left_out(format!("{written} has no counterpart: it would {what}")));
             }
             Some(Role::NoEffect(why)) => self.remarks.no_effect.push((plugin.written.value.clone(), why)),
-            Some(Role::Scorer(_) | Role::Filter(_) | Role::Admitter(_) | Role::Picker(_) | Role::SingleProfile) => {}
+            // Where they are used.
+            Some(
+                Role::Scorer(_)
+                | Role::Filter(_)
+                | Role::Admitter(_)
+                | Role::Picker(_)
+                | Role::SingleProfile
+                | Role::Keeps(_)
+                | Role::Decider(_)
+                | Role::EncodeDecider
+                | Role::DisaggHandler,
+            ) => {}
         }
     }
 
-    /// The plugins of the one profile that a bundle describes, and the location of the profile.
-    fn members<'p>(
-        &mut self,
+    /// The profiles with their plugins, in the order of the file; empty if there is none.
+    fn named_profiles<'p>(
+        &self,
         plugins: &'p [DeclaredPlugin],
         profiles: Vec<Spanned<RawProfile>>,
-    ) -> Result<(Mark, Vec<ProfileMember<'p>>), PolicyError> {
-        let mut named: Vec<(String, Mark, Vec<ProfileMember<'p>>)> = Vec::new();
+    ) -> Result<Vec<NamedProfile<'p>>, PolicyError> {
+        let mut named: Vec<NamedProfile<'p>> = Vec::new();
         for Spanned { value: RawProfile { name, plugins: references }, referenced } in profiles {
             let Some(name) = name.filter(|word| !word.value.is_empty()) else {
                 let what = format!("profile {} has no `name`", named.len() + 1);
                 return Err(self.wrong(referenced, what, "add `name: default`"));
             };
-            if named.iter().any(|(other, ..)| *other == name.value) {
+            if named.iter().any(|other| other.name == name.value) {
                 let what = format!("two profiles are called {}", quoted(name.value.as_bytes()));
                 return Err(self.wrong(name.referenced, what, "rename one of them"));
             }
             let references = references.unwrap_or_default();
             let members = references.into_iter().map(|reference| self.member(plugins, reference));
             let members = members.collect::<Result<Vec<_>, _>>()?;
-            named.push((name.value, name.referenced, members));
+            named.push(NamedProfile { name: name.value, at: name.referenced, members });
         }
+        Ok(named)
+    }
+
+    /// The one profile that a bundle describes, without a handler that runs one for each part of a request.
+    fn only_profile(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        mut named: Vec<NamedProfile<'_>>,
+    ) -> Result<Profile, PolicyError> {
         if named.is_empty() {
             // llm-d then makes a profile of all filters, scorers and pickers.
             let start = plugins.first().map(|plugin| plugin.written.referenced);
-            let start = start.expect("a configuration without plugins and profiles was the default");
-            let member = |plugin| ProfileMember { plugin, weight: 1.0, at: start };
-            return Ok((start, plugins.iter().map(member).collect()));
+            let at = start.expect("a configuration without plugins and profiles was the default");
+            let members = plugins.iter().map(|plugin| ProfileMember { plugin, weight: 1.0, at }).collect();
+            return self.profile(plugins, &NamedProfile { name: "default".to_owned(), at, members }, None);
         }
         self.check_handler(plugins, &named)?;
-        let decode = |(_, _, members): &(String, Mark, Vec<ProfileMember<'_>>)| {
-            members.iter().any(|member| member.plugin.row.is_some_and(|row| row.name == "decode-filter"))
-        };
-        let chosen = decode_profile(plugins);
-        let index = named.iter().position(|(name, ..)| Some(name.as_str()) == chosen);
-        let index = index.or_else(|| named.iter().position(|(name, ..)| name == "decode"));
-        let index = index.or_else(|| named.iter().position(decode)).unwrap_or(0);
-        let (name, at, members) = named.remove(index);
-        for (other, at, _) in named {
+        let decodes = |profile: &NamedProfile<'_>| profile.has(Role::Keeps(ProfileRole::Decode));
+        let index = named.iter().position(|profile| profile.name == "decode");
+        let index = index.or_else(|| named.iter().position(decodes)).unwrap_or(0);
+        let chosen = named.remove(index);
+        for NamedProfile { name: other, at, .. } in named {
             let what = format!(
                 "profile {} has no counterpart: it would choose another instance for a part of the request; profile {} \
                  is imported",
                 quoted(other.as_bytes()),
-                quoted(name.as_bytes())
+                quoted(chosen.name.as_bytes())
             );
             self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(at)));
         }
-        Ok((at, members))
+        self.profile(plugins, &chosen, None)
+    }
+
+    /// The filters and scorers of a profile. With a handler it is that of the instances with `role`.
+    pub(super) fn profile(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        named: &NamedProfile<'_>,
+        role: Option<ProfileRole>,
+    ) -> Result<Profile, PolicyError> {
+        self.role_filters(named, role);
+        let filters = self.filters(plugins, &named.members)?;
+        let scorers = self.scorers(plugins, &named.members, named.at)?;
+        Ok(Profile { filters, scorers })
     }
 
     fn member<'p>(
@@ -344,12 +385,8 @@ impl Reader<'_> {
     }
 
     /// Several profiles need a plugin that decides between them.
-    fn check_handler(
-        &self,
-        plugins: &[DeclaredPlugin],
-        profiles: &[(String, Mark, Vec<ProfileMember<'_>>)],
-    ) -> Result<(), PolicyError> {
-        let Some((_, at, _)) = profiles.get(1) else { return Ok(()) };
+    fn check_handler(&self, plugins: &[DeclaredPlugin], profiles: &[NamedProfile<'_>]) -> Result<(), PolicyError> {
+        let Some(NamedProfile { at, .. }) = profiles.get(1) else { return Ok(()) };
         let may_handle = |plugin: &DeclaredPlugin| matches!(plugin.role(), None | Some(Role::MissingHandler(_)));
         if plugins.iter().any(may_handle) {
             return Ok(());
@@ -424,9 +461,13 @@ impl Reader<'_> {
 
     /// The blocks that the record of sent prompts holds of each instance, if a scorer reads it: as its producer says, or, in earlier
     /// versions, the scorer itself.
-    fn sent_blocks(&self, plugins: &[DeclaredPlugin], scorers: &[WeightedScorer]) -> Result<Option<f64>, PolicyError> {
+    fn sent_blocks<'s>(
+        &self,
+        plugins: &[DeclaredPlugin],
+        mut scorers: impl Iterator<Item = &'s WeightedScorer>,
+    ) -> Result<Option<f64>, PolicyError> {
         let record = ScorerKind::PrefixAffinity;
-        if scorers.iter().all(|scorer| scorer.kind() != Some(record)) {
+        if scorers.all(|scorer| scorer.kind() != Some(record)) {
             return Ok(None);
         }
         let has_record =
@@ -499,7 +540,7 @@ impl Reader<'_> {
                     let what = format!("`{name}` has no counterpart: it would {what}");
                     self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(at)));
                 }
-                Meaning::Producer | Meaning::NoEffect => {}
+                Meaning::Producer | Meaning::NoEffect | Meaning::Own => {}
             }
         }
         Ok(())
@@ -510,7 +551,7 @@ impl Reader<'_> {
         self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(value.referenced)));
     }
 
-    fn number(&self, name: &str, value: &Spanned<AnyYaml>, whole: bool) -> Result<f64, PolicyError> {
+    pub(super) fn number(&self, name: &str, value: &Spanned<AnyYaml>, whole: bool) -> Result<f64, PolicyError> {
         match value.value {
             AnyYaml::Number(number) if number.is_finite() && (!whole || number.fract() == 0.0) => Ok(number),
             _ => {
@@ -522,7 +563,7 @@ impl Reader<'_> {
     }
 
     /// Whether the plugin reads what is in the prefix caches, instead of the router's record of sent prompts.
-    fn is_precise(&self, plugins: &[DeclaredPlugin], plugin: &DeclaredPlugin) -> Result<bool, PolicyError> {
+    pub(super) fn is_precise(&self, plugins: &[DeclaredPlugin], plugin: &DeclaredPlugin) -> Result<bool, PolicyError> {
         let row = plugin.row;
         let producer = row.and_then(|row| row.parameters.iter().find(|one| one.meaning == Meaning::Producer));
         let Some(producer) = producer else { return Ok(true) };
@@ -638,16 +679,6 @@ impl Reader<'_> {
 
     pub(super) fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
         self.document.wrong(at, what, hint).into()
-    }
-}
-
-/// The profile for decoding, as the plugin that handles the profiles calls it.
-fn decode_profile(plugins: &[DeclaredPlugin]) -> Option<&str> {
-    let handler = plugins.iter().find(|plugin| plugin.row.is_some_and(|row| row.name == "disagg-profile-handler"))?;
-    let profiles = handler.parameter("profiles").and_then(|profiles| profiles.value.key("decode"));
-    match profiles.or_else(|| handler.parameter("decodeProfile")).map(|value| &value.value) {
-        Some(AnyYaml::Text(name)) => Some(name),
-        _ => None,
     }
 }
 

@@ -16,11 +16,11 @@ fn refused(body: &str) -> String {
 
 fn scorers(picker: &EndpointPicker) -> Vec<(ScorerKind, f64)> {
     let built_in = |scorer: &WeightedScorer| (scorer.kind().expect("llm-d has no plugins of ours"), scorer.weight);
-    picker.scorers.iter().map(built_in).collect()
+    picker.profile.scorers.iter().map(built_in).collect()
 }
 
 fn filters(picker: &EndpointPicker) -> Vec<String> {
-    picker.filters.iter().map(|filter| FilterSetting::BuiltIn(filter.clone()).to_string()).collect()
+    picker.profile.filters.iter().map(|filter| FilterSetting::BuiltIn(filter.clone()).to_string()).collect()
 }
 
 fn texts(remarks: &[blis_diag::Diagnostic]) -> Vec<String> {
@@ -92,25 +92,142 @@ fn pickers_that_read_no_scores() {
     assert_eq!(texts(&drawn.left_out), [expected]);
 }
 
-#[test]
-fn the_profile_for_decoding_is_imported() {
-    let body = "plugins: [{type: disagg-profile-handler}, {type: queue-scorer}, {type: load-aware-scorer}]
+/// A configuration with profiles for prefill and decode.
+const APART: &str =
+    "plugins: [{type: always-disagg-pd-decider}, {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 16}},
+  {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}},
+  {type: prefill-filter}, {type: decode-filter}, {type: queue-scorer}, {type: load-aware-scorer}]
 schedulingProfiles:
-- {name: prefill, plugins: [{pluginRef: queue-scorer}]}
-- {name: decode, plugins: [{pluginRef: load-aware-scorer, weight: 3}]}
+- {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: queue-scorer}]}
+- {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: load-aware-scorer, weight: 3}]}
 ";
-    let both = read(body);
-    assert_eq!(scorers(&both.picker), [(ScorerKind::LoadAware, 3.0)]);
-    let left_out = texts(&both.left_out);
-    assert!(left_out[0].starts_with("epp.yaml:3:18: `disagg-profile-handler` has no counterpart"), "{left_out:?}");
-    assert!(left_out[1].starts_with("epp.yaml:5:10: profile `prefill` has no counterpart"), "{left_out:?}");
-    let unhandled = refused(&body.replace("{type: disagg-profile-handler}, ", ""));
-    assert!(unhandled.starts_with("epp.yaml:6:10: 2 profiles, and no plugin that decides"), "{unhandled}");
-    let parameters = "disagg-profile-handler, parameters: {profiles: {decode: prefill}}";
-    assert_eq!(
-        scorers(&read(&body.replace("disagg-profile-handler", parameters)).picker),
-        [(ScorerKind::QueueDepth, 1.0)]
-    );
+
+#[test]
+fn profiles_by_role_are_the_section_disaggregation() {
+    let Imported { picker, left_out, differs, no_effect } = read(APART);
+    assert_eq!(scorers(&picker), [(ScorerKind::LoadAware, 3.0)]);
+    let apart = picker.disaggregation.clone().expect("it has a decider");
+    let decider = apart.decider.expect("it has one");
+    assert_eq!((decider.name(), decider.values().get("tokens")), ("prefix-threshold", 16.0));
+    let prefill = apart.prefill.expect("it has a profile");
+    assert_eq!(prefill.scorers, [WeightedScorer::built_in(ScorerKind::QueueDepth, 1.0)]);
+    assert_eq!((apart.prefill_first, apart.encode), (false, None));
+    assert_eq!(texts(&left_out), [""; 0]);
+    assert_eq!(texts(&differs).len(), 1, "the decider reads the prefix caches: {:?}", texts(&differs));
+    assert_eq!(no_effect, [("always-disagg-pd-decider".to_owned(), "no profile handler names it")]);
+    insta::assert_snapshot!(picker.to_bundle(), @r"
+    # What llm-d's endpoint picker decides, as `blis import llm-d` writes it.
+    admission:
+      policy: gaie-legacy
+      gaie_qd_threshold: 5
+      gaie_kv_threshold: 0.8
+    routing:
+      policy: weighted
+      scorers:
+        - {name: load-aware, weight: 3}
+    disaggregation:
+      policy: prefix-threshold
+      parameters: {tokens: 16, prompt-tokens: 0}
+      prefill:
+        scorers:
+          - {name: queue-depth, weight: 1}
+    ");
+    insta::assert_snapshot!(picker.to_config());
+}
+
+#[test]
+fn handlers_without_a_decider_serve_requests_on_the_instances_that_decode() {
+    let none = read(&APART.replace(", parameters: {deciders: {prefill: prefix-based-pd-decider}}", ""));
+    assert_eq!(none.picker.disaggregation, None);
+    assert_eq!(scorers(&none.picker), [(ScorerKind::LoadAware, 3.0)]);
+    assert!(none.no_effect.contains(&("prefill".to_owned(), "no stage of the handler runs this profile")));
+    let first = read(&APART.replace("deciders: {prefill: prefix-based-pd-decider}", "stageOrder: prefill-first"));
+    let apart = first.picker.disaggregation.expect("prefill is first");
+    assert!(apart.prefill_first && apart.decider.is_none() && apart.prefill.is_some());
+}
+
+#[test]
+fn the_handler_of_earlier_versions_has_parameters_of_its_own() {
+    let handler = |parameters: &str| {
+        APART.replace(
+            "disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}",
+            &format!("pd-profile-handler, parameters: {{{parameters}}}"),
+        )
+    };
+    let decider = |parameters: &str| {
+        let apart = read(&handler(parameters)).picker.disaggregation.expect("it has a decider");
+        let decider = apart.decider.expect("it has one");
+        (decider.name().to_owned(), decider.parameters.first().map(|(_, value)| value.value))
+    };
+    assert_eq!(decider("primaryPort: 8000"), ("prefix-threshold".to_owned(), Some(16.0)), "its default");
+    assert_eq!(decider("deciderPluginName: always-disagg-pd-decider"), ("always".to_owned(), None));
+    assert_eq!(decider("threshold: 10, hashBlockSize: 5"), ("prefix-threshold".to_owned(), Some(10.0)));
+    assert_eq!(decider("threshold: 0"), ("always".to_owned(), None));
+    let renamed = read(&handler("decodeProfile: prefill, prefillProfile: decode"));
+    assert_eq!(scorers(&renamed.picker), [(ScorerKind::QueueDepth, 1.0)]);
+    let filters = texts(&renamed.left_out);
+    assert_eq!(filters.len(), 2, "each profile has the filter of the other: {filters:?}");
+    assert!(filters[0].ends_with("`prefill-filter` in profile `prefill` has no counterpart: it would keep the instances that compute prompts for others"), "{filters:?}");
+}
+
+#[test]
+fn mistakes_of_profile_handlers_are_shown_where_they_are() {
+    let handler = "{deciders: {prefill: prefix-based-pd-decider}}";
+    for (from, to, message) in [
+        (handler, "{deciders: {prefil: x}}", "epp.yaml:4:60: `deciders` has no key `prefil`\n"),
+        (handler, "{deciders: {prefill: x}}", "epp.yaml:4:69: no plugin is called `x`\n"),
+        (handler, "{deciders: {prefill: queue-scorer}}", "epp.yaml:4:69: `queue-scorer` decides about no prefill\n"),
+        (handler, "{deciders: {encode: queue-scorer}}", "epp.yaml:4:68: `queue-scorer` decides about no encoding\n"),
+        (handler, "{deciders: [a]}", "epp.yaml:4:58: `deciders` is a list of 1\n"),
+        (handler, "{profiles: {decode: 5}}", "epp.yaml:4:68: `decode` is 5\n"),
+        (handler, "{profiles: {decode: generate}}", "epp.yaml:4:10: no profile is called `generate`\n"),
+        (handler, "{stageOrder: encode-first}", "epp.yaml:4:60: `stageOrder` is `encode-first`\n"),
+        (handler, "{threshold: -1}", "epp.yaml:4:59: `threshold` is -1\n"),
+        (
+            handler,
+            "{stageOrder: prefill-first, deciders: {prefill: always-disagg-pd-decider}}",
+            "epp.yaml:4:95: a decider of prefill cannot be used with `stageOrder: prefill-first`\n",
+        ),
+        ("{nonCachedTokens: 16}", "{nonCachedTokens: 1.5}", "epp.yaml:3:106: `nonCachedTokens` is 1.5\n"),
+        ("{nonCachedTokens: 16}", "{nonCachedTokens: -1}", "epp.yaml:3:106: "),
+        (
+            "{type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}},",
+            "",
+            "epp.yaml:8:10: 2 profiles, and no plugin that decides",
+        ),
+    ] {
+        let refused = refused(&APART.replace(from, to));
+        assert!(refused.starts_with(message) && refused.contains("\nhint: "), "{to}: {refused}");
+    }
+}
+
+#[test]
+fn bundles_without_a_counterpart_of_disaggregation_are_refused() {
+    for (section, start) in [
+        ("policy: edpp", "bundle.yaml:2:26: disaggregation policy `edpp` has no counterpart in llm-d"),
+        ("encode_decider: always", "bundle.yaml:2:34: `encode_decider: always` has no counterpart in llm-d"),
+        (
+            "prefill: {scorers: [{name: queue-depth, weight: 1}]}",
+            "bundle.yaml:2:46: `prefill` has no counterpart without a policy",
+        ),
+        (
+            "policy: always, prefill: {scorers: [{name: vllm-dp, weight: 1}]}",
+            "bundle.yaml:2:62: scorer `vllm-dp` has no counterpart in llm-d",
+        ),
+        (
+            "policy: always, prefill: {filters: [{name: mine.rhai}]}",
+            "bundle.yaml:2:62: filter `mine.rhai` is not built in",
+        ),
+    ] {
+        let message =
+            export(&format!("routing: {{policy: weighted}}\ndisaggregation: {{{section}}}\n")).expect_err(section);
+        assert!(message.starts_with(start) && message.contains("\nhint: "), "{section}: {message}");
+    }
+    let same = export("routing: {policy: epp-default}\ndisaggregation: {policy: always}\n").expect("it has one");
+    let apart = same.disaggregation.expect("requests are prefilled elsewhere");
+    assert_eq!(apart.prefill.as_ref(), Some(&same.profile), "both roles have the routing policy");
+    let never = export("routing: {policy: epp-default}\ndisaggregation: {policy: never}\n").expect("it has one");
+    assert_eq!(never.disaggregation, None);
 }
 
 #[test]
@@ -398,17 +515,49 @@ fn named_blends_are_exported_as_their_parts() {
 prop_compose! {
     /// What llm-d can say.
     fn any_picker()(
+        (profile, disaggregation) in any_profiles(),
         saturation in prop::option::of((1_u32.., 0.01..=1.0)),
-        affinity in prop::option::of((0.0..=1.0, 1.0..=1e6, 0.0..=1e7)),
-        guard in prop::option::of((1_u32..1_000_000_000, 0.01..=1.0, 0.0..=100.0)),
-        swapped in any::<bool>(),
-        weights in prop::collection::vec(1e-9..1e9, ScorerKind::ALL.len()),
         gateway in prop::option::of(any_gateway()),
-        limit in prop::option::of((1_u32..1_000_000_000, 1_u32.., 0.0..=100.0, 0_u32..3)),
         admitter in prop::option::of((any::<bool>(), 0.001..=1e6, 0.1..=20.0, 1_u32..=1000, 0.01..=1.0)),
         sent_blocks in prop::sample::select(vec![1.0, 10_000.0, 31_250.0, 1e9]),
-        chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
     ) -> EndpointPicker {
+        let shedding = saturation
+            .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
+        // With flow control, llm-d does not shed.
+        let shedding = shedding.filter(|one| *one != Saturation::OFF && gateway.is_none());
+        let admitter = admitter.map(|(probabilistic, factor, power, queue_depth, kv_utilization)| {
+            let name = if probabilistic { "probabilistic" } else { "latency-slo" };
+            let row = BuiltIn::find(Kind::Admission, name).expect("it is one of ours");
+            let mut used = PolicyUse::built_in(row, SettingSource::Default);
+            let values = [factor, power, f64::from(queue_depth), kv_utilization];
+            for ((_, value), given) in used.parameters.iter_mut().zip(values).filter(|_| probabilistic) {
+                value.value = given;
+            }
+            used
+        });
+        let shedding = shedding.filter(|_| admitter.is_none());
+        let mut picker = EndpointPicker { shedding, admitter, gateway, profile, disaggregation, sent_blocks: None };
+        let has_record = all_scorers(&picker).any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
+        picker.sent_blocks = has_record.then_some(sent_blocks);
+        picker
+    }
+}
+
+/// The scorers of all profiles.
+fn all_scorers(picker: &EndpointPicker) -> impl Iterator<Item = &WeightedScorer> {
+    let further = picker.disaggregation.iter().flat_map(|apart| apart.prefill.iter().chain(&apart.encode));
+    std::iter::once(&picker.profile).chain(further).flat_map(|profile| &profile.scorers)
+}
+
+prop_compose! {
+    fn any_profile()(
+        affinity in prop::option::of((0.0..=1.0, 1.0..=1e6, 0.0..=1e7)),
+        guard in prop::option::of((1_u32..1_000_000_000, 0.01..=1.0, 0.0..=100.0)),
+        limit in prop::option::of((1_u32..1_000_000_000, 1_u32.., 0.0..=100.0, 0_u32..3)),
+        swapped in any::<bool>(),
+        weights in prop::collection::vec(1e-9..1e9, ScorerKind::ALL.len()),
+        chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
+    ) -> Profile {
         let filter = |name: &str, values: &[f64]| {
             let mut filter = BuiltInFilter::named(name).expect("it is one of ours");
             let names: Vec<String> = filter.parameters().map(|(parameter, _)| parameter.name).collect();
@@ -432,25 +581,36 @@ prop_compose! {
         if scorers.is_empty() {
             scorers.push(WeightedScorer::built_in(ScorerKind::Random, 1.0));
         }
-        let shedding = saturation
-            .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
-        // With flow control, llm-d does not shed.
-        let shedding = shedding.filter(|one| *one != Saturation::OFF && gateway.is_none());
-        let admitter = admitter.map(|(probabilistic, factor, power, queue_depth, kv_utilization)| {
-            let name = if probabilistic { "probabilistic" } else { "latency-slo" };
-            let row = BuiltIn::find(Kind::Admission, name).expect("it is one of ours");
-            let mut used = PolicyUse::built_in(row, SettingSource::Default);
-            let values = [factor, power, f64::from(queue_depth), kv_utilization];
-            for ((_, value), given) in used.parameters.iter_mut().zip(values).filter(|_| probabilistic) {
-                value.value = given;
-            }
-            used
-        });
-        let shedding = shedding.filter(|_| admitter.is_none());
-        let has_record = scorers.iter().any(|scorer| scorer.kind() == Some(ScorerKind::PrefixAffinity));
-        let sent_blocks = has_record.then_some(sent_blocks);
-        EndpointPicker { shedding, admitter, gateway, filters, scorers, sent_blocks }
+        Profile { filters, scorers }
     }
+}
+
+/// Profiles of instances by role, as a handler runs them.
+fn any_profiles() -> impl Strategy<Value = (Profile, Option<RoleProfiles>)> {
+    let decider = prop::option::of((any::<bool>(), 0_u32..1_000_000_000, 0_u32..1_000_000_000));
+    let further = (any_profile(), any_profile(), any::<bool>());
+    (any_profile(), decider, any::<bool>(), further).prop_map(
+        |(profile, decider, first, (prefill, encode, encodes))| {
+            let decider = decider.map(|(always, tokens, prompt_tokens)| {
+                let name = if always { "always" } else { "prefix-threshold" };
+                let row = BuiltIn::find(Kind::Disaggregation, name).expect("it is one of ours");
+                let mut used = PolicyUse::built_in(row, SettingSource::Default);
+                for ((_, value), given) in used.parameters.iter_mut().zip([tokens, prompt_tokens]) {
+                    value.value = f64::from(given);
+                }
+                used
+            });
+            let prefill_first = first && decider.is_none();
+            let prefills = decider.is_some() || prefill_first;
+            let apart = RoleProfiles {
+                decider,
+                prefill_first,
+                prefill: prefills.then_some(prefill),
+                encode: encodes.then_some(encode),
+            };
+            (profile, Some(apart).filter(|apart| *apart != RoleProfiles::default()))
+        },
+    )
 }
 
 /// Settings of flow control in the order in which import writes them, without defaults.
@@ -510,9 +670,12 @@ proptest! {
             import("epp.yaml", &config).map_err(|error| TestCaseError::fail(format!("{error}\n{config}")))?;
         prop_assert_eq!(texts(&left_out), Vec::<String>::new());
         let different = [ScorerKind::PrefixAffinity, ScorerKind::SessionAffinity, ScorerKind::PredictedLatency];
-        let different = picker.scorers.iter().filter(|one| one.kind().is_some_and(|kind| different.contains(&kind)));
+        let mut kinds: Vec<_> = all_scorers(&picker).filter_map(WeightedScorer::kind).collect();
+        kinds.retain(|kind| different.contains(kind));
+        kinds.sort_unstable_by_key(|kind| kind.name());
+        kinds.dedup();
         let predicts = picker.admitter.as_ref().is_some_and(|admitter| admitter.name() == "latency-slo");
-        prop_assert_eq!(differs.len(), different.count() + usize::from(predicts), "{:?}", texts(&differs));
+        prop_assert_eq!(differs.len(), kinds.len() + usize::from(predicts), "{:?}", texts(&differs));
         prop_assert_eq!(again.to_bundle(), bundle);
     }
 

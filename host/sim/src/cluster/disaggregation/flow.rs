@@ -3,7 +3,7 @@
 
 use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
 use super::{BlisTransfer, DisaggregationConfig, InstanceRole, Pairs, TransferFlow};
-use crate::cluster::{Cluster, ForcedDecision, FrontEvent, RecordedDecision, forced, record_of};
+use crate::cluster::{Cluster, ForcedDecision, FrontEvent, RecordedDecision, forced, record_of, to_policies};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
 use crate::observer::{Interests, Observer, SimEvent};
@@ -29,7 +29,7 @@ impl<I: Instance> Cluster<I> {
     pub fn with_disaggregation(mut self, settings: DisaggregationConfig) -> Self {
         assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
         self.board.show_candidates();
-        self.lifecycle.want(settings.decider.events());
+        self.lifecycle.want(settings.events());
         self.pairs = Some(Box::new(Pairs::new(settings)));
         self
     }
@@ -138,11 +138,19 @@ impl<I: Instance> Cluster<I> {
             }
             self.record_whole(now, &view, &choice, decode, observer);
             self.board.routed(&view, decode);
+            self.announce(now, &view, Some(decode));
             request.priority = priority;
             return self.dispatch(now, request, decode, observer);
         }
+        self.announce(now, &view, Some(decode));
         request.priority = priority;
         self.split(now, request, prefill, decode)
+    }
+
+    /// Tells the policies which instance decodes `request`, or that none does.
+    fn announce(&mut self, now: Micros, request: &RequestView<'_>, decode: Option<InstanceIndex>) {
+        let policies = to_policies(&mut self.policies, &mut self.gateway, &mut self.pairs);
+        self.lifecycle.decided(now, request, decode, policies);
     }
 
     /// Sends `request` to `prefill`, or in BLIS on its way there, to be decoded on `decode`.
@@ -194,6 +202,7 @@ impl<I: Instance> Cluster<I> {
             observer.record(&SimEvent::Decision(&Decision::Routing {
                 request,
                 cluster: &cluster,
+                all: &self.board.view_of_all(now),
                 columns,
                 choice: &choice,
                 scores,
@@ -275,7 +284,7 @@ impl<I: Instance> Cluster<I> {
         let own = match pool {
             ServingPool::Prefill => pairs.settings.prefill_routing.as_mut(),
             ServingPool::Decode => pairs.settings.decode_routing.as_mut(),
-            ServingPool::Encode => None,
+            ServingPool::Encode => pairs.settings.encode_routing.as_mut(),
         };
         let (policy, ties) = match own {
             Some(own) => (&mut own.policy, &own.ties),
@@ -463,6 +472,7 @@ impl<I: Instance> Cluster<I> {
     /// No instance can be chosen for `request`.
     fn reject(&mut self, now: Micros, request: &Request, observer: &mut impl Observer) {
         self.gateway.iter_mut().for_each(|gateway| gateway.refused(request));
+        self.announce(now, &self.config.view(request), None);
         let rejected = Outcome::new(request, Status::Rejected(Rejection::Routing)).ended_at(now);
         observer.record(&SimEvent::Outcome(&rejected));
     }

@@ -16,7 +16,7 @@ pub use self::network::KvNetwork;
 pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
 use crate::ids::InstanceIndex;
 pub use crate::policy::InstanceRole;
-use crate::policy::{DisaggregationPolicy, EncodeRule, RoutingPolicy, Ties};
+use crate::policy::{DisaggregationPolicy, EncodeRule, Events, RoutingPolicy, Ties};
 
 /// How KV gets from one instance to the other.
 #[derive(Clone, Debug)]
@@ -77,6 +77,8 @@ pub struct DisaggregationConfig {
     pub decode_routing: Option<PoolRouting>,
     /// The routing policy among instances that prefill; `None`: that of the service.
     pub prefill_routing: Option<PoolRouting>,
+    /// The routing policy among instances that encode; `None`: that of the service.
+    pub encode_routing: Option<PoolRouting>,
     /// Which requests are encoded first.
     pub encode: EncodeRule,
 }
@@ -89,12 +91,27 @@ impl Clone for DisaggregationConfig {
             decider: self.decider.fork(),
             decode_routing: self.decode_routing.clone(),
             prefill_routing: self.prefill_routing.clone(),
+            encode_routing: self.encode_routing.clone(),
             encode: self.encode,
         }
     }
 }
 
 impl DisaggregationConfig {
+    /// The events that its policies receive.
+    fn events(&self) -> Events {
+        self.routings().fold(self.decider.events(), |events, pool| events.and(pool.policy.events()))
+    }
+
+    /// The routing policies of pools that have one of their own.
+    fn routings(&self) -> impl Iterator<Item = &PoolRouting> {
+        self.decode_routing.iter().chain(&self.prefill_routing).chain(&self.encode_routing)
+    }
+
+    fn routings_mut(&mut self) -> impl Iterator<Item = &mut PoolRouting> {
+        self.decode_routing.iter_mut().chain(&mut self.prefill_routing).chain(&mut self.encode_routing)
+    }
+
     /// The instances of which `is_in` says that they are in a pool.
     fn pool(&self, is_in: impl Fn(InstanceRole) -> bool) -> Vec<InstanceIndex> {
         let all = self.roles.iter().enumerate();

@@ -152,12 +152,14 @@ impl Pairs {
 
     /// The signals that its policies read.
     pub fn reads(&self) -> Reads {
-        let of_pools = [&self.settings.decode_routing, &self.settings.prefill_routing].into_iter().flatten();
-        of_pools.fold(self.settings.decider.reads(), |reads, pool| reads.and(pool.policy.reads()))
+        self.settings.routings().fold(self.settings.decider.reads(), |reads, pool| reads.and(pool.policy.reads()))
     }
 
-    /// Delivers an event to the policy that decides, if it receives its kind.
+    /// Delivers an event to the policies that receive its kind: the one that decides, and those of pools.
     pub fn observe(&mut self, event: &Event) {
+        for pool in self.settings.routings_mut().filter(|pool| pool.policy.events().include(event.kind)) {
+            pool.policy.observe(event);
+        }
         if self.settings.decider.events().include(event.kind) {
             self.settings.decider.observe(event);
         }
@@ -331,6 +333,8 @@ impl Pairs {
             ttft: part.ttft.or(pair.ttft),
             scheduling_delay: prefill.and_then(|prefill| prefill.scheduling_delay),
             cached_tokens: prefill.map_or(0, |prefill| prefill.cached_tokens),
+            cpu_cached_tokens: prefill.map_or(0, |prefill| prefill.cpu_cached_tokens),
+            kv_load_wait: part.kv_load_wait + prefill.map_or(Micros::ZERO, |prefill| prefill.kv_load_wait),
             preemptions: part.preemptions + prefill.map_or(0, |prefill| prefill.preemptions),
             ..part
         };

@@ -6,7 +6,10 @@ use crate::cluster::{
     TransferFlow,
 };
 use crate::outcome::StageTimes;
-use crate::policy::{AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PrefixThreshold};
+use crate::policy::{
+    AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PoolsView,
+    PrefixThreshold,
+};
 
 /// A service with roles.
 #[derive(Clone, Debug)]
@@ -20,9 +23,10 @@ impl PairSetup {
         self.inner.cluster(engine).with_disaggregation(self.disaggregation.clone())
     }
 
-    /// Whether every instance either prefills or decodes: others can wait for each other for ever.
-    fn is_apart(&self) -> bool {
-        !self.disaggregation.roles.contains(&InstanceRole::PrefillDecode)
+    /// Whether all requests end. Instances that both prefill and decode can wait for each other for ever, unless clients do not.
+    fn ends(&self, requests: &[Request]) -> bool {
+        let is_apart = !self.disaggregation.roles.contains(&InstanceRole::PrefillDecode);
+        is_apart || requests.iter().all(|request| request.deadline.is_some())
     }
 
     fn network(&mut self) -> Option<&mut KvNetwork> {
@@ -77,7 +81,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                 inner.instances.push(InstanceConfig { index, ..inner.instances[0].clone() });
             }
             for instance in &mut inner.instances {
-                (instance.offload, instance.adapters) = (None, None);
+                instance.adapters = None;
             }
             let n = inner.instances.len();
             let role = |i: usize| match (i, roles[i]) {
@@ -89,7 +93,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
             };
             let is_blis = inner.config.semantics.reserves_before_decode;
             let decider: Box<dyn DisaggregationPolicy> = match decider {
-                0 => Box::new(PrefixThreshold { tokens: 12, exceeds: is_blis }),
+                0 => Box::new(PrefixThreshold { tokens: 12, prompt_tokens: 0, exceeds: is_blis }),
                 1 => Box::new(DriftPlusPenalty { tokens_per_second: 500.0, target: Micros(60_000), deficit_s: 0.0 }),
                 _ => Box::new(AlwaysDisaggregate),
             };
@@ -118,6 +122,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                 decider,
                 decode_routing: None,
                 prefill_routing: None,
+                encode_routing: None,
                 encode: EncodeRule::Never,
             };
             PairSetup { inner, disaggregation }
@@ -130,14 +135,14 @@ fn run_pairs<I: Instance>(
     engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
 ) -> Result<PairLog, Halt> {
-    let is_apart = setup.is_apart();
+    let ends = setup.ends(requests);
     let checked = move |config: InstanceConfig| CheckedInstance {
         now: Micros::ZERO,
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
         loads: false,
         waits_outside: true,
-        ends_empty: is_apart,
+        ends_empty: ends,
         inner: engine(config),
     };
     let mut log = PairLog::default();
@@ -175,7 +180,7 @@ fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
             assert_eq!(times.transferred_tokens, missing, "tokens that the decode instance lacked: {times:?}");
         }
     }
-    if horizon == Micros::MAX && setup.is_apart() {
+    if horizon == Micros::MAX && setup.ends(requests) {
         for outcome in outcomes.values() {
             let over = outcome.completed()
                 || matches!(
@@ -196,9 +201,13 @@ proptest! {
         mut setup in pair_setup(),
         drafts in proptest::collection::vec(draft(), 1..40),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+        all_time_out in any::<bool>(),
     ) {
         setup.inner.config.horizon = horizon;
-        let requests = requests(&drafts, setup.inner.config.block_size);
+        let mut requests = requests(&drafts, setup.inner.config.block_size);
+        for request in requests.iter_mut().filter(|_| all_time_out) {
+            request.deadline.get_or_insert(request.arrival + Micros(600_000));
+        }
         match (run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)) {
             (Ok(fast), Ok(plain)) => {
                 assert_pairs(&setup, &requests, &plain);
@@ -319,6 +328,7 @@ fn by_hand(hop: u64) -> PairSetup {
             decider: Box::new(AlwaysDisaggregate),
             decode_routing: None,
             prefill_routing: Some(PoolRouting { policy: Box::new(RoundRobin::default()), ties: Ties::LowestIndex }),
+            encode_routing: None,
             encode: EncodeRule::Never,
         },
     }
@@ -355,5 +365,109 @@ fn a_full_decode_instance_holds_back_prefill() {
         assert!(stage(1).decode_wait > Some(Micros(5_800 + 8_300)), "{:?}", stage(1));
         assert!(stage(2).prefill_queue > Some(Micros(5_800 + 5_800)), "until the blocks of the first were read");
         assert!(stage(3).prefill_queue > stage(2).prefill_queue, "until those of the second were");
+    }
+}
+
+/// Routes in turn and logs all events.
+#[derive(Debug, Default)]
+struct PoolLogger {
+    inner: RoundRobin,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl RoutingPolicy for PoolLogger {
+    fn reads(&self) -> Reads {
+        self.inner.reads()
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> RoutingDecision {
+        self.inner.route(request, cluster, ties, scores)
+    }
+
+    fn events(&self) -> Events {
+        Events { routed: true, first_token: true, completed: true, ..Events::NONE }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.events.lock().unwrap().push(*event);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(Self { inner: self.inner.clone(), events: Arc::clone(&self.events) })
+    }
+}
+
+/// They received none: only the policy of the whole service did, which decides nothing beside them.
+#[test]
+fn routing_policies_of_pools_receive_events() {
+    let requests: Vec<Request> =
+        (0..6).map(|id| Request::new(RequestId(id), Micros(u64::from(id) * 60_000), 64, 3)).collect();
+    let log = |plain: bool| {
+        let mut setup = by_hand(200);
+        let [decode, prefill]: [PoolLogger; 2] = Default::default();
+        let events = [Arc::clone(&decode.events), Arc::clone(&prefill.events)];
+        let pool = |policy| Some(PoolRouting { policy: Box::new(policy), ties: Ties::LowestIndex });
+        (setup.disaggregation.decode_routing, setup.disaggregation.prefill_routing) = (pool(decode), pool(prefill));
+        let ended =
+            if plain { run_pairs(&setup, Plain::new, &requests) } else { run_pairs(&setup, Fast::new, &requests) };
+        assert!(ended.expect("it ends").simulation.outcomes.values().all(Outcome::completed));
+        events.map(|events| events.lock().unwrap().clone())
+    };
+    let [decode, prefill] = log(true);
+    assert_eq!(decode, prefill, "both pools receive all events");
+    let of = |kind: EventKind| decode.iter().filter(move |event| event.kind == kind);
+    assert_eq!(of(EventKind::Routed).map(|event| event.request.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert!(of(EventKind::Routed).all(|event| event.instance == Some(InstanceIndex(2))), "the one that decodes");
+    // What happens after the last decision is not delivered.
+    assert!(of(EventKind::FirstToken).count() >= 5 && of(EventKind::Completed).count() >= 5, "{decode:?}");
+    assert_eq!(log(false), [decode.clone(), prefill]);
+}
+
+/// Prefills each request on the instance that does not decode it.
+#[derive(Clone, Copy, Debug)]
+struct OnTheOther;
+
+impl DisaggregationPolicy for OnTheOther {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn decide(&mut self, _: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision {
+        let prefill = pools.prefill.iter().copied().find(|&instance| instance != pools.chosen);
+        DisaggregationDecision { prefill, ..DisaggregationDecision::new(true) }
+    }
+
+    fn fork(&self) -> Box<dyn DisaggregationPolicy> {
+        Box::new(*self)
+    }
+}
+
+/// Each of two instances keeps a prompt for the other and has no room for its own, as in vLLM, where an instance renews the lease
+/// of what it waits for. A client that times out frees both.
+#[test]
+fn instances_that_do_both_wait_for_each_other_until_clients_time_out() {
+    for deadline in [None, Some(Micros(900_000))] {
+        let mut setup = by_hand(0);
+        setup.inner.instances.truncate(2);
+        setup.disaggregation.roles = vec![InstanceRole::PrefillDecode; 2];
+        setup.disaggregation.decider = Box::new(OnTheOther);
+        let routing = Box::new(RoundRobin::default());
+        setup.disaggregation.decode_routing = Some(PoolRouting { policy: routing, ties: Ties::LowestIndex });
+        if let Some(network) = setup.network() {
+            (network.gpus, network.token_bytes) = (vec![1; 2], vec![1000.0; 2]);
+        }
+        let request = |id: u32| Request { deadline, ..Request::new(RequestId(id), Micros(u64::from(id)), 480, 10) };
+        let requests: Vec<Request> = (0..2).map(request).collect();
+        for log in [run_pairs(&setup, Plain::new, &requests), run_pairs(&setup, Fast::new, &requests)] {
+            let outcomes = log.expect("it ends").simulation.outcomes;
+            let expected = if deadline.is_some() { Status::TimedOut } else { Status::Queued };
+            assert!(outcomes.values().all(|outcome| outcome.status == expected), "{outcomes:?}");
+        }
     }
 }

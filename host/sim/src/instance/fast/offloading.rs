@@ -302,16 +302,16 @@ impl Fast {
 
     /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
     pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
-        if self.waits_for_reads(now) {
-            return true;
-        }
-        let Some(offloading) = &mut self.offloading else { return false };
-        offloading.flush(self.kv.take_flush());
-        let stall = offloading.start_loads(now);
-        offloading.forget_ended(u64::MAX);
-        let Some(end) = offloading.next_end() else { return false };
-        self.step_at = end.max(now + stall);
-        true
+        let read = self.awaited_read(now);
+        let transfer = self.offloading.as_mut().and_then(|offloading| {
+            offloading.flush(self.kv.take_flush());
+            let stall = offloading.start_loads(now);
+            offloading.forget_ended(u64::MAX);
+            Some(offloading.next_end()?.max(now + stall))
+        });
+        let next = read.into_iter().chain(transfer).min();
+        next.into_iter().for_each(|at| self.step_at = at);
+        next.is_some()
     }
 
     /// A request ends at `now` that is not waiting for a load. Returns its blocks that are still being stored.
@@ -364,7 +364,7 @@ impl Fast {
         let queue_rests = (self.waiting.is_empty() || offloading.is_still() && !offloading.decides_loads())
             && !self.loading.iter().any(|&key| self.is_loaded(key));
         let offers = offloading.stores_output() || offloading.repeats_offers();
-        !offers && !offloading.has_fences() && (is_full || queue_rests)
+        !offers && !offloading.has_fences() && (is_full || queue_rests) && self.reads_are_quiet()
     }
 
     /// See `Offloading::without_transfers`; `None` without a tier.

@@ -4,7 +4,7 @@ use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
 use super::{Fast, NEVER};
 use crate::ids::{InstanceIndex, RequestId};
-use crate::instance::offloading::TierAdmission;
+use crate::instance::offloading::{StoreFence, TierAdmission};
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::prefilled::TransferredKv;
 use crate::kv::fast::{BlockKeys, HeldBlocks};
@@ -20,6 +20,8 @@ pub(super) struct StayingBlocks {
     /// Tokens with blocks, and how many of them are generated.
     tokens: u32,
     known: u32,
+    /// Those that are being stored in the CPU tier.
+    fence: Option<StoreFence>,
 }
 
 impl LiveRequest {
@@ -45,7 +47,7 @@ impl Fast {
         let mut holding = HeldBlocks::default();
         self.kv.extend(&mut holding, &BlockKeys::new(request.content.clone()), 0, request.input_tokens);
         let (tokens, known) = (request.input_tokens, request.input_tokens);
-        self.moves_kv().reserve(request.id, StayingBlocks { holding, tokens, known });
+        self.moves_kv().reserve(request.id, StayingBlocks { holding, tokens, known, fence: None });
         true
     }
 
@@ -117,7 +119,7 @@ impl Fast {
     #[inline(always)]
     pub(super) fn release_finished(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
         if self.transferred.is_some() && self.stays(key) {
-            self.pin(key, tokens, known);
+            self.pin(key, tokens, known, now);
         } else {
             self.release(key, tokens, known, now);
         }
@@ -128,16 +130,20 @@ impl Fast {
         self.live[key].request.stage == Stage::Prefill && !self.config.semantics.reserves_before_decode
     }
 
-    fn pin(&mut self, key: RequestKey, tokens: u32, known: u32) {
+    fn pin(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
+        let fence = self.end_offloading(key, now);
         let live = &mut self.live[key];
         let (id, holding) = (live.request.id, std::mem::take(&mut live.holding));
-        if let Some(mut blocks) = self.moves_kv().pin(id, StayingBlocks { holding, tokens, known }) {
+        if let Some(mut blocks) = self.moves_kv().pin(id, StayingBlocks { holding, tokens, known, fence }) {
             self.release_staying(&mut blocks);
         }
     }
 
     fn release_staying(&mut self, blocks: &mut StayingBlocks) {
-        self.kv.release(&mut blocks.holding, blocks.tokens, blocks.known);
+        match blocks.fence {
+            None => self.kv.release(&mut blocks.holding, blocks.tokens, blocks.known),
+            Some(fence) => self.kv.release_fenced(&mut blocks.holding, blocks.tokens, blocks.known, fence),
+        }
         self.refused = None;
     }
 
@@ -200,13 +206,10 @@ impl Fast {
         }
     }
 
-    /// If the batch is empty, and reads in progress or blocks that are read elsewhere are waited for: waits, instead of a step.
-    pub(super) fn waits_for_reads(&mut self, now: Micros) -> bool {
-        let Some(transferred) = self.transferred.as_ref().filter(|transferred| transferred.awaits()) else {
-            return false;
-        };
-        self.step_at = transferred.next_end().map_or(NEVER, |end| end.max(now));
-        true
+    /// If reads in progress or blocks that are read elsewhere are waited for: the end of the next read, [`NEVER`] if none is known.
+    pub(super) fn awaited_read(&self, now: Micros) -> Option<Micros> {
+        let transferred = self.transferred.as_ref().filter(|transferred| transferred.awaits())?;
+        Some(transferred.next_end().map_or(NEVER, |end| end.max(now)))
     }
 
     /// Whether the next steps notice no end of a read that they could act on.
@@ -239,7 +242,7 @@ impl Fast {
         let live = &mut self.live[key];
         let (id, tokens) = (live.request.id, live.computed);
         // What is being read has no hashes.
-        let blocks = StayingBlocks { holding: std::mem::take(&mut live.holding), tokens, known: 0 };
+        let blocks = StayingBlocks { holding: std::mem::take(&mut live.holding), tokens, known: 0, fence: None };
         if let Some(mut blocks) = self.moves_kv().abandon(id, blocks) {
             self.release_staying(&mut blocks);
         }

@@ -239,16 +239,18 @@ impl Plain {
 
     /// If the batch is empty and transfers are in progress: waits for the end of the next one, instead of a step.
     pub(super) fn waits_for_transfers(&mut self, now: Micros) -> bool {
-        if self.waits_for_reads(now) {
-            return true;
+        let read = self.awaited_read(now);
+        let transfer = self.offloading.as_mut().and_then(|offloading| {
+            offloading.flush(self.kv.take_flush());
+            let stall = offloading.start_loads(now);
+            offloading.forget_ended(u64::MAX);
+            Some(offloading.next_end()?.max(now + stall))
+        });
+        let waits = read.is_some() || transfer.is_some();
+        if waits {
+            self.step_at = read.flatten().into_iter().chain(transfer).min();
         }
-        let Some(offloading) = &mut self.offloading else { return false };
-        offloading.flush(self.kv.take_flush());
-        let stall = offloading.start_loads(now);
-        offloading.forget_ended(u64::MAX);
-        let Some(end) = offloading.next_end() else { return false };
-        self.step_at = Some(end.max(now + stall));
-        true
+        waits
     }
 
     /// A request that is not waiting for a load ends at `now`.

@@ -166,13 +166,10 @@ impl Plain {
         }
     }
 
-    /// If the batch is empty, and reads in progress or blocks that are read elsewhere are waited for: waits, instead of a step.
-    pub(super) fn waits_for_reads(&mut self, now: Micros) -> bool {
-        let Some(transferred) = self.transferred.as_ref().filter(|transferred| transferred.awaits()) else {
-            return false;
-        };
-        self.step_at = transferred.next_end().map(|end| end.max(now));
-        true
+    /// If reads in progress or blocks that are read elsewhere are waited for: the end of the next read, if one is known.
+    pub(super) fn awaited_read(&self, now: Micros) -> Option<Option<Micros>> {
+        let transferred = self.transferred.as_ref().filter(|transferred| transferred.awaits())?;
+        Some(transferred.next_end().map(|end| end.max(now)))
     }
 
     /// The read of request `id` has ended.
