@@ -102,10 +102,13 @@ impl InstanceSeries {
             while self.loads.get(known).is_some_and(|&(since, _)| since <= at) {
                 known += 1;
             }
-            let is_there = self.active_at <= at && self.gone_at.is_none_or(|gone| at < gone);
             let latest = known.checked_sub(1).map(|latest| self.loads[latest].1);
-            latest.filter(|_| is_there)
+            latest.filter(|_| self.is_there(at))
         })
+    }
+
+    fn is_there(&self, at: Micros) -> bool {
+        self.active_at <= at && self.gone_at.is_none_or(|gone| at < gone)
     }
 }
 

@@ -366,7 +366,7 @@ function drawIntervals(label, rows, unit, isNarrow) {
   const points = rows.map((row, index) => {
     const y = index * line + line / 2;
     const stroke = colour({ better: 2, worse: 1 }[row.result] ?? 7);
-    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, cut(row.name, isNarrow ? 18 : 35)));
+    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, cut(isNarrow ? row.name.replace(/ \((higher|lower) is better\)$/, "") : row.name, isNarrow ? 17 : 35)));
     if (Number.isFinite(row.low) && Number.isFinite(row.high)) {
       group.append(h("line", { x1: scale.at(row.low), x2: scale.at(row.high), y1: y, y2: y, stroke, "stroke-width": 3 }));
     }

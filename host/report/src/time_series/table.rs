@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use blis_sim::instance::InstanceLoad;
 use blis_sim::units::Micros;
 
-use super::{ClusterRow, LoadChange, MomentCounts, TimeSeries};
+use super::{ClusterRow, InstanceSeries, LoadChange, MomentCounts, TimeSeries};
 use crate::parquet::{ColumnKind, ParquetColumn, ParquetTable, TableCell};
 
 /// The columns, in the order of [`cells`]; `docs/reports.md` has their meaning.
@@ -60,19 +60,19 @@ impl TimeSeries {
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(COLUMNS.map(|column| column.name).join(",").as_bytes())?;
         out.write_all(b"\n")?;
-        let mut lines = CsvLine::new(self.instances().len());
+        let mut lines = CsvLines::new(self.instances().len());
         self.rows(|row| {
             match row {
                 TableRow::Cluster(row, load) => lines.cluster(row, load),
                 TableRow::Instance(number, load, since) => lines.instance(number, load, since),
             }
-            if lines.text.len() >= CsvLine::WRITTEN_AT_ONCE {
-                out.write_all(&lines.text)?;
-                lines.text.clear();
+            if lines.length >= CsvLines::WRITTEN_AT_ONCE {
+                out.write_all(&lines.text[..lines.length])?;
+                lines.length = 0;
             }
             Ok(())
         })?;
-        out.write_all(&lines.text)
+        out.write_all(&lines.text[..lines.length])
     }
 
     /// Writes the table as Parquet: the same rows and columns, empty cells as null.
@@ -94,33 +94,63 @@ impl TimeSeries {
 
     /// Passes on every row.
     fn rows(&self, mut take: impl FnMut(TableRow<'_>) -> io::Result<()>) -> io::Result<()> {
-        let mut instances: Vec<_> = self.instances().iter().map(|series| (series.at(self.moments()), None)).collect();
-        let mut loads: Vec<Option<InstanceLoad>> = Vec::new();
+        let mut instances: Vec<LoadCursor<'_>> = self.instances().iter().map(LoadCursor::new).collect();
         for row in self.cluster() {
-            loads.clear();
-            loads.extend(instances.iter_mut().map(|(loads, _)| loads.next().flatten()));
-            take(TableRow::Cluster(&row, ClusterLoad::of(&loads)))?;
-            for (number, (load, (_, before))) in loads.iter().zip(&mut instances).enumerate() {
-                let Some(load) = load else { continue };
-                let since = LoadChange::between(&before.unwrap_or_default(), load);
-                take(TableRow::Instance(number, load, since))?;
-                *before = Some(*load);
+            let mut load = ClusterLoad::default();
+            instances.iter_mut().filter_map(|cursor| cursor.go_to(row.at)).for_each(|one| load.add(one));
+            take(TableRow::Cluster(&row, load))?;
+            for (number, cursor) in instances.iter_mut().enumerate() {
+                let Some(load) = cursor.load else { continue };
+                take(TableRow::Instance(number, load, LoadChange::between(cursor.before, load)))?;
+                cursor.before = load;
             }
         }
         Ok(())
     }
 }
 
-impl ClusterLoad {
-    fn of(loads: &[Option<InstanceLoad>]) -> Self {
-        let mut sum = Self::default();
-        for load in loads.iter().flatten() {
-            sum.waiting += u64::from(load.queue_depth);
-            sum.running += u64::from(load.batch_size);
-            sum.used_blocks += u64::from(load.used_kv_blocks);
-            sum.blocks += u64::from(load.total_kv_blocks);
+/// The load of an instance at one moment after the other.
+struct LoadCursor<'a> {
+    series: &'a InstanceSeries,
+    /// Number of its loads that were reached.
+    reached: usize,
+    /// The load at the present moment; `None` where it is not there.
+    load: Option<&'a InstanceLoad>,
+    /// The load at the moment before.
+    before: &'a InstanceLoad,
+}
+
+impl<'a> LoadCursor<'a> {
+    fn new(series: &'a InstanceSeries) -> Self {
+        static NOTHING: InstanceLoad = InstanceLoad {
+            queue_depth: 0,
+            batch_size: 0,
+            used_kv_blocks: 0,
+            total_kv_blocks: 0,
+            preemptions: 0,
+            cache_hits: 0,
+            cache_misses: 0,
+        };
+        Self { series, reached: 0, load: None, before: &NOTHING }
+    }
+
+    /// Goes to the moment `at`, which is later than those before.
+    fn go_to(&mut self, at: Micros) -> Option<&'a InstanceLoad> {
+        while self.series.loads.get(self.reached).is_some_and(|(since, _)| *since <= at) {
+            self.reached += 1;
         }
-        sum
+        let latest = self.reached.checked_sub(1).map(|latest| &self.series.loads[latest].1);
+        self.load = latest.filter(|_| self.series.is_there(at));
+        self.load
+    }
+}
+
+impl ClusterLoad {
+    fn add(&mut self, load: &InstanceLoad) {
+        self.waiting += u64::from(load.queue_depth);
+        self.running += u64::from(load.batch_size);
+        self.used_blocks += u64::from(load.used_kv_blocks);
+        self.blocks += u64::from(load.total_kv_blocks);
     }
 }
 
@@ -152,12 +182,12 @@ fn cells<'a>(at: Micros, row: &TableRow<'_>, names: &'a [String]) -> [TableCell<
     cells
 }
 
-/// Lines of a table without the library's formatting, which takes most of the time of a long timeline. A column is put into
-/// a line of fixed length, so that its bytes are copied without calls.
+/// Lines of a table without the library's formatting, which takes most of the time of a long timeline. A column is put
+/// into a buffer of fixed length, so that its bytes are copied without calls.
 #[derive(Debug)]
-struct CsvLine {
-    text: Vec<u8>,
-    line: [u8; Self::LONGEST],
+struct CsvLines {
+    text: Box<[u8; CsvLines::WRITTEN_AT_ONCE + CsvLines::LONGEST]>,
+    /// Bytes of the text so far.
     length: usize,
     /// The time that begins the lines of a moment.
     time: ShortText,
@@ -167,6 +197,23 @@ struct CsvLine {
     latest: (u64, u64),
     share: ShortText,
 }
+
+/// The column of each number below 1000: a comma and its digits.
+static SMALL: [[u8; 4]; 1000] = {
+    let mut all = [[b','; 4]; 1000];
+    let mut value = 0;
+    while value < 1000 {
+        let [hundreds, tens, ones] =
+            [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8];
+        all[value] = match value {
+            0..10 => [b',', ones, 0, 0],
+            10..100 => [b',', tens, ones, 0],
+            _ => [b',', hundreds, tens, ones],
+        };
+        value += 1;
+    }
+    all
+};
 
 /// A number as text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,15 +230,15 @@ impl ShortText {
     }
 }
 
-impl CsvLine {
+impl CsvLines {
     /// More than 16 columns of numbers and a name need.
     const LONGEST: usize = 512;
     const WRITTEN_AT_ONCE: usize = 1 << 16;
 
     fn new(instances: usize) -> Self {
-        let (time, share) = (ShortText::default(), ShortText::default());
         let names = (0..instances).map(|number| ShortText::new(&format!(",instance_{number}"))).collect();
-        Self { text: Vec::new(), line: [0; Self::LONGEST], length: 0, time, names, latest: (0, 0), share }
+        let text = Box::new([0; Self::WRITTEN_AT_ONCE + Self::LONGEST]);
+        Self { text, length: 0, time: ShortText::default(), names, latest: (0, 0), share: ShortText::default() }
     }
 
     /// The next lines are those of the moment `at`.
@@ -201,36 +248,39 @@ impl CsvLine {
 
     /// Begins a line with its time.
     fn begin(&mut self) -> &mut Self {
-        self.length = 0;
         let time = self.time;
         self.short(&time)
     }
 
+    #[inline(always)]
     fn put<const N: usize>(&mut self, bytes: &[u8; N]) -> &mut Self {
-        self.line[self.length..self.length + N].copy_from_slice(bytes);
+        self.text[self.length..self.length + N].copy_from_slice(bytes);
         self.length += N;
         self
     }
 
+    #[inline(always)]
     fn short(&mut self, text: &ShortText) -> &mut Self {
         self.put(&text.bytes);
         self.length -= text.bytes.len() - text.length;
         self
     }
 
-    fn number(&mut self, value: u64) -> &mut Self {
-        self.short(&ShortText::new(itoa::Buffer::new().format(value)))
+    /// A column with a whole number.
+    #[inline(always)]
+    fn whole(&mut self, value: u64) -> &mut Self {
+        if value >= SMALL.len() as u64 {
+            return self.large(value);
+        }
+        self.put(&SMALL[value as usize]);
+        self.length -= usize::from(value < 10) + usize::from(value < 100);
+        self
     }
 
-    /// A column with a whole number.
-    fn whole(&mut self, value: u64) -> &mut Self {
-        let digit = |power: u64| b'0' + (value / power % 10) as u8;
-        match value {
-            0..10 => self.put(&[b',', digit(1)]),
-            10..100 => self.put(&[b',', digit(10), digit(1)]),
-            100..1_000 => self.put(&[b',', digit(100), digit(10), digit(1)]),
-            _ => self.put(b",").number(value),
-        }
+    #[cold]
+    #[inline(never)]
+    fn large(&mut self, value: u64) -> &mut Self {
+        self.put(b",").short(&ShortText::new(itoa::Buffer::new().format(value)))
     }
 
     /// A column with `part` of `whole`, 0 to 1; empty for `None`.
@@ -251,11 +301,6 @@ impl CsvLine {
         }
     }
 
-    fn end(&mut self) {
-        self.put(b"\n");
-        self.text.extend_from_slice(&self.line[..self.length]);
-    }
-
     /// The sums over instances, and the columns of the cluster alone.
     fn cluster(&mut self, row: &ClusterRow, load: ClusterLoad) {
         self.moment(row.at);
@@ -272,7 +317,7 @@ impl CsvLine {
             None => self.put(b","),
         };
         let [starting, active, draining] = row.replicas;
-        self.whole(starting.into()).whole(active.into()).whole(draining.into()).end();
+        self.whole(starting.into()).whole(active.into()).whole(draining.into()).put(b"\n");
     }
 
     fn instance(&mut self, number: usize, load: &InstanceLoad, since: LoadChange) {
@@ -281,6 +326,6 @@ impl CsvLine {
         self.whole(load.queue_depth.into()).whole(load.batch_size.into());
         self.share(Some(load.used_kv_blocks.into()), load.total_kv_blocks.into());
         self.share((since.blocks() > 0).then_some(since.cache_hits), since.blocks());
-        self.whole(since.preemptions).put(b",,,,,,,,,").end();
+        self.whole(since.preemptions).put(b",,,,,,,,,\n");
     }
 }
