@@ -59,6 +59,10 @@ fn impossible_pools_are_one_error_before_the_run() {
         ("--encode-instances 1 --prefill-instances 1", "no instance decodes"),
         ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 0", "must be a number above 0"),
         ("--prefill-instances 1 --decode-instances 1 --autoscaler queue", "cannot be used with instances that prefill"),
+        (
+            "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
+            "cannot be used with instances that prefill",
+        ),
         ("--prefill-instances 1 --decode-instances 1 --num-instances 1", "2 instances have roles"),
         ("--prefill-instances 0 --decode-instances 0 --pd-decider always", "needs instances that prefill apart from"),
         (
@@ -109,28 +113,4 @@ fn a_prompt_that_is_too_long_for_one_role_is_dropped_with_the_limit_of_that_role
     let flags = "--prefill-instances 1 --decode-instances 1 --decode-max-model-len 10 --pd-decider never";
     let ended = blis!("run", TINY, flags).done();
     assert!(ended.stderr.contains("the prompt alone fills the maximum model length, 10 tokens"), "{}", ended.stderr);
-}
-
-/// Every instance has a tier of its own; a prompt that comes again is loaded where it is prefilled.
-#[test]
-fn instances_by_role_have_cpu_tiers() {
-    let run = |flags: &str| {
-        let service = "run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --prefill-instances 1 --decode-instances 1 \
-                       --pd-decider always --total-kv-blocks 2000 --workload-spec examples/prefill-decode/chat.yaml \
-                       --num-requests 200 --seed 3 --output json";
-        blis!(service, flags).json()
-    };
-    let with_tier = run("--kv-offloading-size 40");
-    assert_eq!(with_tier["completed_requests"], 200, "{with_tier}");
-    let tier = &with_tier["cpu_tier"];
-    let count = |what: &str| tier[what].as_u64().expect("a number");
-    assert!(count("loads") > 20 && count("cpu_hit_tokens") > 20 * 4000, "{tier}");
-    let ttft = |document: &Value| mean(document, "ttft");
-    assert!(ttft(&with_tier) < ttft(&run("")), "prompts are loaded instead of computed");
-    let message = blis!(
-        "run --model meta-llama/llama-3.1-8b-instruct --parity blis --prefill-instances 1 --decode-instances 1",
-        "--kv-offloading-size 10"
-    )
-    .refused();
-    assert!(message.contains("--kv-offloading-size"), "{message}");
 }

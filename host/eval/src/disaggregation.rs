@@ -587,6 +587,7 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
     let apart = [
         ("autoscaler", spec.autoscaler.is_some()),
         ("node-pool", spec.node_pool.is_some()),
+        ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
         ("energy", spec.energy == Some(true)),
     ];
     if let Some((name, _)) = apart.into_iter().find(|&(_, is_set)| is_set) {

@@ -117,7 +117,7 @@ impl Reader<'_> {
             ));
         };
         let prefills = handler.decider.is_some() || handler.prefill_first;
-        let prefill = take(&handler.prefill).filter(|_| prefills);
+        let prefill = if prefills { take(&handler.prefill) } else { None };
         let encode = if handler.encodes { take(&handler.encode) } else { None };
         for (is_missing, name, what) in [
             (prefills && prefill.is_none(), &handler.prefill, "no request is prefilled elsewhere"),

@@ -170,58 +170,62 @@ fn the_handler_of_earlier_versions_has_parameters_of_its_own() {
     assert!(filters[0].ends_with("`prefill-filter` in profile `prefill` has no counterpart: it would keep the instances that compute prompts for others"), "{filters:?}");
 }
 
+/// Whether `message` is at the line of `expected`, and says what stands behind it.
+fn shown(message: &str, expected: &str) -> bool {
+    let line = expected.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+    let what = expected.splitn(3, ':').nth(2).unwrap_or_default();
+    message.starts_with(&format!("{line}:")) && message.contains(what)
+}
+
 #[test]
 fn mistakes_of_profile_handlers_are_shown_where_they_are() {
     let handler = "{deciders: {prefill: prefix-based-pd-decider}}";
     for (from, to, message) in [
-        (handler, "{deciders: {prefil: x}}", "epp.yaml:4:60: `deciders` has no key `prefil`\n"),
-        (handler, "{deciders: {prefill: x}}", "epp.yaml:4:69: no plugin is called `x`\n"),
-        (handler, "{deciders: {prefill: queue-scorer}}", "epp.yaml:4:69: `queue-scorer` decides about no prefill\n"),
-        (handler, "{deciders: {encode: queue-scorer}}", "epp.yaml:4:68: `queue-scorer` decides about no encoding\n"),
-        (handler, "{deciders: [a]}", "epp.yaml:4:58: `deciders` is a list of 1\n"),
-        (handler, "{profiles: {decode: 5}}", "epp.yaml:4:68: `decode` is 5\n"),
-        (handler, "{profiles: {decode: generate}}", "epp.yaml:4:10: no profile is called `generate`\n"),
-        (handler, "{stageOrder: encode-first}", "epp.yaml:4:60: `stageOrder` is `encode-first`\n"),
-        (handler, "{threshold: -1}", "epp.yaml:4:59: `threshold` is -1\n"),
+        (handler, "{deciders: {prefil: x}}", "epp.yaml:4:`deciders` has no key `prefil`\n"),
+        (handler, "{deciders: {prefill: x}}", "epp.yaml:4:no plugin is called `x`\n"),
+        (handler, "{deciders: {prefill: queue-scorer}}", "epp.yaml:4:`queue-scorer` decides about no prefill\n"),
+        (handler, "{deciders: {encode: queue-scorer}}", "epp.yaml:4:`queue-scorer` decides about no encoding\n"),
+        (handler, "{deciders: [a]}", "epp.yaml:4:`deciders` is a list of 1\n"),
+        (handler, "{profiles: {decode: 5}}", "epp.yaml:4:`decode` is 5\n"),
+        (handler, "{profiles: {decode: generate}}", "epp.yaml:4:no profile is called `generate`\n"),
+        (handler, "{stageOrder: encode-first}", "epp.yaml:4:`stageOrder` is `encode-first`\n"),
+        (handler, "{threshold: -1}", "epp.yaml:4:`threshold` is -1\n"),
         (
             handler,
             "{stageOrder: prefill-first, deciders: {prefill: always-disagg-pd-decider}}",
-            "epp.yaml:4:95: a decider of prefill cannot be used with `stageOrder: prefill-first`\n",
+            "epp.yaml:4:a decider of prefill cannot be used with `stageOrder: prefill-first`\n",
         ),
-        ("{nonCachedTokens: 16}", "{nonCachedTokens: 1.5}", "epp.yaml:3:106: `nonCachedTokens` is 1.5\n"),
-        ("{nonCachedTokens: 16}", "{nonCachedTokens: -1}", "epp.yaml:3:106: "),
+        ("{nonCachedTokens: 16}", "{nonCachedTokens: 1.5}", "epp.yaml:3:`nonCachedTokens` is 1.5\n"),
+        ("{nonCachedTokens: 16}", "{nonCachedTokens: -1}", "epp.yaml:3:"),
         (
             "{type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}},",
             "",
-            "epp.yaml:8:10: 2 profiles, and no plugin that decides",
+            "epp.yaml:8:2 profiles, and no plugin that decides",
         ),
     ] {
         let refused = refused(&APART.replace(from, to));
-        assert!(refused.starts_with(message) && refused.contains("\nhint: "), "{to}: {refused}");
+        assert!(shown(&refused, message) && refused.contains("\nhint: "), "{to}: {refused}");
     }
 }
 
 #[test]
 fn bundles_without_a_counterpart_of_disaggregation_are_refused() {
     for (section, start) in [
-        ("policy: edpp", "bundle.yaml:2:26: disaggregation policy `edpp` has no counterpart in llm-d"),
-        ("encode_decider: always", "bundle.yaml:2:34: `encode_decider: always` has no counterpart in llm-d"),
+        ("policy: edpp", "bundle.yaml:2:disaggregation policy `edpp` has no counterpart in llm-d"),
+        ("encode_decider: always", "bundle.yaml:2:`encode_decider: always` has no counterpart in llm-d"),
         (
             "prefill: {scorers: [{name: queue-depth, weight: 1}]}",
-            "bundle.yaml:2:46: `prefill` has no counterpart without a policy",
+            "bundle.yaml:2:`prefill` has no counterpart without a policy",
         ),
         (
             "policy: always, prefill: {scorers: [{name: vllm-dp, weight: 1}]}",
-            "bundle.yaml:2:62: scorer `vllm-dp` has no counterpart in llm-d",
+            "bundle.yaml:2:scorer `vllm-dp` has no counterpart in llm-d",
         ),
-        (
-            "policy: always, prefill: {filters: [{name: mine.rhai}]}",
-            "bundle.yaml:2:62: filter `mine.rhai` is not built in",
-        ),
+        ("policy: always, prefill: {filters: [{name: mine.rhai}]}", "bundle.yaml:2:filter `mine.rhai` is not built in"),
     ] {
         let message =
             export(&format!("routing: {{policy: weighted}}\ndisaggregation: {{{section}}}\n")).expect_err(section);
-        assert!(message.starts_with(start) && message.contains("\nhint: "), "{section}: {message}");
+        assert!(shown(&message, start) && message.contains("\nhint: "), "{section}: {message}");
     }
     let same = export("routing: {policy: epp-default}\ndisaggregation: {policy: always}\n").expect("it has one");
     let apart = same.disaggregation.expect("requests are prefilled elsewhere");
