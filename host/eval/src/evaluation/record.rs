@@ -371,7 +371,7 @@ impl PolicyRecordReader<'_> {
             sha256: raw.sha256.value,
             held_out: self.interval(&raw.held_out)?,
             better_than: raw.better_than.into_iter().map(|word| word.value).collect(),
-            found: self.origin(raw.found)?,
+            found: self.origin(&raw.found)?,
             policy: CandidateFile { file: raw.policy.value, bytes },
         })
     }
@@ -387,7 +387,7 @@ impl PolicyRecordReader<'_> {
         Ok(Interval { score, low, high })
     }
 
-    fn origin(&self, raw: RawOrigin) -> Result<RecordOrigin, Diagnostic> {
+    fn origin(&self, raw: &RawOrigin) -> Result<RecordOrigin, Diagnostic> {
         let whole = |name: &str, word: &Word| self.0.whole(name, word, 0..=u64::from(u32::MAX));
         Ok(RecordOrigin {
             command: raw.command.value.trim().to_owned(),

@@ -216,7 +216,7 @@ impl<I: Instance> Cluster<I> {
         SharedStorage::add(&mut self.shared, &config);
         let mut instance = (new.0)(config);
         if let Some(content) = self.shared.as_ref().and_then(|shared| shared.of(index)) {
-            instance.share_chunks(content);
+            instance.share_chunks(&content);
         }
         self.board.add(info, &mut instance);
         self.instances.push(instance);

@@ -98,11 +98,11 @@ impl<I: Instance> Cluster<I> {
             return;
         }
         // With one handle nothing is copied, unless a branch of the simulation has another.
-        self.instances.iter_mut().for_each(|instance| instance.share_chunks(SharedChunks::default()));
+        self.instances.iter_mut().for_each(|instance| instance.share_chunks(&SharedChunks::default()));
         written.iter().for_each(|(group, chunks)| shared.content[*group].add(chunks));
         for (index, instance) in self.instances.iter_mut().enumerate() {
             if let Some(content) = shared.of(InstanceIndex::at(index)) {
-                instance.share_chunks(content);
+                instance.share_chunks(&content);
             }
         }
     }

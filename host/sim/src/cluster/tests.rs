@@ -176,7 +176,7 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.take_written_chunks()
     }
 
-    fn share_chunks(&mut self, content: SharedChunks) {
+    fn share_chunks(&mut self, content: &SharedChunks) {
         self.inner.share_chunks(content);
     }
 

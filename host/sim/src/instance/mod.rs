@@ -312,7 +312,7 @@ pub trait Instance {
     fn take_written_chunks(&mut self) -> Vec<(ChunkKey, Micros)>;
 
     /// The instances that share its storage, itself included, have written `content`.
-    fn share_chunks(&mut self, content: SharedChunks);
+    fn share_chunks(&mut self, content: &SharedChunks);
 
     /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
     /// the events before were executed. Returns `false` if there are not enough.

@@ -684,8 +684,8 @@ impl Offloading {
     }
 
     /// See [`SecondaryTier::share`].
-    pub fn share(&mut self, content: SharedChunks) {
-        self.secondary.iter_mut().for_each(|secondary| secondary.share(content.clone()));
+    pub fn share(&mut self, content: &SharedChunks) {
+        self.secondary.iter_mut().for_each(|secondary| secondary.share(content));
     }
 
     pub fn counters(&self) -> OffloadCounters {

@@ -237,8 +237,8 @@ impl SecondaryTier {
     }
 
     /// The instances that share the tier have written `content`.
-    pub fn share(&mut self, content: SharedChunks) {
-        self.shared.iter_mut().for_each(|shared| shared.content = content.clone());
+    pub fn share(&mut self, content: &SharedChunks) {
+        self.shared.iter_mut().for_each(|shared| shared.content.clone_from(content));
     }
 
     /// Reads `key` into the CPU tier, which has room for it, for `request`.
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(ends, [Micros(1_100), Micros(2_200)], "as announced");
         let mut content = SharedChunks::default();
         content.add(&written);
-        reader.share(content);
+        reader.share(&content);
         for key in [1, 2] {
             reader.look_up(RequestId(7), ChunkKey(key));
         }

@@ -53,7 +53,7 @@ pub(super) fn call<'a>(
         numbers: 0,
         numbers_allowed: limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION),
     };
-    let output = evaluation.block(&function.body).or_else(|| evaluation.returned);
+    let output = evaluation.block(&function.body).or(evaluation.returned);
     let Some(output) = output.filter(|_| evaluation.operations <= limits.operations_per_call) else {
         evaluation.undo();
         return None;
@@ -180,7 +180,7 @@ impl<'a> Evaluation<'a, '_> {
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
-                get.of::<Column>(self.arguments[*argument]).map(|column| FastValue::View(column))
+                get.of::<Column>(self.arguments[*argument]).map(FastValue::View)
             }
             Expression::Pair(pair, operands) => {
                 let [left, right] = &**operands;

@@ -624,8 +624,8 @@ impl Instance for Fast {
         self.offloading.as_mut().map(|offloading| offloading.take_written()).unwrap_or_default()
     }
 
-    fn share_chunks(&mut self, content: SharedChunks) {
-        self.offloading.iter_mut().for_each(|offloading| offloading.share(content.clone()));
+    fn share_chunks(&mut self, content: &SharedChunks) {
+        self.offloading.iter_mut().for_each(|offloading| offloading.share(content));
     }
 
     fn reserve(&mut self, request: &Request) -> bool {
