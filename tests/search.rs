@@ -153,6 +153,7 @@ fn a_record_holds_if_the_policy_is_what_it_claims() {
 fn what_is_no_record_is_refused() {
     let folder = Scratch::new();
     let wrong = folder.path("wrong.yaml");
+    fs::write(folder.path("found.rhai"), "fn route(r, s) { -s.in_flight }").expect("written");
     let record = fs::read_to_string(root().join("examples/discoveries/shared-prefix/record.yaml")).expect("a record");
     let with = |old: &str, new: &str| {
         assert!(record.contains(old), "{old}");
