@@ -132,6 +132,48 @@ pub(super) fn decode_routing_scorers(t: &Trial) {
     assert_eq!(instances(t, &format!("{flags} {{}} active-requests:1")).0, [1], "each is idle again");
 }
 
+/// No flag shows which instance encoded: its scorers and filters are read, and apply to a role that exists.
+pub(super) fn encode_routing_scorers(t: &Trial) {
+    of_encoding(t, "active-requests:1", "queue-dpth:1");
+}
+
+pub(super) fn encode_routing_filters(t: &Trial) {
+    of_encoding(t, "saturation", "saturatoin");
+}
+
+fn of_encoding(t: &Trial, steps: &str, wrong: &str) {
+    let flags = format!("{APART} --encode-instances 2 --encode-decider always");
+    assert_eq!(instances(t, &format!("{flags} {{}} {steps}")), (vec![1], vec![0]));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{flags} {{}} {wrong}")).contains("not built in"));
+}
+
+pub(super) fn prefill_routing_filters(t: &Trial) {
+    let flags = "--prefill-instances 2 --decode-instances 1 --prefill-routing-scorers no-hit-lru:1";
+    let prefilled = |flags: &str| instances_in_role(t, flags, "prefilled_by");
+    assert_eq!(
+        (prefilled(flags), prefilled(&format!("{flags} {{}} {STICKY}"))),
+        (2, 1),
+        "the first one has the prefix"
+    );
+    assert!(t.error(&rows(1, 1, ROW), &format!("{flags} {{}} saturatoin")).contains("not built in"));
+}
+
+pub(super) fn decode_routing_filters(t: &Trial) {
+    let flags = "--prefill-instances 1 --decode-instances 2 --decode-routing-scorers no-hit-lru:1";
+    let decoded = |flags: &str| instances_in_role(t, flags, "handled_by");
+    assert_eq!((decoded(flags), decoded(&format!("{flags} {{}} {STICKY}"))), (2, 1), "the first one has the prefix");
+}
+
+const STICKY: &str = "prefix-cache-affinity:affinity=0.1";
+
+/// How many instances took requests with a common prefix, of those in `field`.
+fn instances_in_role(t: &Trial, flags: &str, field: &str) -> usize {
+    let rows = rows(12, 1_000_000, Row { prefix: 288, ..ROW });
+    let metrics = t.metrics(&rows, &format!("{flags} --pd-decider always --cache-signal-delay 0"));
+    let requests = metrics["requests"].as_array().expect("requests");
+    requests.iter().filter_map(|request| request[field].as_str()).collect::<BTreeSet<&str>>().len()
+}
+
 fn disaggregated(t: &Trial, tokens: u32, flags: &str) -> f64 {
     let flags = format!("--prefill-instances 1 --decode-instances 1 {flags}");
     number(&apart(t, tokens, &flags), "disaggregated_requests")
