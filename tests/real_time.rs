@@ -408,7 +408,7 @@ fn yes_server(seen: &Arc<Mutex<Vec<(String, Value)>>>) -> String {
         let usage = json!({"prompt_tokens": texts.split(' ').count() - 1, "completion_tokens": body["max_tokens"]});
         let delta = json!({"role": "assistant", "content": " yes"});
         let part = json!({"choices": [{"delta": delta, "finish_reason": "length"}], "usage": usage});
-        // It ends the connection, which a client that is not told may use again at that moment.
+        // It ends the connection, which a client may use again at that moment unless it reads so.
         send(stream, &STREAM.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n"));
         send_chunk(stream, &format!("data: {part}\n\ndata: [DONE]\n\n"));
         send(stream, "0\r\n\r\n");

@@ -36,7 +36,8 @@ impl<I: Instance> Cluster<I> {
     #[must_use]
     pub fn with_load_samples(self, moments: SampledMoments) -> Self {
         assert!(moments.interval > Micros::ZERO, "an interval of at least 1 µs");
-        Self { sampling: Some(Box::new(LoadSampling { moments, instances: Vec::new() })), ..self }
+        let sampling = Some(Box::new(LoadSampling { moments, instances: Vec::new() }));
+        Self { sampling, more_than_advancing: true, ..self }
     }
 
     /// Executes the events of `behind` before `now`, and samples its load at the moments before.

@@ -246,6 +246,8 @@ pub struct Cluster<I> {
     pairs: Option<Box<Pairs>>,
     /// The storage that instances share, if they share any.
     shared: Option<Box<SharedStorage>>,
+    /// Whether catching up is more than advancing, because one of the three above is there: it is asked at every event.
+    more_than_advancing: bool,
 }
 
 /// The events in front of the instances, in the order of ranks.
@@ -301,6 +303,7 @@ impl<I: Instance> Cluster<I> {
             new_instance: None,
             sampling: None,
             pairs: None,
+            more_than_advancing: shared.is_some(),
             shared,
             policies,
             config,
@@ -800,6 +803,26 @@ impl<I: Instance> Cluster<I> {
 
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        debug_assert_eq!(
+            self.more_than_advancing,
+            self.shared.is_some() || self.sampling.is_some() || self.pairs.is_some()
+        );
+        if self.more_than_advancing {
+            return self.catch_up_with_others(behind, now, observer);
+        }
+        self.advance(behind, now, observer)?;
+        self.board.mark_dirty(behind);
+        self.watch(behind);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn catch_up_with_others(
+        &mut self,
+        behind: InstanceIndex,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
         if self.shared.is_some() {
             self.keep_together(now, observer)?;
         }

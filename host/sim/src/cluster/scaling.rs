@@ -214,6 +214,7 @@ impl<I: Instance> Cluster<I> {
         let config = replicas.config(position, index);
         let info = (&config).into();
         SharedStorage::add(&mut self.shared, &config);
+        self.more_than_advancing |= self.shared.is_some();
         let mut instance = (new.0)(config);
         if let Some(content) = self.shared.as_ref().and_then(|shared| shared.of(index)) {
             instance.share_chunks(&content);

@@ -31,6 +31,7 @@ impl<I: Instance> Cluster<I> {
         self.board.show_candidates();
         self.lifecycle.want(settings.events());
         self.pairs = Some(Box::new(Pairs::new(settings)));
+        self.more_than_advancing = true;
         self
     }
 

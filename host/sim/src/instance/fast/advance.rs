@@ -21,6 +21,8 @@ impl Fast {
         limit: Micros,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
+        // The limit, or before it the next moment at which the load is sampled.
+        let mut stop = limit.min(self.next_sample);
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
@@ -28,11 +30,14 @@ impl Fast {
             if TIERED {
                 now = now.min(self.next_load);
             }
-            if self.next_sample <= now && self.next_sample < limit {
-                self.sample_load(now, limit, observer);
-            }
-            if now >= limit {
-                return Ok(());
+            if now >= stop {
+                if self.next_sample <= now && self.next_sample < limit {
+                    self.sample_load(now, limit, observer);
+                }
+                if now >= limit {
+                    return Ok(());
+                }
+                stop = limit.min(self.next_sample);
             }
             if queued == now {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
