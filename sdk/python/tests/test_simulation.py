@@ -122,7 +122,8 @@ def test_data_frames() -> None:
 
 def test_other_programs_read_the_parquet_of_a_timeline(real_binary: Path, tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
-    run = [str(real_binary), "run", "--model", "qwen/qwen3-14b", "--num-instances", "2", "--rate", "5", "--num-requests", "200"]
+    run = [str(real_binary), "run", "--model", "qwen/qwen3-14b", "--num-instances", "2", "--rate", "5"]
+    run += ["--num-requests", "200"]
     for form in ("csv", "parquet"):
         timeline = str(tmp_path / f"over.{form}")
         subprocess.run([*run, "--timeline", timeline, "--log", "error"], check=True, capture_output=True)
