@@ -88,7 +88,7 @@ pub(super) enum Command {
     Sweep(Box<SweepArgs>),
     /// A page with charts of results: one HTML file
     View(ViewArgs),
-    /// A figure of results for a paper: SVG, with its numbers beside it
+    /// A figure of results for a paper: SVG or PNG, with its numbers beside it
     Plot(PlotArgs),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
