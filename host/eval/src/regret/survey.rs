@@ -336,7 +336,7 @@ impl Survey {
                 split: choice.prefill.map(|prefill| (choice.decode, prefill)),
                 ..DecisionEntry::new(DecisionKind::Disaggregation, choice.now, choice.request.id)
             },
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Scheduling(_) | Decision::Preemption(_) | Decision::AdapterEviction(_) => return,
         };
         self.decisions.push(entry);
     }

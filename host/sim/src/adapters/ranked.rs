@@ -17,6 +17,16 @@ pub(super) struct RankedAdapters {
     /// Memory for one decision.
     seen: Vec<ChunkView>,
     ranks: Vec<f64>,
+    choices: Vec<AdapterChoice>,
+}
+
+/// Which adapter makes room in `tier`, of several that could, with the rank of each.
+#[derive(Clone, Debug)]
+pub(crate) struct AdapterChoice {
+    pub tier: CacheTier,
+    pub candidates: Vec<Name>,
+    pub ranks: Vec<f64>,
+    pub evicted: Name,
 }
 
 /// A clone forks the policy.
@@ -28,7 +38,7 @@ impl Clone for RankedAdapters {
 
 impl RankedAdapters {
     pub fn new(policy: Box<dyn KvCachePolicy>) -> Self {
-        Self { policy, views: FxHashMap::default(), seen: Vec::new(), ranks: Vec::new() }
+        Self { policy, views: FxHashMap::default(), seen: Vec::new(), ranks: Vec::new(), choices: Vec::new() }
     }
 
     /// `request`, which names an adapter that is held, enters the batch at `now`.
@@ -48,7 +58,7 @@ impl RankedAdapters {
     }
 
     /// The index in `candidates`, which are in `tier`, the least recently used first, of the one that makes room; there is at least one.
-    pub fn choose(&mut self, now: Micros, tier: CacheTier, candidates: &[Name]) -> usize {
+    pub fn choose(&mut self, now: Micros, tier: CacheTier, candidates: Vec<Name>) -> usize {
         let unknown = ChunkView::default();
         let views = candidates.iter().map(|name| ChunkView { tier, ..*self.views.get(name).unwrap_or(&unknown) });
         self.seen.clear();
@@ -56,6 +66,21 @@ impl RankedAdapters {
         self.ranks.clear();
         self.policy.keep(now, &self.seen, &mut self.ranks);
         let first = (0..candidates.len()).min_by_key(|&index| self.ranks.get(index).map(|&rank| Rank::real(rank)));
-        first.unwrap_or(0)
+        let chosen = first.unwrap_or(0);
+        if candidates.len() > 1 && self.ranks.len() == candidates.len() {
+            let (evicted, ranks) = (candidates[chosen], self.ranks.clone());
+            self.choices.push(AdapterChoice { tier, candidates, ranks, evicted });
+        }
+        chosen
+    }
+
+    /// Forgets the choices so far.
+    pub fn clear_choices(&mut self) {
+        self.choices.clear();
+    }
+
+    /// The choices between two adapters or more since they were cleared.
+    pub fn choices(&self) -> &[AdapterChoice] {
+        &self.choices
     }
 }

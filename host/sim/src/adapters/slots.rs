@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ranked::RankedAdapters;
+use super::ranked::{AdapterChoice, RankedAdapters};
 use super::{AdapterCosts, AdapterMix, AdapterReport, AdapterSettings};
 use crate::outcome::AdapterChange;
 use crate::policy::AdapterSlotUse;
@@ -80,6 +80,9 @@ impl AdapterSlots {
         report: impl FnMut(Name, AdapterChange),
     ) -> Micros {
         let adapter = request.tags.adapter;
+        if let Some(ranked) = &mut self.ranked {
+            ranked.clear_choices();
+        }
         let Some(&costs) = self.settings.costs(adapter) else { return Micros::ZERO };
         let loading = if self.load_ahead { Micros::ZERO } else { self.load(now, adapter, &costs, report) };
         if let Some(ranked) = &mut self.ranked {
@@ -92,6 +95,11 @@ impl AdapterSlots {
         held.running += 1;
         self.in_use += u32::from(held.running == 1);
         loading
+    }
+
+    /// The choices of a policy for the request that entered last.
+    pub fn choices(&self) -> &[AdapterChoice] {
+        self.ranked.as_ref().map_or(&[], |ranked| ranked.choices())
     }
 
     /// A request with `adapter` leaves the batch, and the instance too if it has `ended`.
@@ -266,7 +274,7 @@ impl AdapterSlots {
         let Some(ranked) = &mut self.ranked else { return oldest };
         let candidates = || self.held.iter().enumerate().filter(|(_, held)| may_go(held));
         let names: Vec<Name> = candidates().map(|(_, held)| held.name).collect();
-        let chosen = ranked.choose(now, tier, &names);
+        let chosen = ranked.choose(now, tier, names);
         candidates().nth(chosen).map_or(oldest, |(index, _)| index)
     }
 

@@ -297,7 +297,11 @@ impl SimulationLog {
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
             Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
-            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => {
+            Decision::Disaggregation(_)
+            | Decision::Scheduling(_)
+            | Decision::Preemption(_)
+            | Decision::Load(_)
+            | Decision::AdapterEviction(_) => {
                 unreachable!("not of interest")
             }
         };

@@ -58,9 +58,9 @@ use crate::adapters::{AdapterReport, AdapterSettings, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
-use crate::observer::{Observer, SimEvent};
+use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkKey, OffloadConfig, SharedChunks};
-use crate::outcome::{AdapterChange, AdapterEvent, Counters};
+use crate::outcome::{AdapterChange, AdapterEvent, AdapterEviction, Counters, Decision};
 use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{Classes, InstanceLabels};
 use crate::request::{BlockKey, Name, Request};
@@ -175,6 +175,32 @@ impl InstanceConfig {
         let instance = self.index;
         move |adapter, change| {
             observer.record(&SimEvent::Adapter(&AdapterEvent { instance, now, adapter, change }));
+        }
+    }
+
+    /// Reports to `observer` which adapters made room when `request` entered the batch at `now`.
+    fn report_adapter_choices(
+        &self,
+        slots: &AdapterSlots,
+        request: &Request,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) {
+        if slots.choices().is_empty() || !observer.interests().contains(Interests::SCHEDULING) {
+            return;
+        }
+        for choice in slots.choices() {
+            let eviction = AdapterEviction {
+                instance: self.index,
+                now,
+                request: request.id,
+                adapter: request.tags.adapter,
+                tier: choice.tier,
+                candidates: &choice.candidates,
+                ranks: &choice.ranks,
+                evicted: choice.evicted,
+            };
+            observer.record(&SimEvent::Decision(&Decision::AdapterEviction(eviction)));
         }
     }
 
