@@ -92,7 +92,7 @@ impl LeftOut {
         let left_out = left_out.map(|(count, what)| format!("{} left out", counted(count, what)));
         let unlisted = (self.unlisted > 0).then(|| counted(self.unlisted, "completed request"));
         let unlisted =
-            unlisted.map(|missing| format!("the report is a sample: {missing} not in it, whose load is missing"));
+            unlisted.map(|missing| format!("the report is a sample: without {missing}, and without their load"));
         left_out.chain(unlisted).collect()
     }
 }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_sample_of_the_requests_is_noted() {
         let workload = trace(&REPORT.replace("\"successful\": 2", "\"successful\": 40")).unwrap();
-        let note = "the report is a sample: 38 completed requests not in it, whose load is missing";
+        let note = "the report is a sample: without 38 completed requests, and without their load";
         assert!(workload.notes.iter().any(|seen| seen == note), "{:?}", workload.notes);
     }
 

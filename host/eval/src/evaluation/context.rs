@@ -173,7 +173,7 @@ impl EvaluationSuite {
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
                 if kind == Kind::RoutingFilter && !self.suite.decides.contains(&Kind::Routing) {
-                    // The one filter of the pipeline whose scorers the scenario sets.
+                    // The one filter of the pipeline; the scenario sets its scorers.
                     let given = parameters.iter().map(|(name, value)| (name.clone(), ParameterInput::Number(*value)));
                     let value = FilterSetting::Plugin { name: loaded.name.clone(), given: given.collect() };
                     choices.filters = Some(vec![Sourced { value, source: source() }]);

@@ -65,7 +65,7 @@ mod tests {
     use super::super::variation::Operation;
     use super::*;
 
-    /// A program of `size` nodes with a score of `select`, whose runs are `scores` in train and select.
+    /// A program of `size` nodes with a score of `select` and runs of `scores` in train and select.
     fn selected(size: usize, scores: [f64; 6]) -> Selected {
         let value = (1..size).fold(Expr::Constant(1.0), |value, _| Expr::Apply(Operator::Root, vec![value]));
         let candidate = Candidate {

@@ -3,7 +3,6 @@
 //! Sampling changes nothing: an instance is not called at every moment. When it catches up for another reason, it reports its
 //! load at the moments on its way ([`Instance::advance_sampled`]).
 
-use super::signals::SignalObserver;
 use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, LoadMoments, NoProgress, SampledMoments};
@@ -49,16 +48,11 @@ impl<I: Instance> Cluster<I> {
         now: Micros,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
-        let Some(sampling) = &mut self.sampling else { return self.advance(behind, now, observer) };
-        let observer = &mut SignalObserver {
-            observer,
-            board: &mut self.board,
-            lifecycle: &mut self.lifecycle,
-            gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
-            outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
-            pairs: self.pairs.as_deref_mut(),
-        };
-        self.instances[behind.index()].advance_sampled(now, (behind, sampling.of(behind)), observer)
+        let Some(mut sampling) = self.sampling.take() else { return self.advance(behind, now, observer) };
+        let (instance, mut observer) = self.observed(behind, observer);
+        let advanced = instance.advance_sampled(now, (behind, sampling.of(behind)), &mut observer);
+        self.sampling = Some(sampling);
+        advanced
     }
 
     /// Samples the load of all instances up to `horizon`, inclusive; at the first moment after it, the load is that of the

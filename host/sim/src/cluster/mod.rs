@@ -853,17 +853,26 @@ impl<I: Instance> Cluster<I> {
     /// Executes the events of instance `behind` before `now`, for [`Self::catch_up_alone`].
     #[inline(always)]
     fn advance(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        self.instances[behind.index()].advance(
-            now,
-            &mut SignalObserver {
-                observer,
-                board: &mut self.board,
-                lifecycle: &mut self.lifecycle,
-                gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
-                outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
-                pairs: self.pairs.as_deref_mut(),
-            },
-        )
+        let (instance, mut observer) = self.observed(behind, observer);
+        instance.advance(now, &mut observer)
+    }
+
+    /// Instance `behind`, and the observer that keeps the signals of the service up to date with its events.
+    #[inline(always)]
+    fn observed<'a, O: Observer>(
+        &'a mut self,
+        behind: InstanceIndex,
+        observer: &'a mut O,
+    ) -> (&'a mut I, SignalObserver<'a, O>) {
+        let observer = SignalObserver {
+            observer,
+            board: &mut self.board,
+            lifecycle: &mut self.lifecycle,
+            gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
+            outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
+            pairs: self.pairs.as_deref_mut(),
+        };
+        (&mut self.instances[behind.index()], observer)
     }
 
     /// Records when `instance` must be advanced again.

@@ -140,6 +140,12 @@ impl<H> TransferredKv<H> {
     /// Request `id` ends, which waits for its read or, after it, for the batch, with blocks `held`. Returns them if they can be
     /// released now.
     pub fn abandon(&mut self, id: RequestId, held: H) -> Option<H> {
+        // Begun in a step at the time of the end: the service has not seen it, and will not begin it.
+        if let Some(unseen) = self.begun.iter().position(|read| read.id == id) {
+            self.begun.remove(unseen);
+            self.reads.remove(&id);
+            return Some(held);
+        }
         match self.reads.get_mut(&id) {
             Some(progress @ ReadProgress::InProgress) => {
                 *progress = ReadProgress::Abandoned;
