@@ -446,7 +446,7 @@ impl DisaggregationPolicy for OnTheOther {
 
 /// Each of two instances keeps a prompt for the other and has no room for its own, as in vLLM, where an instance renews the lease
 /// of what it waits for. A client that times out frees both, also in the microsecond in which the other's blocks let its read begin
-/// (a read that nobody had seen kept its blocks for ever).
+/// (a read that the service had not seen kept its blocks for ever).
 #[test]
 fn instances_that_do_both_wait_for_each_other_until_clients_time_out() {
     for deadline in [None, Some(Micros(900_000))] {
