@@ -182,6 +182,31 @@ fn reimplemented_policies_give_the_same_bytes() {
     }
 }
 
+/// The component looks at eight flows at once: more tenants than that, of unequal demand, which come and go, in two bands.
+#[test]
+fn fairness_among_many_tenants_is_the_same_in_a_component() {
+    let client = |number: usize| {
+        let (tenant, fraction, class) = (number % 37, number % 7 + 1, ["critical", "standard"][number % 2]);
+        format!(
+            "  - {{ id: c{number}, tenant_id: t{tenant}, slo_class: {class}, rate_fraction: {fraction},\n      \
+             arrival: {{ process: gamma, cv: 4 }},\n      \
+             input_distribution: {{ type: constant, params: {{ value: {} }} }},\n      \
+             output_distribution: {{ type: exponential, params: {{ mean: 60 }} }} }}\n",
+            100 * fraction
+        )
+    };
+    let clients: String = (0..60).map(client).collect();
+    let scratch = Scratch::new();
+    let workload = format!("version: \"2\"\naggregate_rate: 120\nnum_requests: 900\nclients:\n{clients}");
+    scratch.write("workload.yaml", &workload);
+    for seed in 1..=3 {
+        let with = |policy: &str| run(&scratch, &format!("--seed {seed} --fairness-policy {policy}"));
+        let built_in = with("virtual-token-counter");
+        assert!(built_in == with("rust-flow-control"), "seed {seed}");
+        assert!(built_in != with("global-strict"), "seed {seed}: fairness has no effect");
+    }
+}
+
 /// The functions of the C interface: a native library with all five.
 #[test]
 fn c_functions_give_the_same_bytes() {

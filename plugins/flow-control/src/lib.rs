@@ -4,6 +4,8 @@
 //! Runs with it have the results of the built-ins, byte for byte. Every floating-point operation is that of the built-in,
 //! in its order. `examples/built-ins/` has the same as scripts.
 
+mod smallest;
+
 use std::collections::BTreeMap;
 
 use blis_sdk::{
@@ -11,6 +13,8 @@ use blis_sdk::{
     Setup,
 };
 use serde::{Deserialize, Serialize};
+
+use self::smallest::{Smallest, served, smallest};
 
 blis_sdk::signals! {
     /// What the detector reads about an instance.
@@ -27,8 +31,8 @@ pub struct ReimplementedFlowControl {
     output_weight: f64,
     /// What is added to the served tokens of a tenant, by the number of its name.
     lifts: Vec<f64>,
-    /// For each band, the tenants with queued requests at the latest decision, in the order of its flows.
-    active: BTreeMap<i32, Vec<u32>>,
+    /// For each band, the tenants with queued requests at the latest decision.
+    active: BTreeMap<i32, ActiveTenants>,
     /// The instances at the latest decision, and how full they were.
     #[serde(skip)]
     seen: Vec<LoadSignals>,
@@ -37,6 +41,13 @@ pub struct ReimplementedFlowControl {
     /// Limits by rank as of the latest decision: they depend on the number of bands alone.
     #[serde(skip)]
     limits: Vec<f64>,
+}
+
+/// Tenants in the order of the flows of their band, and what is added to their served tokens.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct ActiveTenants {
+    tenants: Vec<u32>,
+    lifts: Vec<f64>,
 }
 
 impl Policy for ReimplementedFlowControl {
@@ -111,55 +122,52 @@ impl Ceilings for ReimplementedFlowControl {
 impl Fairness for ReimplementedFlowControl {
     fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
         let Self { lifts, active, output_weight, .. } = self;
+        let weight = *output_weight;
         let before = active.entry(band.priority).or_default();
-        let counters = TokenCounters { lifts, output_weight: *output_weight };
-        if before.len() == flows.len() {
-            let mut is_same = true;
-            let mut first = FirstFlow::default();
-            for (index, (flow, tenant)) in flows.iter().zip(before.iter()).enumerate() {
-                is_same &= flow.tenant == *tenant;
-                first.offer(flows, index, counters.of(flow));
-            }
-            // Mostly no tenant has come or gone.
-            if is_same {
-                return first.index;
-            }
+        // Mostly no tenant has come or gone.
+        match smallest(flows, &before.tenants, &before.lifts, weight) {
+            Smallest::At(index) => return index,
+            Smallest::Unclear => return first(flows, &before.lifts, weight),
+            Smallest::OfOtherTenants => {}
         }
-        let returns = |flow: &&Flow| flow.in_flight == 0 && !before.contains(&flow.tenant);
-        let least = flows.iter().filter(|flow| !returns(flow)).map(|flow| counters.of(flow)).reduce(f64::min);
-        let returned = flows.iter().filter(returns).map(|flow| (flow.tenant as usize, counters.of(flow)));
+        let lift_of = |tenant: u32, lifts: &[f64]| lifts.get(tenant as usize).copied().unwrap_or(0.0);
+        let counter = |flow: &Flow| served(flow, weight) + lift_of(flow.tenant, lifts);
+        let returns = |flow: &&Flow| flow.in_flight == 0 && !before.tenants.contains(&flow.tenant);
+        let least = flows.iter().filter(|flow| !returns(flow)).map(counter).reduce(f64::min);
+        let returned = flows.iter().filter(returns).map(|flow| (flow.tenant as usize, counter(flow)));
         let missing = returned.filter_map(|(tenant, counter)| Some((tenant, least? - counter)));
         let missing: Vec<(usize, f64)> = missing.filter(|&(_, missing)| missing > 0.0).collect();
-        *before = flows.iter().map(|flow| flow.tenant).collect();
+        before.tenants = flows.iter().map(|flow| flow.tenant).collect();
+        let raises_any = !missing.is_empty();
         for (tenant, missing) in missing {
             if tenant >= lifts.len() {
                 lifts.resize(tenant + 1, 0.0);
             }
             lifts[tenant] += missing;
         }
-        let counters = TokenCounters { lifts, output_weight: *output_weight };
-        let mut first = FirstFlow::default();
-        flows.iter().enumerate().for_each(|(index, flow)| first.offer(flows, index, counters.of(flow)));
-        first.index
-    }
-}
-
-/// The virtual token counters of tenants.
-struct TokenCounters<'a> {
-    lifts: &'a [f64],
-    output_weight: f64,
-}
-
-impl TokenCounters<'_> {
-    fn of(&self, flow: &Flow) -> f64 {
-        let lift = self.lifts.get(flow.tenant as usize).copied().unwrap_or(0.0);
-        // Counts of tokens are below 2^63, and WebAssembly converts signed integers in one instruction.
-        let [input, output] = [flow.served_input, flow.served_output].map(|tokens| tokens.cast_signed() as f64);
-        input + self.output_weight * output + lift
+        before.lifts = before.tenants.iter().map(|&tenant| lift_of(tenant, lifts)).collect();
+        let chosen = first(flows, &before.lifts, weight);
+        if raises_any {
+            // A tenant may have requests in several bands.
+            for band in active.values_mut() {
+                band.lifts = band.tenants.iter().map(|&tenant| lift_of(tenant, lifts)).collect();
+            }
+        }
+        chosen
     }
 }
 
 /// The flow with the smallest counter; of equal ones that with the head of the smallest rank, then the one enqueued first.
+/// `lifts` are those of the tenants of `flows`.
+fn first(flows: &[Flow], lifts: &[f64], output_weight: f64) -> usize {
+    let mut first = FirstFlow::default();
+    for (index, (flow, lift)) in flows.iter().zip(lifts).enumerate() {
+        first.offer(flows, index, served(flow, output_weight) + lift);
+    }
+    first.index
+}
+
+/// The first flow of those seen, by its counter and its head.
 struct FirstFlow {
     index: usize,
     counter: f64,
