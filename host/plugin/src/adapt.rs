@@ -35,7 +35,7 @@ use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
     PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep,
-    SchedulingPolicy, StepFailed, Ties,
+    SchedulingPolicy, StepFailed, StepMemory, Ties,
 };
 use blis_sim::units::Micros;
 
@@ -462,10 +462,11 @@ impl RoutingStep for PluginPolicy<dyn RoutingGuest> {
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
+        memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
         self.column("scores", request, cluster, numbers, |guest, request, numbers| {
-            guest.scores(request, cluster, ties, numbers)
+            guest.step_scores(request, cluster, ties, memory, numbers)
         })
     }
 
@@ -492,10 +493,11 @@ impl RoutingStep for PluginPolicy<dyn FilterGuest> {
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
+        memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
         self.column("filter", request, cluster, numbers, |guest, request, numbers| {
-            guest.filter(request, cluster, ties, numbers)
+            guest.step_filter(request, cluster, ties, memory, numbers)
         })
     }
 

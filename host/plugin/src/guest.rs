@@ -25,7 +25,7 @@ use std::ops::{Deref, DerefMut};
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::kv_cache::KvCacheDecisions;
-use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, StepMemory, Ties};
 use blis_sim::units::Micros;
 
 use super::rows::{
@@ -106,6 +106,22 @@ pub trait RoutingGuest: Guest {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<(), Fault>;
+
+    /// As [`Self::scores`], with the memory of the pipeline.
+    ///
+    /// # Errors
+    /// As [`Self::scores`].
+    fn step_scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        memory: &mut StepMemory,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let _ = memory;
+        self.scores(request, cluster, ties, scores)
+    }
 }
 
 /// A guest that leaves out instances before others choose.
@@ -122,6 +138,22 @@ pub trait FilterGuest: Guest {
         ties: &Ties,
         kept: &mut Vec<f64>,
     ) -> Result<(), Fault>;
+
+    /// As [`Self::filter`], with the memory of the pipeline.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn step_filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        memory: &mut StepMemory,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let _ = memory;
+        self.filter(request, cluster, ties, kept)
+    }
 }
 
 /// A guest that sets the priority of requests on their instance.

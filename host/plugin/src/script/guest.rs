@@ -6,7 +6,9 @@ use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::kv_cache::KvCacheDecisions;
-use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
+use blis_sim::policy::{
+    AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, StepMemory, Ties,
+};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, Map};
 
@@ -21,6 +23,7 @@ use super::pools::{DecodesObject, LinkObject, PrefillsObject, RoutedObject};
 use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
+use super::step_views::StepViews;
 use super::values::NameTexts;
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
@@ -176,6 +179,26 @@ impl ScriptGuest {
             return output;
         }
         self.call_engine(function, arguments, about, ties).map(Some)
+    }
+
+    /// Calls `function` as a step of a pipeline with `memory`: as [`Self::call_for_column`], with the views that the steps share.
+    fn call_step(
+        &mut self,
+        function: &str,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        memory: &mut StepMemory,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Option<Dynamic>, Fault> {
+        self.look_for_changes(cluster);
+        let decision = memory.decision();
+        let views = memory.shared::<StepViews>();
+        let views = views.of(decision, request, cluster, &self.script.used_fields, &self.names);
+        if let Some(output) = self.call_fast(function, views, numbers) {
+            return output;
+        }
+        self.call_engine(function, views.clone(), request.id, Some(ties)).map(Some)
     }
 
     fn call_engine(
@@ -339,10 +362,15 @@ impl ScriptGuest {
     pub fn view(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) -> ClusterObject {
         // If the script has kept the view of an earlier call, that view stays unchanged.
         Arc::make_mut(&mut self.cluster).update(request, cluster, &self.script.used_fields);
+        self.look_for_changes(cluster);
+        ClusterObject(Arc::clone(&self.cluster))
+    }
+
+    /// Notes the result of `changed` for the next call, if the script calls it.
+    fn look_for_changes(&mut self, cluster: &ClusterView<'_>) {
         if self.script.used_fields.changed {
             self.changed = self.latest.advance(cluster).changed().map(<[u32]>::to_vec);
         }
-        ClusterObject(Arc::clone(&self.cluster))
     }
 
     /// Calls `fair_pick`.
@@ -542,9 +570,19 @@ impl RoutingGuest for ScriptGuest {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<(), Fault> {
+        self.step_scores(request, cluster, ties, &mut StepMemory::default(), scores)
+    }
+
+    fn step_scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        memory: &mut StepMemory,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
         self.missing("route", Kind::Routing)?;
-        let views = self.views(request, cluster);
-        let output = self.call_for_column("route", views, request.id, Some(ties), scores)?;
+        let output = self.call_step("route", request, cluster, ties, memory, scores)?;
         self.column("route", "as a scorer it must return a column of scores", output.as_ref(), scores)
     }
 }
@@ -557,9 +595,19 @@ impl FilterGuest for ScriptGuest {
         ties: &Ties,
         kept: &mut Vec<f64>,
     ) -> Result<(), Fault> {
+        self.step_filter(request, cluster, ties, &mut StepMemory::default(), kept)
+    }
+
+    fn step_filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        memory: &mut StepMemory,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
         self.missing("filter", Kind::RoutingFilter)?;
-        let views = self.views(request, cluster);
-        let output = self.call_for_column("filter", views, request.id, Some(ties), kept)?;
+        let output = self.call_step("filter", request, cluster, ties, memory, kept)?;
         let wanted = "it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`";
         self.column("filter", wanted, output.as_ref(), kept)
     }

@@ -33,6 +33,7 @@ mod sandbox;
 mod scaling;
 mod scan;
 mod state;
+mod step_views;
 mod table;
 mod testing;
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod counting;
 mod differential;
 mod hostile;
 mod page;
+mod steps;
 mod watchdog;
 
 /// Instances and their signals.
@@ -463,8 +464,8 @@ fn route(r, s) {
         service.advance(plugin.description().reads);
         let scores = |guest: &mut dyn RoutingGuest| {
             let mut scores = Vec::new();
-            let computed = guest.scores(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut scores);
-            computed.map(|()| scores).map_err(|fault| fault.to_string())
+            let routed = guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut scores);
+            routed.map(|_| scores).map_err(|fault| fault.to_string())
         };
         let anew = scores(&mut *start::<dyn RoutingGuest>(&*plugin));
         assert!(anew.is_ok(), "{anew:?}");

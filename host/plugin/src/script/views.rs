@@ -182,6 +182,16 @@ impl UsedFields {
         all.filter(|(number, column)| is_used(*number) || parts.contains(column)).map(|(_, column)| column).collect()
     }
 
+    /// Whether views with these fields have all that `other` uses of a request and of the cluster.
+    pub fn cover(&self, other: &Self) -> bool {
+        other.columns & !self.columns == 0 && self.blocks >= other.blocks
+    }
+
+    /// These fields, and those of a request and of the cluster that `other` uses.
+    pub fn and(self, other: &Self) -> Self {
+        Self { columns: self.columns | other.columns, blocks: self.blocks | other.blocks, ..self }
+    }
+
     /// The columns that the host must keep up to date for these fields.
     pub fn reads(&self) -> Reads {
         let [load, cached_blocks] = self.staleness;

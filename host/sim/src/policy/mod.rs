@@ -50,7 +50,7 @@ pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
     AlwaysBusiest, CacheAndLoad, ConcurrencyFilter, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded,
     PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SENT_BLOCKS, SaturationFilter, ScorerKind,
-    ScorerStep, Weighted,
+    ScorerStep, StepMemory, Weighted,
 };
 pub(crate) use view::copy_rows;
 pub use view::{
@@ -192,7 +192,8 @@ pub trait RoutingStep: Debug + Send {
     /// The signals that it reads. Called once.
     fn reads(&self) -> Reads;
 
-    /// Replaces `numbers` by one for each instance, in the order of the columns; none is NaN.
+    /// Replaces `numbers` by one for each instance, in the order of the columns; none is NaN. `memory` is that of the
+    /// pipeline, for what its steps need alike.
     ///
     /// # Errors
     /// [`StepFailed`] if there is no result. The step has recorded why.
@@ -201,6 +202,7 @@ pub trait RoutingStep: Debug + Send {
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
+        memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed>;
 

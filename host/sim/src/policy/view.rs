@@ -108,6 +108,12 @@ impl<'a> RequestView<'a> {
         Self { block_ids, ..self }
     }
 
+    /// The ids by which the policy knows the blocks.
+    #[must_use]
+    pub fn block_ids(&self) -> BlockIds {
+        self.block_ids
+    }
+
     /// Whether any block of the prompt may equal a block of another request.
     #[must_use]
     pub fn shares_blocks(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use blis_sim::policy::Reads;
+use blis_sim::policy::{Reads, StepMemory};
 
 use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
@@ -35,7 +35,7 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
     let kind = setup.kind;
     setup.explain = false;
     let mut guest = plugin.start(&setup)?;
-    let mut scores = Vec::new();
+    let (mut scores, mut memory) = (Vec::new(), StepMemory::default());
     // A call that fails must not be measured, so each is tried before.
     inputs::traffic(kind, n).iter().try_for_each(|input| call(&mut guest, input, &mut scores))?;
     let mut failed = None;
@@ -50,7 +50,9 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
                 }
                 StartedGuest::RoutingFilter(guest) => {
                     scores.clear();
-                    guest.filter(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
+                    memory.begin();
+                    let (request, cluster) = (service.request(), service.cluster());
+                    guest.step_filter(&request, &cluster, &ties(), &mut memory, &mut scores).map(drop_black)
                 }
                 StartedGuest::Saturation(guest) => guest.saturation(&service.cluster()).map(drop_black),
                 other => Err(other.mismatch()),

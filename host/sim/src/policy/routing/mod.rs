@@ -15,6 +15,7 @@ mod round_robin;
 mod scorers;
 mod sent_blocks;
 mod sessions;
+mod step_memory;
 #[cfg(test)]
 mod tests;
 mod weighted;
@@ -27,6 +28,7 @@ pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;
 pub use scorers::{DEFAULT_PROFILE, EPP_PROFILE, ScorerKind, ScorerStep};
 pub use sent_blocks::SENT_BLOCKS;
+pub use step_memory::StepMemory;
 pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};

@@ -14,7 +14,8 @@ use super::sessions::BoundSessions;
 use super::smaller;
 use crate::ids::InstanceIndex;
 use crate::policy::{
-    AdapterSlotUse, ClusterView, Event, Events, Reads, RequestView, RoutingStep, Signals, StepFailed, Ties, Versions,
+    AdapterSlotUse, ClusterView, Event, Events, Reads, RequestView, RoutingStep, Signals, StepFailed, StepMemory, Ties,
+    Versions,
 };
 
 /// The default terms of `weighted`, with their weights.
@@ -250,10 +251,11 @@ impl Scorer {
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
+        memory: &mut StepMemory,
         scores: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
         if let Self::Step(step) = self {
-            return step.compute(request, cluster, ties, scores);
+            return step.compute(request, cluster, ties, memory, scores);
         }
         scores.resize(cluster.len(), 0.0);
         match self {
@@ -439,6 +441,7 @@ mod tests {
             &view_of(&request(0, 2, &[])),
             &service.view(),
             &Ties::LowestIndex,
+            &mut StepMemory::default(),
             &mut scores,
         );
         scored.expect("built-in scorers do not fail");
@@ -521,7 +524,13 @@ mod tests {
             let mut scores = vec![f64::NAN; cached.len()];
             let prompt = request(0, blocks, &[]);
             let mut scorer = Scorer::new(ScorerStep::BuiltIn(ScorerKind::PrecisePrefixCacheShare));
-            let scored = scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+            let scored = scorer.score(
+                &view_of(&prompt),
+                &service.view(),
+                &Ties::LowestIndex,
+                &mut StepMemory::default(),
+                &mut scores,
+            );
             scored.map(|()| scores).expect("it does not fail")
         };
         assert_eq!(share(8, &[2, 6, 8]), [0.25, 0.75, 1.0]);
@@ -536,7 +545,13 @@ mod tests {
             let mut scores = vec![f64::NAN; 4];
             let mut scorer = Scorer::new(ScorerStep::BuiltIn(ScorerKind::Random));
             let prompt = request(id, 2, &[]);
-            let scored = scorer.score(&view_of(&prompt), &TestService::idle(4).view(), ties, &mut scores);
+            let scored = scorer.score(
+                &view_of(&prompt),
+                &TestService::idle(4).view(),
+                ties,
+                &mut StepMemory::default(),
+                &mut scores,
+            );
             scored.map(|()| scores).expect("it does not fail")
         };
         assert_eq!(scores(7, &ties), scores(7, &ties));
@@ -593,7 +608,7 @@ mod tests {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
                     let mut scores = vec![f64::NAN; service.instances.len()];
                     let scored =
-                        scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+                        scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut StepMemory::default(), &mut scores);
                     prop_assert_eq!(scored, Ok(()));
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
                     scorer.dispatched(&view_of(&prompt), InstanceIndex::at(*target % scores.len()));

@@ -9,7 +9,8 @@ use super::weighted::LEFT_OUT;
 use super::*;
 use crate::policy::testing::{TestService, request, view_of};
 use crate::policy::{
-    Event, EventKind, Events, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep, StepFailed, Versions,
+    Event, EventKind, Events, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep, StepFailed, StepMemory,
+    Versions,
 };
 use crate::request::{Request, Span, Tags};
 use crate::rng::Stream;
@@ -335,6 +336,7 @@ impl RoutingStep for ListStep {
         _: &RequestView<'_>,
         _: &ClusterView<'_>,
         _: &Ties,
+        _: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
         self.calls.fetch_add(1, Relaxed);

@@ -5,6 +5,7 @@
 use super::filters::{FilterStep, RoutingFilter};
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind, ScorerStep};
 use super::sent_blocks::SentBlocks;
+use super::step_memory::StepMemory;
 use super::{highest, is_weight, larger, smaller};
 use crate::ids::InstanceIndex;
 use crate::policy::{
@@ -32,6 +33,7 @@ pub struct Weighted {
     kept: Vec<bool>,
     /// What a plugin keeps.
     mask: Vec<f64>,
+    memory: StepMemory,
     /// Sum over the terms, indexed by instance.
     sums: Vec<f64>,
     /// Indices at which the sum is highest.
@@ -125,6 +127,7 @@ impl Weighted {
             remembers: false,
             kept: Vec::new(),
             mask: Vec::new(),
+            memory: StepMemory::default(),
             sums: Vec::new(),
             best: Vec::new(),
         };
@@ -172,6 +175,7 @@ impl Clone for Weighted {
             remembers: self.remembers,
             kept: self.kept.clone(),
             mask: Vec::new(),
+            memory: StepMemory::default(),
             sums: self.sums.clone(),
             best: self.best.clone(),
         }
@@ -263,6 +267,7 @@ impl Weighted {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<RoutingDecision, StepFailed> {
+        self.memory.begin();
         if self.evaluate(request, cluster, ties)? || !self.filters.is_empty() {
             self.add_up(cluster.len());
             self.filter(request, cluster, ties)?;
@@ -284,14 +289,15 @@ impl Weighted {
         ties: &Ties,
     ) -> Result<bool, StepFailed> {
         let mut changed = self.sums.len() != cluster.len();
-        for Term { scorer, scores, version, .. } in &mut self.terms {
+        let Self { terms, memory, .. } = self;
+        for Term { scorer, scores, version, .. } in terms {
             let current = scorer.version(&cluster.versions);
             if current != 0 && current == *version {
                 continue;
             }
             *version = current;
             changed = true;
-            scorer.score(request, cluster, ties, scores)?;
+            scorer.score(request, cluster, ties, memory, scores)?;
         }
         Ok(changed)
     }
@@ -310,12 +316,13 @@ impl Weighted {
         }
         self.kept.clear();
         self.kept.resize(cluster.len(), true);
-        for filter in &mut self.filters {
+        let Self { filters, kept, mask, memory, .. } = self;
+        for filter in filters {
             match filter {
-                FilterStep::BuiltIn(filter) => filter.apply(request, cluster, &mut self.kept),
+                FilterStep::BuiltIn(filter) => filter.apply(request, cluster, kept),
                 FilterStep::Step(step) => {
-                    step.compute(request, cluster, ties, &mut self.mask)?;
-                    keep(&mut self.kept, &self.mask);
+                    step.compute(request, cluster, ties, memory, mask)?;
+                    keep(kept, mask);
                 }
             }
         }

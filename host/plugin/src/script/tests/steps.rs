@@ -1,0 +1,52 @@
+//! Scripts as steps of one pipeline.
+
+use blis_sim::policy::StepMemory;
+
+use super::*;
+
+/// A filter, a scorer with other columns and the blocks of the prompt, and one that keeps a column: their results are those of
+/// each by itself.
+#[test]
+fn steps_see_what_they_see_alone() {
+    const SOURCES: [&str; 3] = [
+        "fn filter(r, s) { s.queue_depth + s.in_flight >= 3 }",
+        "fn route(r, s) { s.cached_tokens_gpu / r.input_tokens + s.in_flight_tokens * 1e-6 + r.blocks.len() }",
+        r"
+fn init() { #{ kept: zeros(9) } }
+
+fn route(r, s) {
+    let before = sum(this.kept);
+    if r.input_tokens % 3 == 0 { this.kept = s.in_flight; }
+    s.in_flight + s.effective_load * 1e3 + before * 1e6
+}",
+    ];
+    let plugins = SOURCES.map(|source| script(source).unwrap_or_else(|fault| panic!("{fault}")));
+    // Guests of a run have one list of names.
+    let names: Arc<[Box<str>]> = ["".into()].into();
+    let guests = || -> (Box<dyn FilterGuest>, [Box<dyn RoutingGuest>; 2]) {
+        let [filter, scorer, keeper] = &plugins;
+        fn started<G: GuestKind + ?Sized>(plugin: &dyn Plugin, names: &Arc<[Box<str>]>) -> Box<G> {
+            let setup = GuestSetup { names: Arc::clone(names), ..setup(G::KIND, plugin) };
+            plugin.start(&setup).and_then(StartedGuest::into_kind).unwrap_or_else(|fault| panic!("{fault}"))
+        }
+        (started(filter.as_ref(), &names), [scorer, keeper].map(|plugin| started(plugin.as_ref(), &names)))
+    };
+    let ((mut filter, mut scorers), (mut alone, mut scorers_alone)) = (guests(), guests());
+    let mut memory = StepMemory::default();
+    let mut service = inputs::SyntheticService::new(9);
+    let reads = plugins.iter().fold(Reads::NOTHING, |all, plugin| all.and(plugin.description().reads));
+    for decision in 0..300 {
+        service.advance(reads);
+        memory.begin();
+        let (request, cluster, ties) = (service.request(), service.cluster(), Ties::LowestIndex);
+        let (mut shared, mut own) = (Vec::new(), Vec::new());
+        filter.step_filter(&request, &cluster, &ties, &mut memory, &mut shared).expect("filters");
+        alone.filter(&request, &cluster, &ties, &mut own).expect("filters");
+        for (scorer, alone) in scorers.iter_mut().zip(&mut scorers_alone) {
+            scorer.step_scores(&request, &cluster, &ties, &mut memory, &mut shared).expect("scores");
+            alone.scores(&request, &cluster, &ties, &mut own).expect("scores");
+        }
+        assert_eq!(shared.len(), 27);
+        assert_eq!(shared, own, "decision {decision}");
+    }
+}
