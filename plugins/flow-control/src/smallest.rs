@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tenants_and_huge_counts_are_noticed() {
+    fn other_tenants_and_huge_counts_are_recognised() {
         let flows = [flow(1, 5, 0), flow(2, 1 << 52, 0)];
         assert_eq!(smallest(&flows, &[1, 2], &[0.0; 2], 1.0), Smallest::Unclear);
         assert_eq!(smallest(&flows[..1], &[1], &[0.0], 1.0), Smallest::At(0));
