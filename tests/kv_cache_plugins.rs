@@ -159,6 +159,27 @@ fn a_policy_decides_which_adapter_makes_room() {
     assert_eq!(run(&path("equal.rhai")), default, "of equal ranks the least recently used makes room");
     assert_eq!(run(&path("often.rhai")), run("--kv-cache-policy lfu"));
     assert_ne!(loads(&run("--kv-cache-policy lfu")), loads(&default));
+    let trace = scratch.path("trace.jsonl");
+    let traced = run(&format!("--kv-cache-policy lfu --trace-level decisions --trace-path {trace}"));
+    assert_eq!(loads(&traced), loads(&run("--kv-cache-policy lfu")), "recording changes nothing");
+    let lines = std::fs::read_to_string(&trace).expect("written");
+    let is_eviction = |line: &&str| line.contains("\"kind\":\"adapter_eviction\"");
+    let evictions: Vec<Value> = lines.lines().filter(is_eviction).map(json).collect();
+    assert!(evictions.len() > 20, "{}", evictions.len());
+    for eviction in &evictions {
+        let candidates = eviction["candidates"].as_array().expect("a list");
+        let ranks = candidates.iter().map(|one| one["rank"].as_f64().expect("a rank"));
+        let least = ranks.fold(f64::INFINITY, f64::min);
+        let first = candidates.iter().find(|one| one["rank"].as_f64() == Some(least)).expect("it is there");
+        assert!(candidates.len() > 1 && first["adapter"] == eviction["evicted"], "{eviction}");
+    }
+    let listed = blis!(format!("decisions show {trace} --kind adapter_eviction --output text")).done().stdout;
+    assert!(listed.contains("takes the slot of"), "{listed}");
+    let regret = run("--kv-cache-policy lfu --regret outcome --regret-samples 40")["regret"].clone();
+    let section = &regret["kinds"]["adapter_eviction"];
+    assert_eq!(section["uniform"]["evaluated"], 10, "a quarter of the samples: {section}");
+    assert!(section["decisions"].as_u64().is_some_and(|count| count > 20), "{section}");
+    assert_eq!(run("--regret outcome --regret-samples 40")["regret"]["kinds"]["adapter_eviction"], Value::Null);
     let refused = |flags: &str| blis!(format!("run --model llama-3.1-8b-instruct {flags}")).with_code(2).stderr;
     let arc = refused("--enable-lora --kv-cache-policy arc");
     assert!(arc.contains("`arc` has no effect") && arc.contains("ranks no adapters"), "{arc}");

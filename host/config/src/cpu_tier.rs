@@ -67,12 +67,13 @@ pub struct SecondaryArgs {
 
 impl SecondaryArgs {
     /// Bandwidth without the option, GB/s: an NVMe disk, and a file system over the network as vLLM's authors saw them (0.33,
-    /// comments of `kv_offload/tiering/backpressure.py`).
+    /// comments of `kv_offload/tiering/backpressure.py`); of peers that of a network card of 400 Gb/s.
     #[must_use]
     pub fn usual_bandwidth(self) -> f64 {
         match self.kind {
             SecondaryKind::Files if !self.shared => 5.0,
             SecondaryKind::Files | SecondaryKind::Objects => 1.5,
+            SecondaryKind::Peers => 50.0,
         }
     }
 
@@ -83,15 +84,44 @@ impl SecondaryArgs {
             SecondaryKind::Files if !self.shared => Micros(100),
             SecondaryKind::Files => Micros(1_000),
             SecondaryKind::Objects => Micros(5_000),
+            SecondaryKind::Peers => Micros(500),
         }
+    }
+
+    /// Refuses what the CPU tiers of other instances cannot have.
+    fn check_peers(self) -> Result<(), ConfigError> {
+        let refused =
+            |message: &str, hint: &str| Err(ConfigError::Conflict { message: message.into(), hint: hint.into() });
+        if self.shared {
+            return refused(
+                "`--kv-offloading-secondary p2p` has nothing to share (`--kv-offloading-secondary-shared`)",
+                "replicas pull from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out",
+            );
+        }
+        if self.backpressure != BackpressurePolicy::None {
+            return refused(
+                "`--kv-offloading-secondary p2p` copies nothing that back-pressure could drop (`--kv-offloading-backpressure`)",
+                "leave `--kv-offloading-backpressure` out",
+            );
+        }
+        if self.latency == Some(Micros::ZERO) {
+            return refused(
+                "messages between replicas have a latency of 0 (`--kv-offloading-secondary-latency`)",
+                "they cross a network: give at least 1 µs",
+            );
+        }
+        Ok(())
     }
 
     /// The tier that it describes.
     ///
     /// # Errors
-    /// If instances share it and it takes no time, or the bandwidth is next to nothing.
+    /// If peers have what only storage can have, instances share it and it takes no time, or the bandwidth is next to nothing.
     fn tier(self) -> Result<SecondaryConfig, ConfigError> {
         let Self { kind, bandwidth, latency, backpressure, shared } = self;
+        if kind == SecondaryKind::Peers {
+            self.check_peers()?;
+        }
         if shared && latency == Some(Micros::ZERO) {
             return Err(ConfigError::Conflict {
                 message: "storage that instances share has a latency of 0 (`--kv-offloading-secondary-latency`)".into(),
@@ -269,6 +299,21 @@ mod tests {
         insta::assert_snapshot!(refused(OffloadArgs { secondary: Some(below), ..eight() }), @r"
         storage that instances share has a latency of 0 (`--kv-offloading-secondary-latency`)
         hint: it is reached over a network: give at least 1 µs
+        ");
+        let peers = SecondaryArgs { kind: SecondaryKind::Peers, ..below };
+        let refused_peers = |peers| refused(OffloadArgs { secondary: Some(peers), ..eight() });
+        insta::assert_snapshot!(refused_peers(peers), @r"
+        `--kv-offloading-secondary p2p` has nothing to share (`--kv-offloading-secondary-shared`)
+        hint: replicas pull from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out
+        ");
+        let peers = SecondaryArgs { shared: false, ..peers };
+        insta::assert_snapshot!(refused_peers(peers), @r"
+        messages between replicas have a latency of 0 (`--kv-offloading-secondary-latency`)
+        hint: they cross a network: give at least 1 µs
+        ");
+        insta::assert_snapshot!(refused_peers(SecondaryArgs { backpressure: BackpressurePolicy::Drop, ..peers }), @r"
+        `--kv-offloading-secondary p2p` copies nothing that back-pressure could drop (`--kv-offloading-backpressure`)
+        hint: leave `--kv-offloading-backpressure` out
         ");
         insta::assert_snapshot!(refused(OffloadArgs { bandwidth_both: Some(120.0), ..eight() }), @r"
         both directions have 120 GB/s together (`--kv-offloading-bandwidth-both`), and one has 50 GB/s alone

@@ -100,8 +100,8 @@ pub(crate) fn surveyor(
         let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
         targets.iter().any(|(name, targets)| *name == class && !targets.met(outcome))
     };
-    let loads = config.cluster.policies.plugin(blis_plugin::Kind::KvCache).is_some();
-    Some(Surveyor { survey: Survey::default(), missed, loads })
+    let inside = config.cluster.policies.used(blis_plugin::Kind::KvCache).is_some();
+    Some(Surveyor { survey: Survey::default(), missed, inside })
 }
 
 /// Simulated time after a decision that the feedback of an evaluation looks at. Under a bad policy requests wait for minutes: until
@@ -129,7 +129,10 @@ pub(crate) fn regret(
     check_roles(config)?;
     let settings = &config.evaluation.regret;
     survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
-    let kinds = DecisionKind::ALL.into_iter().filter(|&kind| settings.samples_kind(kind.of_policy())).collect();
+    // Without adapters the samples are those of the other kinds.
+    let is_made = |kind| kind != DecisionKind::AdapterEviction || survey.decisions(kind) > 0;
+    let is_sampled = |&kind: &DecisionKind| settings.samples_kind(kind.of_policy()) && is_made(kind);
+    let kinds = DecisionKind::ALL.into_iter().filter(is_sampled).collect();
     let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
     let options = RegretOptions { samples, window, seed, kinds };
     let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);

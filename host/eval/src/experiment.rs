@@ -960,6 +960,7 @@ fn secondary(spec: &ExperimentSpec) -> Option<SecondaryArgs> {
         SecondaryTierName::None => return None,
         SecondaryTierName::Fs => SecondaryKind::Files,
         SecondaryTierName::Obj => SecondaryKind::Objects,
+        SecondaryTierName::P2p => SecondaryKind::Peers,
     };
     let backpressure = match spec.kv_offloading_backpressure.unwrap_or(defaults::KV_OFFLOADING_BACKPRESSURE) {
         BackpressureName::None => BackpressurePolicy::None,
@@ -1007,7 +1008,11 @@ fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
             ),
         ];
         if let Some(flag) = flags_set(others).next() {
-            return Err(spec.misplaced(flag, "needs `--kv-offloading-secondary`", "say what the tier is: fs or obj"));
+            return Err(spec.misplaced(
+                flag,
+                "needs `--kv-offloading-secondary`",
+                "say what the tier is: fs, obj or p2p",
+            ));
         }
     }
     if offload(spec).is_none() {

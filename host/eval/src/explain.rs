@@ -346,6 +346,7 @@ impl Explanation<'_> {
             name = match secondary.kind {
                 SecondaryKind::Files => SecondaryTierName::Fs,
                 SecondaryKind::Objects => SecondaryTierName::Obj,
+                SecondaryKind::Peers => SecondaryTierName::P2p,
             };
             backpressure = match secondary.backpressure {
                 BackpressurePolicy::None => BackpressureName::None,

@@ -67,7 +67,8 @@ impl DecisionSummary {
             | Decision::Disaggregation(_)
             | Decision::Scheduling(_)
             | Decision::Preemption(_)
-            | Decision::Load(_) => {}
+            | Decision::Load(_)
+            | Decision::AdapterEviction(_) => {}
         }
     }
 }

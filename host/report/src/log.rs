@@ -7,7 +7,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Decision, GatewayDecision, LoadDecision, PreemptionDecision, SchedulingDecision, SchedulingResult,
+    AdapterEviction, Decision, GatewayDecision, LoadDecision, PreemptionDecision, SchedulingDecision, SchedulingResult,
 };
 use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
@@ -64,6 +64,7 @@ fn log_decision(decision: &Decision<'_>) {
         Decision::Scheduling(decision) => log_scheduling(decision),
         Decision::Preemption(decision) => log_preemption(decision),
         Decision::Load(decision) => log_load(decision),
+        Decision::AdapterEviction(eviction) => log_adapter_eviction(eviction),
     }
 }
 
@@ -94,6 +95,12 @@ fn log_load(decision: &LoadDecision) {
     let (request, time_us, instance) = (hit.request.0, hit.now.0, instance.0);
     let (tokens, bytes, queued_bytes) = (hit.tokens, hit.bytes, hit.queued_bytes);
     debug!(request, time_us, instance, loads, tokens, bytes, queued_bytes, "load");
+}
+
+fn log_adapter_eviction(eviction: &AdapterEviction<'_>) {
+    let &AdapterEviction { instance, now, request, adapter, evicted, candidates, .. } = eviction;
+    let (request, time_us, instance, candidates) = (request.0, now.0, instance.0, candidates.len());
+    debug!(request, time_us, instance, adapter = adapter.0, evicted = evicted.0, candidates, "adapter eviction");
 }
 
 /// Logs the sums of a step, and at the next level each request as (request, tokens, context before).

@@ -113,7 +113,8 @@ impl Interests {
     /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`], [`Decision::Gateway`],
     /// [`Decision::Routing`] and [`Decision::Disaggregation`].
     pub const DECISIONS: Self = Self(1 << 1);
-    /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`], [`Decision::Preemption`] and [`Decision::Load`].
+    /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`], [`Decision::Preemption`],
+    /// [`Decision::Load`] and [`Decision::AdapterEviction`].
     pub const SCHEDULING: Self = Self(1 << 2);
     /// Every [`SimEvent::Step`]. Prevents the fast engine from executing runs of equal steps at once.
     pub const STEPS: Self = Self(1 << 3);
@@ -168,9 +169,9 @@ impl Interests {
                 | Decision::Routing { .. }
                 | Decision::Disaggregation(_),
             ) => Self::DECISIONS,
-            SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_)) => {
-                Self::SCHEDULING
-            }
+            SimEvent::Decision(
+                Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) | Decision::AdapterEviction(_),
+            ) => Self::SCHEDULING,
             SimEvent::Step { .. } => Self::STEPS,
             SimEvent::FirstToken(_) => Self::FIRST_TOKENS,
             SimEvent::InterTokenLatency { .. } | SimEvent::InterTokenLatencyRetracted { .. } => {

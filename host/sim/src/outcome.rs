@@ -7,7 +7,7 @@
 use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::SecondaryCounters;
 use crate::policy::flow::{BandView, FlowView, InFlightView};
-use crate::policy::kv_cache::TierHitView;
+use crate::policy::kv_cache::{CacheTier, TierHitView};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
@@ -281,6 +281,8 @@ pub enum Decision<'a> {
     Preemption(PreemptionDecision),
     /// Whether a request loads what the CPU tier has for it, or computes it again.
     Load(LoadDecision),
+    /// Which LoRA adapter makes room for another.
+    AdapterEviction(AdapterEviction<'a>),
 }
 
 /// What flow control does with a request, and the state of the gateway's queue.
@@ -474,6 +476,27 @@ pub struct LoadDecision {
     pub hit: TierHitView,
     /// Whether it is loaded; if not, the request computes it.
     pub loads: bool,
+}
+
+/// A policy's decision which LoRA adapter makes room for that of a request which enters the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdapterEviction<'a> {
+    /// Index of the instance.
+    pub instance: InstanceIndex,
+    /// Time of the decision: the start of a step.
+    pub now: Micros,
+    /// [`crate::request::Request::id`] of the request.
+    pub request: RequestId,
+    /// Its adapter, which needs the room.
+    pub adapter: Name,
+    /// Where room is needed.
+    pub tier: CacheTier,
+    /// The adapters that could make room, two or more, the least recently used first.
+    pub candidates: &'a [Name],
+    /// The policy's rank of each.
+    pub ranks: &'a [f64],
+    /// The one that does.
+    pub evicted: Name,
 }
 
 /// What the CPU tier of one instance did.

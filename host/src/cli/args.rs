@@ -552,10 +552,11 @@ pub(super) struct EngineFlags {
     /// The replicas of a group share the secondary tier, each over a link of its own; fs is then a file system over the network
     #[arg(long, help_heading = CPU_TIER)]
     pub kv_offloading_secondary_shared: bool,
-    /// Bandwidth of the secondary tier in each direction, GB/s [default: fs 5, shared 1.5; obj 1.5]
+    /// Bandwidth of the secondary tier in each direction, GB/s [default: fs 5, shared 1.5; obj 1.5; p2p 50]
     #[arg(long, value_name = "GB/S", value_parser = parse::above_0, help_heading = CPU_TIER)]
     pub kv_offloading_secondary_bandwidth: Option<f64>,
-    /// Time of an access to the secondary tier, µs or with a unit [default: fs 100, shared 1ms; obj 5ms; guesses]
+    /// Time of an access to the secondary tier, with p2p of a message between replicas, µs or with a unit [default: fs 100, shared 1ms;
+    /// obj 5ms; p2p 500; guesses]
     #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = CPU_TIER)]
     pub kv_offloading_secondary_latency: Option<Micros>,
     /// What happens to copies to a secondary tier that is slow

@@ -106,6 +106,9 @@ enum KindName {
     Preemption,
     /// Loads from the CPU tier: loaded or computed again
     Load,
+    /// LoRA adapters that make room for others
+    #[value(name = "adapter_eviction")]
+    AdapterEviction,
     /// Instances that prefill, where some prefill apart from others
     Prefill,
     /// Ends of requests
@@ -136,6 +139,7 @@ impl From<KindName> for LineKind {
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,
             KindName::Load => Self::Load,
+            KindName::AdapterEviction => Self::AdapterEviction,
             KindName::Prefill => Self::Prefill,
             KindName::Outcome => Self::Outcome,
         }

@@ -8,7 +8,8 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Status};
 use blis_sim::policy::AdmissionDecision;
-use blis_sim::request::Request;
+use blis_sim::policy::kv_cache::CacheTier;
+use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::gateway::{self, GatewayOptions};
@@ -43,7 +44,9 @@ impl DecisionFork {
         let state = state(&*self.timeline, &request);
         match self.sample.kind {
             DecisionKind::Scheduling => self.evaluate_scheduling(at, options, (past, actual_decisions), state, names),
-            DecisionKind::Load => self.evaluate_load(at, options, (past, &request, actual_decisions), state, names),
+            DecisionKind::Load | DecisionKind::AdapterEviction => {
+                self.evaluate_inside(at, options, (past, &request, actual_decisions), state, names)
+            }
             DecisionKind::Admission
             | DecisionKind::Routing
             | DecisionKind::Fairness
@@ -122,8 +125,9 @@ impl DecisionFork {
         }))
     }
 
-    /// Computes the regret of loading what the CPU tier has for a request, or of computing it, from its routing on.
-    fn evaluate_load(
+    /// Computes the regret of a decision about the request inside an instance, from its routing on: all before the decision is the
+    /// same in all branches.
+    fn evaluate_inside(
         self,
         at: Micros,
         options: &BranchOptions,
@@ -131,22 +135,30 @@ impl DecisionFork {
         state: InstanceStates,
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
-        let Some(loads) = self.sample.loads else { return Ok(None) };
         let span = (at, options.window);
-        let mut other = self.timeline.clone();
-        other.force_load(request.id, !loads);
-        let rollout =
-            options.rollouts.then(|| run_branch(other.clone(), None, past.clone(), span, Micros::ZERO)).transpose()?;
+        let (chosen, others) = match (self.sample.loads, &self.sample.eviction) {
+            (Some(loads), _) => (InsideChoice::Loads(loads), vec![InsideChoice::Loads(!loads)]),
+            (None, Some(choice)) => {
+                let evicts = |&adapter: &Name| InsideChoice::Evicts(choice.tier, adapter);
+                let others = choice.others.iter().take(options.alternatives.max(1));
+                (evicts(&choice.evicted), others.map(evicts).collect())
+            }
+            (None, None) => return Ok(None),
+        };
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             run_branch(timeline, None, past.clone(), span, options.longest)
         };
-        let (actual, other) = (forced(self.timeline)?, forced(other)?);
-        let text = |loads: bool| if loads { "loaded" } else { "computed" };
-        let branches = vec![
-            branch(text(loads).to_owned(), &actual, &actual),
-            branch(text(!loads).to_owned(), &other, rollout.as_ref().unwrap_or(&other)),
-        ];
+        let actual = forced(self.timeline.clone())?;
+        let mut branches = vec![branch(chosen.text(names), &actual, &actual)];
+        for other in others {
+            let mut timeline = self.timeline.clone();
+            other.force(request.id, &mut *timeline);
+            let again = || run_branch(timeline.clone(), None, past.clone(), span, Micros::ZERO);
+            let rollout = options.rollouts.then(again).transpose()?;
+            let cost = forced(timeline)?;
+            branches.push(branch(other.text(names), &cost, rollout.as_ref().unwrap_or(&cost)));
+        }
         let about = DecisionContext { sample: self.sample, request, at, situations: Vec::new() };
         Ok(compare(about, branches, state, names))
     }
@@ -194,6 +206,33 @@ impl DecisionFork {
         let request = Request { tags: own.tags, ..Request::new(own.id, own.arrival, own.input_tokens, 0) };
         let about = DecisionContext { sample: self.sample, request: &request, at, situations: Vec::new() };
         Ok(compare(about, branches, state, names))
+    }
+}
+
+/// What is decided about a request inside an instance.
+#[derive(Clone, Copy)]
+enum InsideChoice {
+    /// Whether it loads what the CPU tier has for it.
+    Loads(bool),
+    /// Which LoRA adapter makes room for its own, and where.
+    Evicts(CacheTier, Name),
+}
+
+impl InsideChoice {
+    fn force(self, id: RequestId, timeline: &mut dyn AnyTimeline) {
+        match self {
+            Self::Loads(loads) => timeline.force_load(id, loads),
+            Self::Evicts(tier, adapter) => timeline.force_eviction(id, tier, adapter),
+        }
+    }
+
+    fn text(self, names: &impl WorkloadTexts) -> String {
+        match self {
+            Self::Loads(true) => "loaded".to_owned(),
+            Self::Loads(false) => "computed".to_owned(),
+            Self::Evicts(CacheTier::AdapterMemory, adapter) => format!("evicted {} from the host", names.text(adapter)),
+            Self::Evicts(_, adapter) => format!("evicted {}", names.text(adapter)),
+        }
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn alternatives(
         | DecisionKind::Scheduling
         | DecisionKind::Scaling
         | DecisionKind::Load
+        | DecisionKind::AdapterEviction
         | DecisionKind::Disaggregation => Vec::new(),
     }
 }

@@ -61,7 +61,7 @@ pub use survey::{DecisionSample, Survey, Surveyor};
 pub struct RegretOptions {
     /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
     /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission, scheduling,
-    /// fairness, ordering, eviction, scaling, loads and prefills elsewhere each. Without routing, this number is divided equally among the kinds.
+    /// fairness, ordering, eviction, scaling, loads, adapter evictions and prefills elsewhere each. Without routing, this number is divided equally among the kinds.
     pub samples: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
@@ -108,6 +108,8 @@ pub enum DecisionKind {
     Scaling,
     /// Whether a request loads what the CPU tier has for it: the alternative is the other.
     Load,
+    /// Which LoRA adapter makes room for that of a request: the alternatives are the others that could.
+    AdapterEviction,
     /// Where a request is prefilled: the alternatives are the other instances that prefill, and the one that decodes it.
     Disaggregation,
 }
@@ -243,7 +245,7 @@ pub struct InstanceStates {
 
 impl DecisionKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Admission,
         Self::Routing,
         Self::Scheduling,
@@ -252,13 +254,18 @@ impl DecisionKind {
         Self::Eviction,
         Self::Scaling,
         Self::Load,
+        Self::AdapterEviction,
         Self::Disaggregation,
     ];
 
-    /// The name in texts.
+    /// The name in texts: that of the kind of the policy, or of the decision if such a policy makes several.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.of_policy().name()
+        match self {
+            Self::Load => "load",
+            Self::AdapterEviction => "adapter eviction",
+            other => other.of_policy().name(),
+        }
     }
 
     /// The kind of the policy that makes it.
@@ -272,7 +279,7 @@ impl DecisionKind {
             Self::Ordering => Kind::Ordering,
             Self::Eviction => Kind::Eviction,
             Self::Scaling => Kind::Scaling,
-            Self::Load => Kind::KvCache,
+            Self::Load | Self::AdapterEviction => Kind::KvCache,
             Self::Disaggregation => Kind::Disaggregation,
         }
     }
@@ -331,7 +338,7 @@ pub fn decision_regrets(
             && is_made_next(&mut *timeline, sample)?
         {
             samples.next();
-            forks.push(DecisionFork { timeline: timeline.clone(), sample: *sample });
+            forks.push(DecisionFork { timeline: timeline.clone(), sample: sample.clone() });
         }
         if forks.len() >= max_forks {
             regrets.extend(run(std::mem::take(&mut forks))?);
@@ -350,7 +357,11 @@ fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Resu
     Ok(match (sample.kind, event) {
         (DecisionKind::Admission, DecisionEvent::Admission(request)) => is_about(request),
         (
-            DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Load | DecisionKind::Disaggregation,
+            DecisionKind::Routing
+            | DecisionKind::Scheduling
+            | DecisionKind::Load
+            | DecisionKind::AdapterEviction
+            | DecisionKind::Disaggregation,
             DecisionEvent::Routing(request),
         ) => is_about(request),
         (

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
+use blis_sim::outcome::{AdapterEviction, Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
 use blis_sim::policy::AdmissionDecision;
 use blis_sim::policy::flow::FlowView;
+use blis_sim::policy::kv_cache::CacheTier;
 use blis_sim::replica::ReplicaChange;
-use blis_sim::request::Request;
+use blis_sim::request::{Name, Request};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand::seq::index;
@@ -26,6 +27,8 @@ pub struct Survey {
     ended: Vec<RequestEnd>,
     /// The first decision of each request whether it loads what the CPU tier has.
     loads: FxHashMap<RequestId, bool>,
+    /// The first choice of each request between LoRA adapters that could make room for its own.
+    evictions: FxHashMap<RequestId, Arc<EvictionChoice>>,
     /// GPU-seconds held by replicas that come and go; 0 for a fixed number of instances.
     gpu_s: f64,
 }
@@ -61,10 +64,10 @@ struct RequestEnd {
 }
 
 /// A decision of the sample, for which the regret is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionSample {
-    /// Index of the decision, in the order in which decisions are made. A scheduling decision and a load are evaluated at the
-    /// time of the routing decision with this index.
+    /// Index of the decision, in the order in which decisions are made. A scheduling decision, a load and an adapter eviction are
+    /// evaluated at the time of the routing decision with this index.
     pub number: usize,
     /// Time of the decision.
     pub at: Micros,
@@ -76,6 +79,19 @@ pub struct DecisionSample {
     pub scaled: Option<ReplicaChange>,
     /// Whether the request loaded what the CPU tier had for it, of such a decision.
     pub loads: Option<bool>,
+    /// Which LoRA adapter made room for that of the request, of such a decision.
+    pub eviction: Option<Arc<EvictionChoice>>,
+}
+
+/// A choice between LoRA adapters that could make room for that of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionChoice {
+    /// Where room was made.
+    pub tier: CacheTier,
+    /// The adapter that made it.
+    pub evicted: Name,
+    /// The others that could have, that with the smallest rank first.
+    pub others: Vec<Name>,
 }
 
 impl Survey {
@@ -113,11 +129,15 @@ impl Survey {
         Arc::new(self.decisions.iter().filter(is_replayed).map(|entry| (entry.request, forced(entry))).collect())
     }
 
-    /// Number of decisions of `kind`; of flow control, those with an alternative.
+    /// Number of decisions of `kind`; of flow control, those with an alternative; of loads and adapter evictions, the first of
+    /// each request.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
         if kind == DecisionKind::Load {
             return self.loads.len();
+        }
+        if kind == DecisionKind::AdapterEviction {
+            return self.evictions.len();
         }
         self.decisions.iter().filter(|entry| entry.kind == kind).count()
     }
@@ -197,6 +217,8 @@ impl Survey {
         }
         let loaded = of(routing).filter(|(_, entry)| self.loads.contains_key(&entry.request));
         draw.some(few, numbers(&mut { loaded }), DecisionKind::Load, Stratum::Uniform);
+        let evicting = of(routing).filter(|(_, entry)| self.evictions.contains_key(&entry.request));
+        draw.some(few, numbers(&mut { evicting }), DecisionKind::AdapterEviction, Stratum::Uniform);
         draw.taken.retain(|(_, kind, _)| options.kinds.contains(kind));
         draw.taken.sort_unstable();
         let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
@@ -207,6 +229,11 @@ impl Survey {
             stratum,
             scaled: self.decisions[number].scaled,
             loads: self.loads.get(&self.decisions[number].request).copied().filter(|_| kind == DecisionKind::Load),
+            eviction: self
+                .evictions
+                .get(&self.decisions[number].request)
+                .filter(|_| kind == DecisionKind::AdapterEviction)
+                .cloned(),
         };
         draw.taken.into_iter().map(sample).collect()
     }
@@ -259,8 +286,8 @@ pub struct Surveyor<F> {
     pub survey: Survey,
     /// Whether a request missed a target of its class.
     pub missed: F,
-    /// Whether a policy decides about loads from the CPU tier.
-    pub loads: bool,
+    /// Whether a policy decides inside instances: about loads from the CPU tier, or which LoRA adapter makes room.
+    pub inside: bool,
 }
 
 impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
@@ -268,7 +295,7 @@ impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
     fn interests(&self) -> Interests {
         let of_all =
             Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES | Interests::LOAD | Interests::IN_FLIGHT;
-        if self.loads { of_all | Interests::SCHEDULING } else { of_all }
+        if self.inside { of_all | Interests::SCHEDULING } else { of_all }
     }
 
     #[inline]
@@ -332,6 +359,10 @@ impl Survey {
                 self.loads.entry(hit.request).or_insert(loads);
                 return;
             }
+            Decision::AdapterEviction(ref eviction) => {
+                self.evictions.entry(eviction.request).or_insert_with(|| Arc::new(EvictionChoice::from(eviction)));
+                return;
+            }
             Decision::Disaggregation(ref choice) => DecisionEntry {
                 split: choice.prefill.map(|prefill| (choice.decode, prefill)),
                 ..DecisionEntry::new(DecisionKind::Disaggregation, choice.now, choice.request.id)
@@ -339,6 +370,17 @@ impl Survey {
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
+    }
+}
+
+impl From<&AdapterEviction<'_>> for EvictionChoice {
+    fn from(eviction: &AdapterEviction<'_>) -> Self {
+        let ranked = eviction.candidates.iter().copied().zip(eviction.ranks.iter().copied());
+        let mut others: Vec<(Name, f64)> = ranked.filter(|&(adapter, _)| adapter != eviction.evicted).collect();
+        // Stable: of equal ranks, the least recently used first.
+        others.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let others = others.into_iter().map(|(adapter, _)| adapter).collect();
+        Self { tier: eviction.tier, evicted: eviction.evicted, others }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::adapters::{AdapterCosts, AdapterSettings};
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, FlowControl, FlowSettings, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
@@ -10,7 +11,7 @@ use blis_sim::outcome::Outcome;
 use blis_sim::policy::flow::{
     ArrivalOrder, Concurrency, ConcurrencyMode, GlobalStrict, LowestPriorityNewest, StaticCeiling,
 };
-use blis_sim::policy::kv_cache::KvCacheChoice;
+use blis_sim::policy::kv_cache::{KvCacheChoice, Lfu};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, Classes, ConstantPriority, LeastLoaded, Reads, RejectAll, RoundRobin,
     RoutingPolicy, ScorerKind, Ties, TokenBucket, Weighted,
@@ -30,12 +31,14 @@ struct TestService {
     admission: Box<dyn AdmissionPolicy>,
     routing: Box<dyn RoutingPolicy>,
     flow: Option<FlowControl>,
+    /// LoRA adapters, and the policy that decides which one makes room.
+    adapters: Option<(Arc<AdapterSettings>, KvCacheChoice)>,
 }
 
 impl TestService {
     fn new(instances: u32, routing: impl RoutingPolicy + 'static) -> Self {
         let (admission, routing) = (Box::new(AlwaysAdmit), Box::new(routing));
-        Self { instances, max_num_seqs: 8, refresh: 0, admission, routing, flow: None }
+        Self { instances, max_num_seqs: 8, refresh: 0, admission, routing, flow: None, adapters: None }
     }
 
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
@@ -59,9 +62,9 @@ impl TestService {
             preemption: Preemption::Fcfs.into(),
             classes: Arc::default(),
             offload: None,
-            kv_cache: KvCacheChoice::BuiltIn,
+            kv_cache: self.adapters.as_ref().map(|(_, policy)| policy.clone()).unwrap_or_default(),
             blis_tiers: None,
-            adapters: None,
+            adapters: self.adapters.as_ref().map(|(adapters, _)| Arc::clone(adapters)),
             semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),
         };
@@ -94,11 +97,12 @@ impl TestService {
     fn regret(&self, requests: &[Request]) -> (Regret, Vec<DecisionRegret>) {
         let of = |fast: bool, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            let make = || (self.admission.fork(), self.routing.fork(), self.flow.clone());
-            let ((admission, routing, flow), sizes) = (make(), (self.instances, self.max_num_seqs, self.refresh));
+            let make = || (self.admission.fork(), self.routing.fork(), self.flow.clone(), self.adapters.clone());
+            let ((admission, routing, flow, adapters), sizes) =
+                (make(), (self.instances, self.max_num_seqs, self.refresh));
             pool.install(move || {
                 let (instances, max_num_seqs, refresh) = sizes;
-                let service = TestService { instances, max_num_seqs, refresh, admission, routing, flow };
+                let service = TestService { instances, max_num_seqs, refresh, admission, routing, flow, adapters };
                 if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
             })
         };
@@ -113,7 +117,7 @@ impl TestService {
         engine: impl Fn(InstanceConfig) -> I + Copy,
         requests: &[Request],
     ) -> (Regret, Vec<DecisionRegret>) {
-        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false, loads: true };
+        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false, inside: true };
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
         survey.with_targets(false);
@@ -273,6 +277,36 @@ fn a_short_request_behind_a_long_one_would_be_served_first() {
 }
 
 /// One instance that serves so many requests at a time; the others wait in the gateway.
+/// Two slots: adapter 1 runs once and adapter 2 twice, so that the least frequently used one, 1, makes room for 3. But 1 is what the
+/// next request has, and 2 is used no more.
+#[test]
+fn the_adapter_that_is_used_next_should_not_have_made_room() {
+    let costs = AdapterCosts { rank: 8, from_disk: Micros(1_000_000), from_host: Micros(1_000_000), overhead: 0.0 };
+    let settings = AdapterSettings::new(2, 4, (1..=3).map(|name| (Name(name), costs)));
+    let adapters = Some((Arc::new(settings), KvCacheChoice::Custom(Box::new(Lfu))));
+    let service = TestService { adapters, ..TestService::new(1, RoundRobin::default()) };
+    let uses = [(0, 1), (2, 2), (4, 2), (6, 3), (8, 1)];
+    let with = |(number, (at_s, adapter)): (u32, (u64, u32))| {
+        let mut request = request(number, at_s * 1_000, number, 0, 4);
+        request.tags.adapter = Name(adapter);
+        request
+    };
+    let requests: Vec<Request> = (0..).zip(uses).map(with).collect();
+    let (sum, regrets) = service.regret(&requests);
+    let evictions: Vec<_> = regrets.iter().filter(|one| one.kind == DecisionKind::AdapterEviction).collect();
+    assert_eq!(sum.kinds[&DecisionKind::AdapterEviction].decisions, 2);
+    let [third, last] = &evictions[..] else { panic!("{evictions:#?}") };
+    assert_eq!((third.request_id.as_str(), third.branches.len()), ("request_3", 2));
+    let seconds = |regret: &DecisionRegret| [regret.regret_s, regret.own_s, regret.rollout_regret_s];
+    let whole = |seconds: [f64; 3]| seconds.map(|one| (one * 1e6).round() as i64);
+    assert_eq!(
+        whole(seconds(third)),
+        [1_000_000, 0, 1_000_000],
+        "the last request would not have waited for its adapter: {third:#?}"
+    );
+    assert_eq!((last.request_id.as_str(), seconds(last)), ("request_4", [0.0; 3]), "nothing follows");
+}
+
 fn with_gateway(at_a_time: f64, evicts: bool) -> TestService {
     let flow = FlowControl {
         saturation: Box::new(Concurrency {

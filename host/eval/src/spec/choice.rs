@@ -242,6 +242,8 @@ choices! {
     Fs = "fs",
     /// An object store, or files over the network
     Obj = "obj",
+    /// The CPU tiers of the other replicas of the group
+    P2p = "p2p",
 }
 
 choices! {

@@ -194,7 +194,11 @@ fn records(reader: &mut TraceReader) -> Result<FxHashMap<RequestId, ComparedRequ
         let Some(request) = line.request() else { continue };
         let record = records.entry(request).or_default();
         match line {
-            TraceLine::Signals(_) | TraceLine::Gateway(_) | TraceLine::Load(_) | TraceLine::Prefill(_) => {}
+            TraceLine::Signals(_)
+            | TraceLine::Gateway(_)
+            | TraceLine::Load(_)
+            | TraceLine::AdapterEviction(_)
+            | TraceLine::Prefill(_) => {}
             TraceLine::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
             TraceLine::Routing(routing) => {
                 record.routed_at = Some(routing.time_us);
@@ -411,7 +415,11 @@ impl Diff {
                 TraceLine::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
                 TraceLine::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
                 TraceLine::Prefill(prefill) => writeln!(f, "  {name}  {time} s: {prefill}")?,
-                TraceLine::Gateway(_) | TraceLine::Load(_) | TraceLine::Outcome(_) | TraceLine::Signals(_) => {}
+                TraceLine::Gateway(_)
+                | TraceLine::Load(_)
+                | TraceLine::AdapterEviction(_)
+                | TraceLine::Outcome(_)
+                | TraceLine::Signals(_) => {}
             }
             if let Some(observed) = observed {
                 let ages = observed.ages();

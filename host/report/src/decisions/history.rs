@@ -117,6 +117,7 @@ impl RequestHistory {
             | TraceLine::Gateway(_)
             | TraceLine::Scheduling(_)
             | TraceLine::Load(_)
+            | TraceLine::AdapterEviction(_)
             | TraceLine::Prefill(_) => {}
         }
         event.observed = event.observed.filter(|observed| !observed.is_empty());
@@ -184,6 +185,7 @@ impl RequestHistory {
             TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
             TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
             TraceLine::Load(load) => writeln!(f, "{load}")?,
+            TraceLine::AdapterEviction(eviction) => writeln!(f, "{eviction}")?,
             TraceLine::Prefill(prefill) => writeln!(f, "{prefill}")?,
             TraceLine::Outcome(outcome) => writeln!(f, "{outcome}")?,
             TraceLine::Signals(signals) => writeln!(f, "{signals}")?,

@@ -22,6 +22,8 @@ pub enum TraceLine {
     Preemption(PreemptionLine),
     /// A request loads what the CPU tier has for it, or computes it.
     Load(LoadLine),
+    /// A LoRA adapter makes room for another.
+    AdapterEviction(AdapterEvictionLine),
     /// Decision which instance prefills a request, where some prefill apart from others.
     Prefill(PrefillLine),
     Outcome(OutcomeLine),
@@ -37,12 +39,13 @@ pub enum LineKind {
     Scheduling,
     Preemption,
     Load,
+    AdapterEviction,
     Prefill,
     Outcome,
 }
 
 impl LineKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Signals,
         Self::Admission,
         Self::Gateway,
@@ -50,6 +53,7 @@ impl LineKind {
         Self::Scheduling,
         Self::Preemption,
         Self::Load,
+        Self::AdapterEviction,
         Self::Prefill,
         Self::Outcome,
     ];
@@ -65,6 +69,7 @@ impl LineKind {
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
             Self::Load => "load",
+            Self::AdapterEviction => "adapter_eviction",
             Self::Prefill => "prefill",
             Self::Outcome => "outcome",
         }
@@ -82,6 +87,7 @@ impl TraceLine {
             Self::Scheduling(_) => LineKind::Scheduling,
             Self::Preemption(_) => LineKind::Preemption,
             Self::Load(_) => LineKind::Load,
+            Self::AdapterEviction(_) => LineKind::AdapterEviction,
             Self::Prefill(_) => LineKind::Prefill,
             Self::Outcome(_) => LineKind::Outcome,
         }
@@ -98,6 +104,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.request),
             Self::Preemption(line) => Some(line.request),
             Self::Load(line) => Some(line.request),
+            Self::AdapterEviction(line) => Some(line.request),
             Self::Prefill(line) => Some(line.request),
             Self::Outcome(line) => Some(line.request),
         };
@@ -114,6 +121,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.instance),
             Self::Preemption(line) => Some(line.instance),
             Self::Load(line) => Some(line.instance),
+            Self::AdapterEviction(line) => Some(line.instance),
             Self::Prefill(line) => Some(line.decode),
             Self::Outcome(line) => line.instance,
         };
@@ -131,6 +139,7 @@ impl TraceLine {
             Self::Scheduling(line) => Some(line.time_us),
             Self::Preemption(line) => Some(line.time_us),
             Self::Load(line) => Some(line.time_us),
+            Self::AdapterEviction(line) => Some(line.time_us),
             Self::Prefill(line) => Some(line.time_us),
             Self::Outcome(line) => line.time_us,
         }
@@ -551,6 +560,46 @@ pub struct LoadLine {
     pub waiting: u32,
     /// Requests in the running batch.
     pub running: u32,
+}
+
+/// A policy decides which LoRA adapter makes room for that of a request which enters the batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdapterEvictionLine {
+    /// Number of the request.
+    pub request: u32,
+    /// Time of the decision: the start of a step.
+    pub time_us: u64,
+    /// The instance that holds the adapters.
+    pub instance: u32,
+    /// The adapter of the request, which needs the room.
+    pub adapter: String,
+    /// Where room is made.
+    pub from: AdapterRoom,
+    /// The adapter that makes room.
+    pub evicted: String,
+    /// Those that could, two or more, the least recently used first.
+    pub candidates: Vec<RankedAdapterLine>,
+}
+
+/// Where an adapter makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdapterRoom {
+    /// In a slot on the GPU.
+    Gpu,
+    /// In the host's memory.
+    Host,
+}
+
+/// An adapter that could make room.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankedAdapterLine {
+    /// Its name.
+    pub adapter: String,
+    /// The policy's rank, of which the smallest makes room; `null` if it is not finite.
+    pub rank: Option<f64>,
 }
 
 /// Which instance prefills a request, and which decodes it.

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use super::line::{
-    AdmissionLine, BatchEntry, BatchObstacle, LineKind, LoadLine, OutcomeLine, OutcomeStatus, PoolInstanceLine,
-    PreemptionLine, PrefillLine, RoutingLine, SchedulingLine, SignalsLine, TraceLine,
+    AdapterEvictionLine, AdapterRoom, AdmissionLine, BatchEntry, BatchObstacle, LineKind, LoadLine, OutcomeLine,
+    OutcomeStatus, PoolInstanceLine, PreemptionLine, PrefillLine, RoutingLine, SchedulingLine, SignalsLine, TraceLine,
 };
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
@@ -111,6 +111,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
         TraceLine::Scheduling(scheduling) => scheduling.to_string(),
         TraceLine::Preemption(preemption) => preemption.to_string(),
         TraceLine::Load(load) => load.to_string(),
+        TraceLine::AdapterEviction(eviction) => eviction.to_string(),
         TraceLine::Prefill(prefill) => prefill.to_string(),
         TraceLine::Outcome(outcome) => outcome.to_string(),
     };
@@ -218,6 +219,17 @@ impl Display for LoadLine {
         let found = plural(self.tokens.into(), "token");
         let does = if self.loads { "loads" } else { "computes" };
         write!(f, "{does} {found} that the CPU tier has, {} bytes behind {}", self.bytes, self.queued_bytes)
+    }
+}
+
+impl Display for AdapterEvictionLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let room = match self.from {
+            AdapterRoom::Gpu => "the slot",
+            AdapterRoom::Host => "the room in host memory",
+        };
+        let number = self.candidates.len();
+        write!(f, "adapter {} takes {room} of {}, one of {number} that no request uses", self.adapter, self.evicted)
     }
 }
 

@@ -111,6 +111,7 @@ impl TraceReader {
             "scheduling" => TraceLine::Scheduling(object(text)?),
             "preemption" => TraceLine::Preemption(object(text)?),
             "load" => TraceLine::Load(object(text)?),
+            "adapter_eviction" => TraceLine::AdapterEviction(object(text)?),
             "prefill" => TraceLine::Prefill(object(text)?),
             "outcome" => TraceLine::Outcome(object(text)?),
             "end" => {
@@ -176,6 +177,7 @@ impl TraceReader {
             | TraceLine::Scheduling(_)
             | TraceLine::Preemption(_)
             | TraceLine::Load(_)
+            | TraceLine::AdapterEviction(_)
             | TraceLine::Prefill(_)
             | TraceLine::Outcome(_) => Ok(()),
         }

@@ -7,10 +7,11 @@ use std::path::Path;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Decision, DisaggregationChoice, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
+    AdapterEviction, Decision, DisaggregationChoice, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
     PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
 use blis_sim::policy::flow::FlowView;
+use blis_sim::policy::kv_cache::CacheTier;
 use blis_sim::policy::{AdapterSlotUse, AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
 use flate2::Compression;
@@ -305,6 +306,24 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
+    fn adapter_eviction(&mut self, eviction: &AdapterEviction<'_>) {
+        self.lines.begin("{\"kind\":\"adapter_eviction\"");
+        self.lines.int(key!("request"), eviction.request.0);
+        self.lines.int(key!("time_us"), eviction.now.0);
+        self.lines.int(key!("instance"), eviction.instance.0);
+        self.lines.text(key!("adapter"), self.names.text(eviction.adapter));
+        self.lines.text(key!("from"), if eviction.tier == CacheTier::AdapterSlots { "gpu" } else { "host" });
+        self.lines.text(key!("evicted"), self.names.text(eviction.evicted));
+        self.lines.raw(",\"candidates\":[");
+        for (number, (&name, &rank)) in eviction.candidates.iter().zip(eviction.ranks).enumerate() {
+            self.lines.text(if number == 0 { "{\"adapter\":" } else { ",{\"adapter\":" }, self.names.text(name));
+            self.lines.float(key!("rank"), rank);
+            self.lines.raw("}");
+        }
+        self.lines.raw("]");
+        self.lines.end();
+    }
+
     fn prefill(&mut self, choice: &DisaggregationChoice<'_>) {
         self.lines.begin("{\"kind\":\"prefill\"");
         self.lines.int(key!("request"), choice.request.id.0);
@@ -459,6 +478,7 @@ impl<W: Write> DecisionLog<'_, W> {
             Decision::Scheduling(ref decision) => self.scheduling(decision),
             Decision::Preemption(ref decision) => self.preemption(decision),
             Decision::Load(ref decision) => self.load(decision),
+            Decision::AdapterEviction(ref eviction) => self.adapter_eviction(eviction),
         }
     }
 }

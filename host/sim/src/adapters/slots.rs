@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::ranked::RankedAdapters;
+use super::ranked::{AdapterChoice, RankedAdapters};
 use super::{AdapterCosts, AdapterMix, AdapterReport, AdapterSettings};
+use crate::ids::RequestId;
 use crate::outcome::AdapterChange;
 use crate::policy::AdapterSlotUse;
 use crate::policy::kv_cache::{CacheTier, KvCachePolicy};
@@ -80,8 +81,11 @@ impl AdapterSlots {
         report: impl FnMut(Name, AdapterChange),
     ) -> Micros {
         let adapter = request.tags.adapter;
+        if let Some(ranked) = &mut self.ranked {
+            ranked.clear_choices();
+        }
         let Some(&costs) = self.settings.costs(adapter) else { return Micros::ZERO };
-        let loading = if self.load_ahead { Micros::ZERO } else { self.load(now, adapter, &costs, report) };
+        let loading = if self.load_ahead { Micros::ZERO } else { self.load(now, request, &costs, report) };
         if let Some(ranked) = &mut self.ranked {
             ranked.used(request, now);
         }
@@ -92,6 +96,19 @@ impl AdapterSlots {
         held.running += 1;
         self.in_use += u32::from(held.running == 1);
         loading
+    }
+
+    /// Decides in advance that `adapter` makes room when request `id` next needs some in `tier`, if it can then. Without a policy
+    /// it has no effect.
+    pub fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name) {
+        if let Some(ranked) = &mut self.ranked {
+            ranked.force(id, tier, adapter);
+        }
+    }
+
+    /// The choices of a policy for the request that entered last.
+    pub fn choices(&self) -> &[AdapterChoice] {
+        self.ranked.as_ref().map_or(&[], |ranked| ranked.choices())
     }
 
     /// A request with `adapter` leaves the batch, and the instance too if it has `ended`.
@@ -204,26 +221,27 @@ impl AdapterSlots {
         report.slots_in_use = if self.load_ahead { AdapterSlotUse::Loaded } else { AdapterSlotUse::Requested };
     }
 
-    /// Loads `adapter` into a slot, if it is not in one. Returns the time that it takes.
+    /// Loads the adapter of `request` into a slot, if it is not in one. Returns the time that it takes.
     fn load(
         &mut self,
         now: Micros,
-        adapter: Name,
+        request: &Request,
         costs: &AdapterCosts,
         mut report: impl FnMut(Name, AdapterChange),
     ) -> Micros {
+        let adapter = request.tags.adapter;
         let found = self.find(adapter);
         if found.is_some_and(|index| self.held[index].on_gpu) {
             return Micros::ZERO;
         }
         if found.is_none() {
             if self.held.len() >= self.settings.host_slots as usize {
-                self.forget(now, &mut report);
+                self.forget(now, request.id, &mut report);
             }
             self.held.push(HeldAdapter { name: adapter, on_gpu: false, running: 0, pins: 0 });
         }
         if self.on_gpu == self.settings.slots {
-            self.free_slot(now, &mut report);
+            self.free_slot(now, request.id, &mut report);
         }
         let index = self.find(adapter).expect("it is held");
         self.held[index].on_gpu = true;
@@ -237,8 +255,8 @@ impl AdapterSlots {
     }
 
     /// Removes an adapter without a running request from the host's memory, and from its slot.
-    fn forget(&mut self, now: Micros, report: &mut impl FnMut(Name, AdapterChange)) {
-        let chosen = self.choose(now, CacheTier::AdapterMemory);
+    fn forget(&mut self, now: Micros, id: RequestId, report: &mut impl FnMut(Name, AdapterChange)) {
+        let chosen = self.choose(now, id, CacheTier::AdapterMemory);
         let forgotten = self.held.remove(chosen);
         if let Some(ranked) = &mut self.ranked {
             ranked.forget(forgotten.name);
@@ -250,8 +268,8 @@ impl AdapterSlots {
     }
 
     /// Frees the slot of an adapter without a running request.
-    fn free_slot(&mut self, now: Micros, report: &mut impl FnMut(Name, AdapterChange)) {
-        let chosen = self.choose(now, CacheTier::AdapterSlots);
+    fn free_slot(&mut self, now: Micros, id: RequestId, report: &mut impl FnMut(Name, AdapterChange)) {
+        let chosen = self.choose(now, id, CacheTier::AdapterSlots);
         let freed = &mut self.held[chosen];
         freed.on_gpu = false;
         self.on_gpu -= 1;
@@ -260,13 +278,13 @@ impl AdapterSlots {
 
     /// The index of the adapter in `tier` that makes room: of those without a running request the least recently used one, or the one
     /// that the policy chooses.
-    fn choose(&mut self, now: Micros, tier: CacheTier) -> usize {
+    fn choose(&mut self, now: Micros, id: RequestId, tier: CacheTier) -> usize {
         let may_go = |held: &HeldAdapter| held.pins == 0 && (held.on_gpu || tier != CacheTier::AdapterSlots);
         let oldest = self.held.iter().position(may_go).expect("fewer adapters run than there are slots");
         let Some(ranked) = &mut self.ranked else { return oldest };
         let candidates = || self.held.iter().enumerate().filter(|(_, held)| may_go(held));
         let names: Vec<Name> = candidates().map(|(_, held)| held.name).collect();
-        let chosen = ranked.choose(now, tier, &names);
+        let chosen = ranked.choose(now, id, tier, names);
         candidates().nth(chosen).map_or(oldest, |(index, _)| index)
     }
 
@@ -286,7 +304,6 @@ impl AdapterSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::RequestId;
     use crate::policy::kv_cache::{LeastRecent, Lfu, WorkloadAware};
 
     const COSTS: AdapterCosts = AdapterCosts { rank: 8, from_disk: Micros(100), from_host: Micros(10), overhead: 0.02 };

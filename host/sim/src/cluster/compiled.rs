@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::observer::{DynObserver, Interests, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
+use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request};
 use crate::units::Micros;
 
@@ -137,6 +138,9 @@ pub trait AnyTimeline: Debug + Send {
     /// See [`Timeline::force_load`].
     fn force_load(&mut self, id: RequestId, loads: bool);
 
+    /// See [`Timeline::force_eviction`].
+    fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name);
+
     /// See [`Timeline::request`].
     fn request(&self, id: RequestId) -> Option<&Request>;
 
@@ -227,6 +231,10 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
 
     fn force_load(&mut self, id: RequestId, loads: bool) {
         self.force_load(id, loads);
+    }
+
+    fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name) {
+        self.force_eviction(id, tier, adapter);
     }
 
     fn request(&self, id: RequestId) -> Option<&Request> {

@@ -219,6 +219,8 @@ impl<I: Instance> Cluster<I> {
         if let Some(content) = self.shared.as_ref().and_then(|shared| shared.of(index)) {
             instance.share_chunks(&content);
         }
+        let held = self.shared.as_ref().and_then(|shared| shared.held_by_group_of(index));
+        held.iter().for_each(|held| instance.peers().into_iter().for_each(|(peers, _)| peers.share(held)));
         self.board.add(info, &mut instance);
         self.instances.push(instance);
         self.next_events.grow(self.instances.len());
@@ -255,7 +257,8 @@ impl<I: Instance> Cluster<I> {
         if self.sampling.is_some() {
             self.sample_last(now, instance, observer)?;
         }
-        self.pass_on_writes();
+        self.pass_on();
+        self.leave_group(now, instance);
         let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };
         let empty = new.gone(replicas.config(position, instance));
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);

@@ -1,15 +1,16 @@
-//! Storage below the CPU tiers that the instances of a group share.
+//! What the instances of a group share below their CPU tiers: storage, or the CPU tiers of one another.
 //!
 //! The result of a look-up depends on what other instances have written by then. No write is shorter than the latency of the storage,
 //! and its end is known when it is submitted: so an instance can be simulated by itself up to the latency beyond the time to
 //! which all others were simulated. [`Cluster::keep_together`] advances all of them in such windows, and passes on the writes of
-//! each between two of them. Times without events are skipped.
+//! each between two of them. Times without events are skipped. What instances that pull from one another say ([`PeerNews`]) reaches the others
+//! after the latency, too, and is passed on likewise.
 
 use super::Cluster;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress};
 use crate::observer::Observer;
-use crate::offload::{ChunkKey, SharedChunks};
+use crate::offload::{ChunkKey, PeerIndex, PeerNews, PeerTier, PullRequest, SharedChunks};
 use crate::units::Micros;
 
 /// The storage of all groups.
@@ -22,26 +23,34 @@ pub(super) struct SharedStorage {
     /// The group of each instance that shares storage, and what that group has written.
     groups: Vec<Option<u32>>,
     content: Vec<SharedChunks>,
+    /// What the instances of each group have in their CPU tiers, for one another.
+    held: Vec<PeerIndex>,
+    /// Whether instances pull from one another.
+    has_peers: bool,
 }
 
 impl SharedStorage {
     /// Adds the next instance. `storage` is `None` as long as no instance shares any.
     pub fn add(storage: &mut Option<Box<Self>>, instance: &InstanceConfig) {
-        let shared = instance.offload.and_then(|tier| tier.secondary).filter(|tier| tier.shared);
+        let shared = instance.offload.and_then(|tier| tier.secondary).filter(|tier| tier.connects());
         if storage.is_none() && shared.is_none() {
             return;
         }
         let group = shared.is_some().then_some(instance.labels.group);
         let latency = shared.map_or(Micros::MAX, |tier| tier.latency.max(Micros(1)));
         let storage = storage.get_or_insert_with(|| {
-            Box::new(Self { latency, known_until: Micros::ZERO, groups: Vec::new(), content: Vec::new() })
+            let (groups, content, held) = (Vec::new(), Vec::new(), Vec::new());
+            Box::new(Self { latency, known_until: Micros::ZERO, groups, content, held, has_peers: false })
         });
         storage.latency = storage.latency.min(latency);
+        storage.has_peers |= shared.is_some_and(|tier| !tier.shared);
         // Those before it share nothing.
         storage.groups.resize(instance.index.index(), None);
         storage.groups.push(group);
         if let Some(group) = group {
-            storage.content.resize(storage.content.len().max(group as usize + 1), SharedChunks::default());
+            let groups = storage.content.len().max(group as usize + 1);
+            storage.content.resize(groups, SharedChunks::default());
+            storage.held.resize(groups, PeerIndex::default());
         }
     }
 
@@ -49,6 +58,12 @@ impl SharedStorage {
     pub fn of(&self, instance: InstanceIndex) -> Option<SharedChunks> {
         let group = self.groups.get(instance.index()).copied().flatten()?;
         self.content.get(group as usize).cloned()
+    }
+
+    /// What the group of `instance` has in its CPU tiers; `None` if it shares nothing.
+    pub fn held_by_group_of(&self, instance: InstanceIndex) -> Option<PeerIndex> {
+        let group = self.groups.get(instance.index()).copied().flatten()?;
+        self.held.get(group as usize).cloned()
     }
 }
 
@@ -61,8 +76,8 @@ impl<I: Instance> Cluster<I> {
             for instance in (0..self.instances.len()).map(InstanceIndex::at) {
                 self.catch_up_alone(instance, until, observer)?;
             }
-            self.pass_on_writes();
             self.shared.iter_mut().for_each(|shared| shared.known_until = until);
+            self.pass_on();
         }
         Ok(())
     }
@@ -74,18 +89,73 @@ impl<I: Instance> Cluster<I> {
             return None;
         }
         // What instances wrote since the last window, when one was advanced by itself, must not be skipped with the time.
-        self.pass_on_writes();
+        self.pass_on();
         let next = self.instances.iter().filter_map(Instance::next_event).min();
         // Without an event nothing is written. A request may still arrive just before `limit`.
         let last = limit.saturating_sub(Micros(1));
         let shared = self.shared.as_deref_mut()?;
         shared.known_until = next.unwrap_or(last).clamp(shared.known_until, last.max(shared.known_until));
         let until = shared.known_until.saturating_add(shared.latency);
+        self.answer_pulls();
         (until < limit).then_some(until)
     }
 
-    /// Passes on what each instance has begun to write to the others of its group.
-    pub(super) fn pass_on_writes(&mut self) {
+    /// Passes on what each instance has begun to write, and has to say, to the others of its group.
+    pub(super) fn pass_on(&mut self) {
+        self.pass_on_writes();
+        self.pass_on_news();
+        self.answer_pulls();
+    }
+
+    /// Passes on which chunks came and went, and what instances pull from one another.
+    fn pass_on_news(&mut self) {
+        let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
+        let mut changed = vec![false; shared.held.len()];
+        for index in 0..self.instances.len() {
+            let Some(group) = shared.groups.get(index).copied().flatten() else { continue };
+            let Some((peers, _)) = self.instances[index].peers() else { continue };
+            let PeerNews { held, pulls, refusals } = peers.take_news();
+            if !held.is_empty() && !std::mem::replace(&mut changed[group as usize], true) {
+                // With one handle nothing is copied, unless a branch of the simulation has another.
+                share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
+            }
+            shared.held[group as usize].add(InstanceIndex::at(index), &held, shared.known_until);
+            let receive = |peers: &mut PeerTier, pull| peers.receive(pull);
+            pulls.into_iter().for_each(|pull: PullRequest| deliver(&mut self.instances, pull.to, pull, receive));
+            let refuse = |peers: &mut PeerTier, refusal| peers.receive_refusal(refusal);
+            refusals.into_iter().for_each(|refusal| deliver(&mut self.instances, refusal.to, refusal, refuse));
+        }
+        for group in (0..).zip(&changed).filter(|(_, changed)| **changed).map(|(group, _)| group) {
+            share_index(&mut self.instances, &shared.groups, group, &shared.held[group as usize]);
+        }
+    }
+
+    /// Answers the pulls that have reached instances by the time up to which all are known.
+    fn answer_pulls(&mut self) {
+        let Some(shared) = self.shared.as_deref().filter(|shared| shared.has_peers) else { return };
+        for index in 0..self.instances.len() {
+            let Some((peers, tier)) = self.instances[index].peers() else { continue };
+            peers.serve(shared.known_until, tier);
+            for refusal in peers.take_refusals() {
+                let refuse = |peers: &mut PeerTier, refusal| peers.receive_refusal(refusal);
+                deliver(&mut self.instances, refusal.to, refusal, refuse);
+            }
+        }
+    }
+
+    /// `instance` is gone at `now`: the others pull nothing from it once they know.
+    pub(super) fn leave_group(&mut self, now: Micros, instance: InstanceIndex) {
+        let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
+        let Some(group) = shared.groups.get(instance.index()).copied().flatten() else { return };
+        let Some((peers, _)) = self.instances[instance.index()].peers() else { return };
+        peers.leave();
+        share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
+        shared.held[group as usize].remove(instance, now.saturating_add(shared.latency));
+        share_index(&mut self.instances, &shared.groups, group, &shared.held[group as usize]);
+        self.answer_pulls();
+    }
+
+    fn pass_on_writes(&mut self) {
         let Some(shared) = &mut self.shared else { return };
         let mut written: Vec<(usize, Vec<(ChunkKey, Micros)>)> = Vec::new();
         for (instance, group) in self.instances.iter_mut().zip(&shared.groups) {
@@ -106,4 +176,16 @@ impl<I: Instance> Cluster<I> {
             }
         }
     }
+}
+
+/// Gives `index` to the instances of `group`.
+fn share_index<I: Instance>(instances: &mut [I], groups: &[Option<u32>], group: u32, index: &PeerIndex) {
+    let of_group = instances.iter_mut().zip(groups).filter(|(_, of)| **of == Some(group));
+    of_group.filter_map(|(instance, _)| instance.peers()).for_each(|(peers, _)| peers.share(index));
+}
+
+/// Hands `what` to instance `to`.
+fn deliver<I: Instance, T>(instances: &mut [I], to: InstanceIndex, what: T, how: impl FnOnce(&mut PeerTier, T)) {
+    let (peers, _) = instances[to.index()].peers().expect("only instances that pull are pulled from");
+    how(peers, what);
 }

@@ -21,6 +21,7 @@ use crate::instance::Instance;
 use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
+use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request};
 use crate::units::Micros;
 
@@ -283,6 +284,12 @@ impl<I: Instance> Timeline<I> {
     /// Its later loads are decided as always.
     pub fn force_load(&mut self, id: RequestId, loads: bool) {
         self.cluster.instances.iter_mut().for_each(|instance| instance.force_load(id, loads));
+    }
+
+    /// Wherever request `id` is served, `adapter` makes room when it next needs some in `tier` for its LoRA adapter, whatever the
+    /// policy says, if it can then. Its later evictions are decided as always.
+    pub fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name) {
+        self.cluster.instances.iter_mut().for_each(|instance| instance.force_eviction(id, tier, adapter));
     }
 
     /// The request `id`, which may be still to come.

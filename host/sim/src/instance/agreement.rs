@@ -50,6 +50,8 @@ struct EngineLog {
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
     loads: Vec<LoadDecision>,
+    /// Which adapters made room, in words.
+    evictions: Vec<String>,
     adapters: Vec<AdapterEvent>,
     /// Whether it ignores decisions.
     without_decisions: bool,
@@ -66,6 +68,7 @@ impl Observer for EngineLog {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
             SimEvent::Decision(Decision::Load(decision)) => self.loads.push(*decision),
+            SimEvent::Decision(Decision::AdapterEviction(eviction)) => self.evictions.push(format!("{eviction:?}")),
             SimEvent::Decision(_)
             | SimEvent::Arrival(_)
             | SimEvent::Dispatched { .. }
@@ -730,6 +733,7 @@ fn compare(config: InstanceConfig, drafts: &[RequestNumbers], horizon: Micros) -
             scheduled: Vec::new(),
             preempted: Vec::new(),
             loads: Vec::new(),
+            evictions: Vec::new(),
             without_decisions: true,
             ..plain.clone()
         };

@@ -60,10 +60,10 @@ use crate::adapters::{AdapterReport, AdapterSettings, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
-use crate::observer::{Observer, SimEvent};
-use crate::offload::{ChunkKey, OffloadConfig, SharedChunks};
-use crate::outcome::{AdapterChange, AdapterEvent, Counters};
-use crate::policy::kv_cache::KvCacheChoice;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::offload::{ChunkKey, CpuTier, OffloadConfig, PeerTier, SharedChunks};
+use crate::outcome::{AdapterChange, AdapterEvent, AdapterEviction, Counters, Decision};
+use crate::policy::kv_cache::{CacheTier, KvCacheChoice};
 use crate::policy::{Classes, InstanceLabels};
 use crate::request::{BlockKey, Name, Request};
 use crate::sampling::Sampling;
@@ -180,6 +180,32 @@ impl InstanceConfig {
         }
     }
 
+    /// Reports to `observer` which adapters made room when `request` entered the batch at `now`.
+    fn report_adapter_choices(
+        &self,
+        slots: &AdapterSlots,
+        request: &Request,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) {
+        if slots.choices().is_empty() || !observer.interests().contains(Interests::SCHEDULING) {
+            return;
+        }
+        for choice in slots.choices() {
+            let eviction = AdapterEviction {
+                instance: self.index,
+                now,
+                request: request.id,
+                adapter: request.tags.adapter,
+                tier: choice.tier,
+                candidates: &choice.candidates,
+                ranks: &choice.ranks,
+                evicted: choice.evicted,
+            };
+            observer.record(&SimEvent::Decision(&Decision::AdapterEviction(eviction)));
+        }
+    }
+
     /// The event for observers that `count` inter-token latencies of `gap` occurred here.
     #[inline]
     fn latencies(&self, gap: Micros, count: u64) -> SimEvent<'static> {
@@ -286,6 +312,10 @@ pub trait Instance {
     /// only. Without a policy that decides about loads it has no effect.
     fn force_load(&mut self, id: RequestId, loads: bool);
 
+    /// Decides that `adapter` makes room when request `id` next needs some in `tier` for its own, against the policy, if it can
+    /// then. Without a policy for adapters it has no effect.
+    fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name);
+
     /// Ends request `id` at `now` ([`Status::Evicted`](crate::outcome::Status::Evicted)); all events before `now` were
     /// executed. Returns `false` if it is not here or has finished.
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool;
@@ -313,6 +343,9 @@ pub trait Instance {
 
     /// The instances that share its storage, itself included, have written `content`.
     fn share_chunks(&mut self, content: &SharedChunks);
+
+    /// The CPU tiers of other instances as it sees them, and its own; `None` if it does not pull from others.
+    fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)>;
 
     /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
     /// the events before were executed. Returns `false` if there are not enough.

@@ -9,7 +9,7 @@
 //!    step first waits for that store: a flush.
 //! 5. [`Offloading::end_step`], at the end of the step: the stores go to the link, after the tokens of the step are sampled.
 //!
-//! With a secondary tier (`offload/secondary.rs`): a chunk that was stored is copied there, a look-up that misses is continued
+//! With a secondary tier (`offload/secondary.rs`, or `offload/peers.rs`, which copies nothing): a chunk that was stored is copied there, a look-up that misses is continued
 //! there, and what is found is read into the CPU tier, while its request is passed over.
 //!
 //! A store for which there was no room is offered again at every step in vLLM; here only after the tier has changed, because before
@@ -22,8 +22,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::{
-    ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, Positioned, READ, RequestAccess, SecondaryLookup,
-    SecondaryTier, SharedChunks, TransferDirection,
+    ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, PeerChange, PeerTier, Positioned, READ, RequestAccess,
+    SecondaryLookup, SecondaryTier, SharedChunks, TransferDirection,
 };
 use crate::outcome::{LoadDecision, OffloadCounters, WaitReason};
 use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
@@ -154,6 +154,8 @@ pub(super) struct Offloading {
     block_size: u32,
     tier: CpuTier,
     secondary: Option<Box<SecondaryTier>>,
+    /// The CPU tiers of other instances, instead of a secondary tier.
+    peers: Option<Box<PeerTier>>,
     links: MemoryLinks,
     requests: FxHashMap<RequestId, OffloadedRequest>,
     /// Loads of this step, not yet on the link.
@@ -217,8 +219,23 @@ impl WatchedTier {
     }
 }
 
+/// These chunks were evicted at `now`: the cache signal and other instances learn of it.
+fn announce_evicted(
+    now: Micros,
+    chunks: &[ChunkKey],
+    watched: &mut Option<Box<WatchedTier>>,
+    peers: &mut Option<Box<PeerTier>>,
+) {
+    if let Some(watched) = watched {
+        watched.changes.extend(chunks.iter().map(|&key| (key, false)));
+    }
+    if let Some(peers) = peers {
+        chunks.iter().for_each(|&key| peers.announce(now, key, false));
+    }
+}
+
 impl Offloading {
-    pub fn new(config: OffloadConfig, choice: KvCacheChoice, block_size: u32) -> Self {
+    pub fn new(config: OffloadConfig, choice: KvCacheChoice, block_size: u32, index: InstanceIndex) -> Self {
         let is_ranked = matches!(choice, KvCacheChoice::Custom(_));
         let tier = config.tier(choice, block_size);
         Self {
@@ -231,6 +248,7 @@ impl Offloading {
             now: Micros::ZERO,
             watched: None,
             secondary: config.secondary_tier().map(Box::new),
+            peers: config.peer_tier(index).map(Box::new),
             links: MemoryLinks::new(config.speed),
             requests: FxHashMap::default(),
             new_loads: Vec::new(),
@@ -256,6 +274,7 @@ impl Offloading {
     /// Notices the transfers that have ended by `now`, after `steps` steps. The blocks of [`Self::take_released`] are free then.
     pub fn notice(&mut self, now: Micros, steps: u64) {
         self.now = now;
+        self.notice_peers(now);
         self.forget_ended(steps);
         self.notice_secondary(now);
         self.advance(now);
@@ -269,6 +288,9 @@ impl Offloading {
                     }
                     if let Some(secondary) = &mut self.secondary {
                         self.tier.pin(&secondary.store(now, &job.chunks));
+                    }
+                    if let Some(peers) = &mut self.peers {
+                        job.chunks.iter().for_each(|&key| peers.announce(now, key, true));
                     }
                 }
                 TransferDirection::ToGpu => {
@@ -309,6 +331,26 @@ impl Offloading {
                 self.tier.loaded(&transfer.chunks);
             }
             self.changes += 1;
+        }
+    }
+
+    fn notice_peers(&mut self, now: Micros) {
+        let Some(peers) = &mut self.peers else { return };
+        peers.serve(now, &mut self.tier);
+        for change in peers.notice(now) {
+            self.changes += 1;
+            match change {
+                PeerChange::Sent(chunks) => self.tier.loaded(&chunks),
+                PeerChange::Pulled(chunks, arrived) => {
+                    self.tier.written(&chunks, arrived);
+                    if arrived {
+                        chunks.iter().for_each(|&key| peers.announce(now, key, true));
+                    }
+                    if let Some(watched) = self.watched.as_mut().filter(|_| arrived) {
+                        watched.changes.extend(chunks.iter().map(|&key| (key, true)));
+                    }
+                }
+            }
         }
     }
 
@@ -361,30 +403,36 @@ impl Offloading {
     /// Looks up `chunk` in the secondary tier. If it is there, its read into the CPU tier begins; without room for it, it is a
     /// miss.
     fn look_up_below(&mut self, id: RequestId, chunk: Positioned) -> SecondaryLookup {
-        let found = self.secondary.as_mut().map_or(SecondaryLookup::Miss, |secondary| secondary.look_up(id, chunk.0));
+        let found = match (&mut self.secondary, &mut self.peers) {
+            (Some(secondary), _) => secondary.look_up(id, chunk.0),
+            (None, Some(peers)) => match peers.has(self.now, id, chunk.0) {
+                true => SecondaryLookup::Hit,
+                false => SecondaryLookup::Miss,
+            },
+            (None, None) => SecondaryLookup::Miss,
+        };
         if found != SecondaryLookup::Hit {
             return found;
         }
         if self.is_ranked {
             self.set_moment(id, self.now);
         }
-        let Some(secondary) = &mut self.secondary else { return SecondaryLookup::Miss };
         let state = self.requests.get_mut(&id).expect("it is being looked up");
         let Entry::Vacant(promotion) = state.promotions.entry(chunk.0) else { return SecondaryLookup::Miss };
         let is_read = promotion.insert(false);
         let Some(stored) = self.tier.store(&[chunk], &mut state.access) else {
-            secondary.refuse();
+            self.secondary.iter_mut().for_each(|secondary| secondary.refuse());
+            self.peers.iter_mut().for_each(|peers| peers.refuse());
             return SecondaryLookup::Miss;
         };
-        if let Some(watched) = &mut self.watched {
-            watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
-        }
+        announce_evicted(self.now, &stored.evicted, &mut self.watched, &mut self.peers);
         if stored.chunks.is_empty() {
             return SecondaryLookup::Miss; // it was offered too rarely, or the policy does not store it
         }
         self.changes += 1;
         self.counters.evicted += stored.evicted.len() as u64;
-        secondary.promote(id, chunk.0);
+        self.secondary.iter_mut().for_each(|secondary| secondary.promote(id, chunk.0));
+        self.peers.iter_mut().for_each(|peers| peers.pull(id, chunk.0));
         *is_read = true;
         SecondaryLookup::Hit
     }
@@ -392,7 +440,7 @@ impl Offloading {
     /// Whether a look-up does more than to find: a policy for loads is asked at the first step with a hit, and a secondary tier
     /// is looked up and read.
     pub fn look_ups_have_effects(&self) -> bool {
-        self.decides_loads || self.secondary.is_some()
+        self.decides_loads || self.secondary.is_some() || self.peers.is_some()
     }
 
     /// Whether a policy decides about loads.
@@ -453,11 +501,12 @@ impl Offloading {
         state.transfers += 1;
         state.load = LoadProgress::InProgress;
         let chunks: Vec<ChunkKey> = self.chunks.iter().map(|&(key, _)| key).collect();
-        if let Some(secondary) = &mut self.secondary {
+        if !state.promotions.is_empty() {
             let promotions = std::mem::take(&mut state.promotions);
             let hits = chunks.iter().copied().filter(|key| promotions.get(key) == Some(&true));
-            let hits: Vec<ChunkKey> = hits.collect();
-            secondary.count_hits(&hits, u64::from(self.config.blocks_per_chunk * self.block_size));
+            let (hits, tokens) = (hits.collect::<Vec<_>>(), u64::from(self.config.blocks_per_chunk * self.block_size));
+            self.secondary.iter_mut().for_each(|secondary| secondary.count_hits(&hits, tokens));
+            self.peers.iter_mut().for_each(|peers| peers.count_hits(tokens * hits.len() as u64));
         }
         self.loading.extend(&chunks);
         self.jobs += 1;
@@ -502,9 +551,7 @@ impl Offloading {
         };
         state.next_offer = end;
         self.counters.evicted += stored.evicted.len() as u64;
-        if let Some(watched) = &mut self.watched {
-            watched.changes.extend(stored.evicted.iter().map(|&key| (key, false)));
-        }
+        announce_evicted(self.now, &stored.evicted, &mut self.watched, &mut self.peers);
         let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
         let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
         let blocks = self.config.blocks_per_chunk;
@@ -542,6 +589,9 @@ impl Offloading {
         if let Some(secondary) = &mut self.secondary {
             secondary.end_planning(now);
         }
+        if let Some(peers) = &mut self.peers {
+            peers.end_planning(now);
+        }
         stall
     }
 
@@ -566,9 +616,8 @@ impl Offloading {
             }
             self.tier.end(std::mem::take(&mut state.access));
             state.ended = true;
-            if let Some(secondary) = &mut self.secondary {
-                secondary.forget(id);
-            }
+            self.secondary.iter_mut().for_each(|secondary| secondary.forget(id));
+            self.peers.iter_mut().for_each(|peers| peers.forget(id));
             if state.transfers == 0 {
                 self.requests.remove(&id);
             }
@@ -611,14 +660,21 @@ impl Offloading {
     pub fn next_end(&self) -> Option<Micros> {
         let end = if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) };
         let below = self.secondary.as_ref().and_then(|secondary| secondary.next_end());
-        end.into_iter().chain(below).min()
+        let pulled = self.peers.as_ref().and_then(|peers| peers.next_arrival());
+        end.into_iter().chain(below).chain(pulled).min()
+    }
+
+    /// As [`Self::next_end`], transfers to other instances included: they pin chunks.
+    pub fn next_change(&self) -> Option<Micros> {
+        let sent = self.peers.as_ref().and_then(|peers| peers.next_end());
+        self.next_end().into_iter().chain(sent).min()
     }
 
     /// Whether the ends of transfers matter to requests that no step would otherwise look at: loads, and stores without room.
     pub fn is_awaited(&self) -> bool {
         !self.on_link[TransferDirection::ToGpu as usize].is_empty()
             || self.refused > 0
-            || self.secondary.is_some() && !self.is_still()
+            || (self.secondary.is_some() || self.peers.is_some()) && !self.is_still()
     }
 
     /// Whether loads of ended requests hold KV blocks.
@@ -630,6 +686,7 @@ impl Offloading {
     pub fn is_still(&self) -> bool {
         self.on_link.iter().all(VecDeque::is_empty)
             && self.secondary.as_ref().is_none_or(|secondary| secondary.is_still())
+            && self.peers.as_ref().is_none_or(|peers| peers.is_still())
     }
 
     /// Whether a store of a request that ended may be in progress.
@@ -688,8 +745,14 @@ impl Offloading {
         self.secondary.iter_mut().for_each(|secondary| secondary.share(content));
     }
 
+    /// The CPU tiers of other instances as this one sees them, and its own tier.
+    pub fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)> {
+        Some((self.peers.as_deref_mut()?, &mut self.tier))
+    }
+
     pub fn counters(&self) -> OffloadCounters {
-        let secondary = self.secondary.as_ref().map(|secondary| secondary.counters()).unwrap_or_default();
+        let storage = self.secondary.as_ref().map(|secondary| secondary.counters());
+        let secondary = storage.or_else(|| self.peers.as_ref().map(|peers| peers.counters())).unwrap_or_default();
         OffloadCounters { skipped: self.tier.skipped(), refused: self.tier.refused(), secondary, ..self.counters }
     }
 
@@ -697,7 +760,7 @@ impl Offloading {
     #[cfg(test)]
     pub fn without_transfers(&mut self) -> (usize, usize, usize) {
         self.forget_ended(u64::MAX);
-        while let Some(end) = self.next_end() {
+        while let Some(end) = self.next_change() {
             self.notice(end, u64::MAX);
         }
         (self.tier.used(), self.tier.evictable(), self.requests.len())

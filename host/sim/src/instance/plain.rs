@@ -23,13 +23,14 @@ use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::offload::{ChunkKey, SharedChunks};
+use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
 use crate::outcome::{
     Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
     Status, WaitReason,
 };
+use crate::policy::kv_cache::CacheTier;
 use crate::policy::{BatchView, Progress};
-use crate::request::{BlockKey, Request, Stage};
+use crate::request::{BlockKey, Name, Request, Stage};
 use crate::units::Micros;
 
 /// One request between its arrival and its end.
@@ -180,9 +181,9 @@ impl Plain {
             tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
-            offloading: config
-                .offload
-                .map(|offload| Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size)),
+            offloading: config.offload.map(|offload| {
+                Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size, config.index)
+            }),
             loading: Vec::new(),
             transferred: None,
             running: Vec::new(),
@@ -640,6 +641,7 @@ impl Plain {
             let again = live.scheduling_delay.is_some();
             let changes = self.config.adapter_changes(now, observer);
             self.adapter_loading += slots.enter(&live.request, now, again, changes);
+            self.config.report_adapter_choices(slots, &live.request, now, observer);
         }
     }
 
@@ -1043,6 +1045,12 @@ impl Instance for Plain {
         }
     }
 
+    fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name) {
+        if let Some(slots) = &mut self.adapters {
+            slots.force_eviction(id, tier, adapter);
+        }
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         self.counters.clock = self.counters.clock.max(now);
         if let Some(index) = self.arriving.iter().position(|(_, live)| live.request.id == id) {
@@ -1080,6 +1088,10 @@ impl Instance for Plain {
 
     fn share_chunks(&mut self, content: &SharedChunks) {
         self.offloading.iter_mut().for_each(|offloading| offloading.share(content));
+    }
+
+    fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)> {
+        self.offloading.as_mut()?.peers()
     }
 
     fn reserve(&mut self, request: &Request) -> bool {

@@ -1,6 +1,10 @@
 //! The configuration of a CPU tier.
 
-use super::{Arc, CachePolicy, CpuTier, LinkSpeed, Lru, RankedChunks, SecondaryConfig, SecondaryTier, TRACKED_CHUNKS};
+use super::{
+    Arc, CachePolicy, CpuTier, LinkSpeed, Lru, PeerTier, RankedChunks, SecondaryConfig, SecondaryKind, SecondaryTier,
+    TRACKED_CHUNKS,
+};
+use crate::ids::InstanceIndex;
 use crate::policy::kv_cache::KvCacheChoice;
 
 /// Which chunk makes room for another (vLLM `eviction_policy`).
@@ -60,10 +64,22 @@ impl OffloadConfig {
         CpuTier::new(capacity, policy, self.store_threshold, TRACKED_CHUNKS)
     }
 
-    /// The tier below it, empty.
+    /// The tier below it, empty, if it is storage.
     #[must_use]
     pub fn secondary_tier(&self) -> Option<SecondaryTier> {
-        let chunk = self.block_bytes * u64::from(self.blocks_per_chunk) * u64::from(self.gpus);
-        self.secondary.map(|config| SecondaryTier::new(config, chunk.max(1)))
+        let storage = self.secondary.filter(|config| config.kind != SecondaryKind::Peers);
+        storage.map(|config| SecondaryTier::new(config, self.chunk_bytes()))
+    }
+
+    /// The tier below it for instance `index`, if that is the CPU tiers of other replicas.
+    #[must_use]
+    pub fn peer_tier(&self, index: InstanceIndex) -> Option<PeerTier> {
+        let peers = self.secondary.filter(|config| config.kind == SecondaryKind::Peers);
+        peers.map(|config| PeerTier::new(index, config, self.chunk_bytes()))
+    }
+
+    /// Size of a chunk, of all GPUs, bytes, ≥ 1.
+    fn chunk_bytes(&self) -> u64 {
+        (self.block_bytes * u64::from(self.blocks_per_chunk) * u64::from(self.gpus)).max(1)
     }
 }

@@ -15,6 +15,7 @@ mod arc;
 mod config;
 mod links;
 mod lru;
+mod peers;
 mod queue;
 mod ranked;
 mod secondary;
@@ -30,6 +31,7 @@ pub use self::arc::Arc;
 pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
+pub use self::peers::{PeerChange, PeerIndex, PeerNews, PeerTier, PullRefusal, PullRequest};
 use self::queue::ChunkQueue;
 pub use self::ranked::RankedChunks;
 pub use self::secondary::{

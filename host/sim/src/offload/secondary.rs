@@ -24,11 +24,13 @@ pub enum SecondaryKind {
     Files,
     /// An object store or a file system over the network (vLLM `obj`, and `fs` with locality `REMOTE`).
     Objects,
+    /// The CPU tiers of the other instances of its group (vLLM `p2p`), over a network: see [`PeerTier`](super::PeerTier).
+    Peers,
 }
 
 impl SecondaryKind {
     /// All kinds, by vLLM's names.
-    pub const ALL: [(&'static str, Self); 2] = [("fs", Self::Files), ("obj", Self::Objects)];
+    pub const ALL: [(&'static str, Self); 3] = [("fs", Self::Files), ("obj", Self::Objects), ("p2p", Self::Peers)];
 }
 
 /// What happens to copies while the tier is slow (vLLM `backpressure`, with `EMABackpressureDetector`).
@@ -60,11 +62,18 @@ pub struct SecondaryConfig {
     pub latency: Micros,
     /// What happens to copies while it is slow.
     pub backpressure: BackpressurePolicy,
-    /// Whether the instances of a group share it, each over a link of its own. Then the latency is at least 1 µs.
+    /// Whether the instances of a group share it, each over a link of its own. Then the latency is at least 1 µs, as with
+    /// [`SecondaryKind::Peers`], which have nothing to share.
     pub shared: bool,
 }
 
 impl SecondaryConfig {
+    /// Whether what an instance does there matters to the others of its group.
+    #[must_use]
+    pub fn connects(self) -> bool {
+        self.shared || self.kind == SecondaryKind::Peers
+    }
+
     /// vLLM's water marks of back-pressure, high and low, seconds per MiB: of a local disk, and of storage over the network.
     fn water_marks(self) -> (f64, f64) {
         let is_local = self.kind == SecondaryKind::Files && !self.shared;

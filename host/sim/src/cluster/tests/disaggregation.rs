@@ -141,6 +141,7 @@ fn run_pairs<I: Instance>(
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
         loads: false,
+        claims_in_queue: false,
         waits_outside: true,
         ends_empty,
         inner: engine(config),

@@ -70,7 +70,11 @@ impl Observer for DecisionLog {
                 }
                 _ => return,
             },
-            Decision::Disaggregation(_) | Decision::Scheduling(_) | Decision::Preemption(_) | Decision::Load(_) => {
+            Decision::Disaggregation(_)
+            | Decision::Scheduling(_)
+            | Decision::Preemption(_)
+            | Decision::Load(_)
+            | Decision::AdapterEviction(_) => {
                 return;
             }
         };

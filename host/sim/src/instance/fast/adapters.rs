@@ -55,6 +55,7 @@ impl Fast {
             let again = live.scheduling_delay().is_some();
             let changes = self.config.adapter_changes(now, observer);
             self.adapter_loading += slots.enter(&live.request, now, again, changes);
+            self.config.report_adapter_choices(slots, &live.request, now, observer);
         }
     }
 

@@ -55,9 +55,10 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
-use crate::offload::{ChunkKey, SharedChunks};
+use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
-use crate::request::{BlockKey, Request, Stage};
+use crate::policy::kv_cache::CacheTier;
+use crate::request::{BlockKey, Name, Request, Stage};
 use crate::units::Micros;
 
 /// The fast engine. A clone copies the live requests, not those that have ended.
@@ -216,7 +217,12 @@ impl Fast {
             counters: Counters::default(),
             record: None,
             offloading: config.offload.map(|offload| {
-                Box::new(Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size))
+                Box::new(Offloading::new(
+                    offload,
+                    std::mem::take(&mut config.kv_cache),
+                    config.block_size,
+                    config.index,
+                ))
             }),
             loading: Vec::new(),
             abandoned: Vec::new(),
@@ -579,6 +585,12 @@ impl Instance for Fast {
         }
     }
 
+    fn force_eviction(&mut self, id: RequestId, tier: CacheTier, adapter: Name) {
+        if let Some(slots) = &mut self.adapters {
+            slots.force_eviction(id, tier, adapter);
+        }
+    }
+
     fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         self.counters.clock = self.counters.clock.max(now);
         if let Some(index) = self.arriving.iter().position(|(_, request)| request.id == id) {
@@ -626,6 +638,10 @@ impl Instance for Fast {
 
     fn share_chunks(&mut self, content: &SharedChunks) {
         self.offloading.iter_mut().for_each(|offloading| offloading.share(content));
+    }
+
+    fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)> {
+        self.offloading.as_mut()?.peers()
     }
 
     fn reserve(&mut self, request: &Request) -> bool {

@@ -353,7 +353,7 @@ impl Fast {
     #[inline]
     pub(super) fn next_transfer(&self) -> Micros {
         let awaited = self.offloading.as_ref().filter(|offloading| offloading.is_awaited());
-        awaited.and_then(|offloading| offloading.next_end()).unwrap_or(NEVER)
+        awaited.and_then(|offloading| offloading.next_change()).unwrap_or(NEVER)
     }
 
     /// Whether transfers allow a quiet run of steps: none starts or offers a store, none must wait for one, and which of the waiting
