@@ -13,6 +13,7 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
+use super::inputs::MEASURED_BYTES;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
@@ -391,6 +392,16 @@ impl<'a> SearchRun<'a> {
         jobs: &[(usize, &Candidate)],
     ) -> Result<Vec<SearchOutcome>, RunError> {
         let sources: Vec<String> = jobs.iter().map(|(_, candidate)| candidate.program.source(self.grammar)).collect();
+        self.evaluate_sources((phase, batch, rung), jobs, &sources)
+    }
+
+    /// As [`Self::evaluate`], with the scripts `sources` for the programs of `jobs`.
+    pub(super) fn evaluate_sources(
+        &mut self,
+        (phase, batch, rung): (Phase, usize, u8),
+        jobs: &[(usize, &Candidate)],
+        sources: &[String],
+    ) -> Result<Vec<SearchOutcome>, RunError> {
         let hashes: Vec<String> = sources.iter().map(|source| sha256(source)).collect();
         let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; jobs.len()];
         let (sender, results) = channel();
@@ -426,7 +437,7 @@ impl<'a> SearchRun<'a> {
                 candidate: Some(CandidateSource::Source(sources[at].clone())),
                 stage: Some([Split::Smoke, Split::Train, Split::Select][usize::from(rung.clamp(1, 3)) - 1]),
                 epoch: self.epoch,
-                feedback_bytes: Some(0),
+                feedback_bytes: Some(if phase == Phase::Inputs { MEASURED_BYTES } else { 0 }),
                 ..EvaluationRequest::default()
             };
             let sender = sender.clone();
