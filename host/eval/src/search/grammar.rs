@@ -146,11 +146,12 @@ impl Input {
 pub(super) struct InputRange(pub [f64; 5]);
 
 impl InputRange {
-    /// Whether the input was always 0, or what stands for an absent value.
+    /// Whether the input was always 0, or what stands for an absent time, limit of tokens or other number.
     pub fn is_unused(self) -> bool {
-        const ABSENT: f64 = 1e6;
         let [lowest, .., highest] = self.0;
-        (lowest == 0.0 && highest == 0.0) || lowest >= ABSENT
+        // An absent time less that of the decision, ms.
+        let is_absent_time = lowest >= 0.99e9 && highest <= 1e9;
+        is_absent_time || (lowest == highest && [0.0, 1e6].contains(&lowest))
     }
 
     /// The value at `share`, 0 to 1, between those that were measured.

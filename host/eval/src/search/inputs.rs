@@ -178,6 +178,13 @@ mod tests {
         }
     }
 
+    /// Regression: bytes, which are always more than a million, were taken for absent.
+    #[test]
+    fn large_numbers_are_used() {
+        assert!(!InputRange([5e7, 2e8, 6e8, 1e9, 3e9]).is_unused());
+        assert!(!InputRange([1e9, 2e9, 3e9, 4e9, 5e9]).is_unused());
+    }
+
     #[test]
     fn ranges_are_read_from_the_error_of_a_script() {
         let error = "trap: candidate.rhai:9:13: in `admit`: it threw: measured: 0.0 1.0 2.0 3.0 4.5 0.0 0.0 0.0 0.0 0.0\n  9 | throw";
@@ -185,7 +192,10 @@ mod tests {
         assert_eq!(found, [InputRange([0.0, 1.0, 2.0, 3.0, 4.5]), InputRange([0.0; 5])]);
         assert_eq!((found[0].is_unused(), found[1].is_unused()), (false, true));
         assert_eq!([0.0, 0.375, 1.0].map(|share| (1000.0 * found[0].at(share)).round()), [0.0, 1500.0, 4500.0]);
-        assert!(InputRange([1e9; 5]).is_unused(), "what stands for an absent time");
+        assert!(
+            InputRange([1e9; 5]).is_unused() && InputRange([1e6; 5]).is_unused(),
+            "what stands for an absent value"
+        );
         assert_eq!((ranges(error, 3), ranges("it took too long", 1)), (None, None));
     }
 }
