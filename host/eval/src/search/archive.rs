@@ -15,7 +15,7 @@ use crate::suite::Split;
 /// The part of a search that an evaluation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// Each column alone.
+    /// Each column alone, then what the inputs are.
     Inputs,
     Search,
     Control,

@@ -124,17 +124,46 @@ const OPTIONAL: [(&str, &str); 6] = [
 ];
 
 /// A quantity that expressions may read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Input {
     /// Argument and field, as `s.queue_depth`.
     pub name: String,
     /// The expression of a script.
     pub text: String,
     pub is_column: bool,
+    /// What it was in a first run, if that was measured.
+    pub measured: Option<InputRange>,
+}
+
+impl Input {
+    fn new(name: String, text: String, is_column: bool) -> Self {
+        Self { name, text, is_column, measured: None }
+    }
+}
+
+/// The values of an input: the lowest, the quartiles, and the highest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct InputRange(pub [f64; 5]);
+
+impl InputRange {
+    /// Whether the input was always 0, or what stands for an absent time, limit of tokens or other number.
+    pub fn is_unused(self) -> bool {
+        let [lowest, .., highest] = self.0;
+        // An absent time less that of the decision, ms.
+        let is_absent_time = lowest >= 0.99e9 && highest <= 1e9;
+        is_absent_time || (lowest == highest && [0.0, 1e6].contains(&lowest))
+    }
+
+    /// The value at `share`, 0 to 1, between those that were measured.
+    pub fn at(self, share: f64) -> f64 {
+        let quarters = (share.clamp(0.0, 1.0) * 4.0).min(3.999_999);
+        let (below, part) = (quarters as usize, quarters.fract());
+        self.0[below] + part * (self.0[below + 1] - self.0[below])
+    }
 }
 
 /// What expressions of one function may read, and how its result is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct DecisionGrammar {
     pub kind: Kind,
     /// Name of the function of the script.
@@ -151,7 +180,7 @@ pub(super) struct DecisionGrammar {
 }
 
 /// The decisions that a program makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grammar {
     pub decisions: Vec<DecisionGrammar>,
 }
@@ -201,11 +230,10 @@ fn decision(
         .collect();
     // Ceilings get the saturation as a number of its own.
     if arguments.contains(&"saturation") {
-        let (name, text) = ("saturation".to_owned(), "(1.0 * saturation)".to_owned());
-        inputs.push(Input { name, text, is_column: false });
+        inputs.push(Input::new("saturation".to_owned(), "(1.0 * saturation)".to_owned(), false));
     }
     if kind == Kind::Admission {
-        inputs.push(Input { name: "random()".to_owned(), text: "random()".to_owned(), is_column: false });
+        inputs.push(Input::new("random()".to_owned(), "random()".to_owned(), false));
     }
     let mut rows = fields.iter().find(|one| one.is_column && one.field != "blocks").map(|one| one.argument);
     if let Some(part) = part {
@@ -274,7 +302,7 @@ fn input(one: &ScriptInput, times: &FieldTimes<'_>) -> Option<Input> {
     } else {
         format!("(1.0 * {value})")
     };
-    Some(Input { name, text, is_column })
+    Some(Input::new(name, text, is_column))
 }
 
 /// A function of expressions.

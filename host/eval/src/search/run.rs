@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use blis_sim::rng::Stream;
 use rand::RngExt as _;
@@ -13,6 +13,7 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
+use super::inputs::MEASURED_BYTES;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
@@ -39,6 +40,9 @@ const SMALLER_LOSS: f64 = 0.02;
 const REDUCTIONS: usize = 6;
 /// A part is left out if the score of train does not fall by more than this share.
 const REDUCTION_LOSS: f64 = 0.001;
+
+/// Times that an evaluation is tried that reaches its wall limit: on a machine that does other things, it may have waited for a core.
+const WALL_ATTEMPTS: usize = 3;
 
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -391,42 +395,82 @@ impl<'a> SearchRun<'a> {
         jobs: &[(usize, &Candidate)],
     ) -> Result<Vec<SearchOutcome>, RunError> {
         let sources: Vec<String> = jobs.iter().map(|(_, candidate)| candidate.program.source(self.grammar)).collect();
+        self.evaluate_sources((phase, batch, rung), jobs, &sources)
+    }
+
+    /// As [`Self::evaluate`], with the scripts `sources` for the programs of `jobs`.
+    pub(super) fn evaluate_sources(
+        &mut self,
+        (phase, batch, rung): (Phase, usize, u8),
+        jobs: &[(usize, &Candidate)],
+        sources: &[String],
+    ) -> Result<Vec<SearchOutcome>, RunError> {
         let hashes: Vec<String> = sources.iter().map(|source| sha256(source)).collect();
         let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; jobs.len()];
-        let (sender, results) = channel();
-        let mut sent = 0;
+        let mut open: Vec<usize> = Vec::new();
         for (at, &(number, candidate)) in jobs.iter().enumerate() {
-            let row = (phase, batch, number);
-            let stored = self.archive.get(phase, number).cloned();
-            if let Some(stored) = &stored
-                && stored.sha256 != hashes[at]
-            {
-                return Err(RunError::runtime(format_args!(
-                    "{} {number} in the archive is another program than this search makes",
-                    phase.name()
-                ))
-                .hint("another version of the program has written the archive: name a new one with `--archive`"));
-            }
-            let stored = stored.filter(|stored| stored.rung >= rung);
+            let stored = self.stored(phase, number, &hashes[at])?.filter(|stored| stored.rung >= rung);
             let is_stored = stored.is_some();
             let known = stored.or_else(|| self.known.get(&hashes[at]).filter(|known| known.rung >= rung).cloned());
-            if let Some(known) = known {
-                if !is_stored {
-                    let again = ArchivedEvaluation {
-                        outcome: SearchOutcome { cpu_ms: 0.0, ..known.outcome.clone() },
-                        ..known.clone()
-                    };
-                    self.archive.put(row, candidate, &sources[at], again)?;
-                }
-                outcomes[at] = Some(known.outcome.clone());
-                self.known.insert(hashes[at].clone(), known);
+            let Some(known) = known else {
+                open.push(at);
                 continue;
+            };
+            if !is_stored {
+                let again = ArchivedEvaluation {
+                    outcome: SearchOutcome { cpu_ms: 0.0, ..known.outcome.clone() },
+                    ..known.clone()
+                };
+                self.archive.put((phase, batch, number), candidate, &sources[at], again)?;
             }
+            outcomes[at] = Some(known.outcome.clone());
+            self.known.insert(hashes[at].clone(), known);
+        }
+        for attempt in 1..=WALL_ATTEMPTS {
+            let (sent, results) = self.submit(&open, (phase, rung), sources)?;
+            open.clear();
+            for _ in 0..sent {
+                let ended = |_| RunError::runtime("a thread of the server ended before its time");
+                let (at, result): (usize, Result<EvaluationResult, String>) = results.recv().map_err(ended)?;
+                let result = result.map_err(RunError::runtime)?;
+                if attempt < WALL_ATTEMPTS && result.status == EvaluationStatus::Limit && result.depends_on_clock {
+                    open.push(at);
+                    continue;
+                }
+                let outcome = self.record((phase, batch, rung), jobs[at], (&sources[at], &hashes[at]), &result)?;
+                outcomes[at] = Some(outcome);
+            }
+            open.sort_unstable();
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// What the archive has about the evaluation `number`.
+    fn stored(&self, phase: Phase, number: usize, hash: &str) -> Result<Option<ArchivedEvaluation>, RunError> {
+        match self.archive.get(phase, number) {
+            Some(stored) if stored.sha256 != hash => Err(RunError::runtime(format_args!(
+                "{} {number} in the archive is another program than this search makes",
+                phase.name()
+            ))
+            .hint("another version of the program has written the archive: name a new one with `--archive`")),
+            stored => Ok(stored.cloned()),
+        }
+    }
+
+    /// Sends the scripts of `open` to the server: their number, and where their results come.
+    fn submit(
+        &self,
+        open: &[usize],
+        (phase, rung): (Phase, u8),
+        sources: &[String],
+    ) -> Result<(usize, Receiver<(usize, Result<EvaluationResult, String>)>), RunError> {
+        let (sender, results) = channel();
+        for &at in open {
             let request = EvaluationRequest {
                 candidate: Some(CandidateSource::Source(sources[at].clone())),
                 stage: Some([Split::Smoke, Split::Train, Split::Select][usize::from(rung.clamp(1, 3)) - 1]),
                 epoch: self.epoch,
-                feedback_bytes: Some(0),
+                feedback_bytes: Some(if phase == Phase::Inputs { MEASURED_BYTES } else { 0 }),
                 ..EvaluationRequest::default()
             };
             let sender = sender.clone();
@@ -435,29 +479,31 @@ impl<'a> SearchRun<'a> {
                 let _ = sender.send((at, result));
             });
             self.server.submit(&request, reply).map_err(RunError::runtime)?;
-            sent += 1;
         }
-        drop(sender);
-        for _ in 0..sent {
-            let ended = |_| RunError::runtime("a thread of the server ended before its time");
-            let (at, result): (usize, Result<EvaluationResult, String>) = results.recv().map_err(ended)?;
-            let result = result.map_err(RunError::runtime)?;
-            let (number, candidate) = jobs[at];
-            if result.status == EvaluationStatus::HostError {
-                let what = format_args!("{} {number} was not evaluated: {}", phase.name(), result.artifacts.error);
-                return Err(RunError::runtime(what).hint("run the command again: it goes on where it ended"));
-            }
-            let mut outcome = SearchOutcome::new(&result);
-            if let Some(before) = self.archive.get(phase, number) {
-                outcome.cpu_ms += before.outcome.cpu_ms;
-                outcome.promotion = before.outcome.promotion;
-            }
-            let recorded = ArchivedEvaluation { sha256: hashes[at].clone(), rung, outcome: outcome.clone() };
-            self.archive.put((phase, batch, number), candidate, &sources[at], recorded.clone())?;
-            self.known.insert(hashes[at].clone(), recorded);
-            outcomes[at] = Some(outcome);
+        Ok((open.len(), results))
+    }
+
+    /// Writes a result into the archive.
+    fn record(
+        &mut self,
+        (phase, batch, rung): (Phase, usize, u8),
+        (number, candidate): (usize, &Candidate),
+        (source, hash): (&str, &str),
+        result: &EvaluationResult,
+    ) -> Result<SearchOutcome, RunError> {
+        if result.status == EvaluationStatus::HostError {
+            let what = format_args!("{} {number} was not evaluated: {}", phase.name(), result.artifacts.error);
+            return Err(RunError::runtime(what).hint("run the command again: it goes on where it ended"));
         }
-        Ok(outcomes.into_iter().flatten().collect())
+        let mut outcome = SearchOutcome::new(result);
+        if let Some(before) = self.archive.get(phase, number) {
+            outcome.cpu_ms += before.outcome.cpu_ms;
+            outcome.promotion = before.outcome.promotion;
+        }
+        let recorded = ArchivedEvaluation { sha256: hash.to_owned(), rung, outcome: outcome.clone() };
+        self.archive.put((phase, batch, number), candidate, source, recorded.clone())?;
+        self.known.insert(hash.to_owned(), recorded);
+        Ok(outcome)
     }
 }
 

@@ -5,7 +5,7 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, Grammar, Operator};
+use super::grammar::{DecisionGrammar, Grammar, InputRange, Operator};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
 use super::seeds::neutral;
 
@@ -138,7 +138,8 @@ impl ProgramGenerator<'_> {
             4..7 => {
                 let function = self.one_of(&Operator::TWO);
                 let old = std::mem::replace(node, Expr::Constant(0.0));
-                let both = if self.chance(0.5) { vec![old, fresh] } else { vec![fresh, old] };
+                let mut both = if self.chance(0.5) { vec![old, fresh] } else { vec![fresh, old] };
+                self.measure_constants(decision, function, &mut both);
                 *node = Expr::Apply(function, both);
             }
             // Another function of the same parts, or another leaf.
@@ -160,8 +161,12 @@ impl ProgramGenerator<'_> {
                 *node = if self.chance(0.5) {
                     Expr::Apply(self.one_of(&Operator::ONE), vec![old])
                 } else {
-                    let limit = Expr::Constant(self.constant());
-                    Expr::Apply(Operator::IfLess, vec![leaf, limit, old, fresh])
+                    let mut parts = vec![leaf, Expr::Constant(self.constant()), old, fresh];
+                    self.measure_constants(decision, Operator::IfLess, &mut parts);
+                    if self.chance(0.5) {
+                        parts.swap(2, 3);
+                    }
+                    Expr::Apply(Operator::IfLess, parts)
                 };
             }
         }
@@ -234,8 +239,27 @@ impl ProgramGenerator<'_> {
             9 => Operator::IfLess,
             _ => self.one_of(&Operator::TWO),
         };
-        let arguments = (0..function.arguments()).map(|_| self.expression(decision, memories, depth - 1)).collect();
+        let mut arguments: Vec<Expr> =
+            (0..function.arguments()).map(|_| self.expression(decision, memories, depth - 1)).collect();
+        self.measure_constants(decision, function, &mut arguments);
         Expr::Apply(function, arguments)
+    }
+
+    /// A constant that is compared with an input, added to it or subtracted gets, in most cases, a value that the input had.
+    fn measure_constants(&mut self, decision: &DecisionGrammar, function: Operator, arguments: &mut [Expr]) {
+        let [one, other, ..] = arguments else { return };
+        let (constant, part) = match (one, other) {
+            (Expr::Constant(constant), part) | (part, Expr::Constant(constant)) => (constant, part),
+            _ => return,
+        };
+        if function == Operator::Multiply || !self.chance(0.75) {
+            return;
+        }
+        if let Some(range) = measured(decision, part) {
+            let factor = (0.5 * (self.draw.random::<f64>() - self.draw.random::<f64>())).exp();
+            let value = rounded(range.at(self.draw.random()) * factor);
+            *constant = if value == 0.0 { *constant } else { value };
+        }
     }
 
     fn leaf(&mut self, decision: &DecisionGrammar, memories: usize) -> Expr {
@@ -253,6 +277,17 @@ impl ProgramGenerator<'_> {
     fn constant(&mut self) -> f64 {
         let size = 10f64.powf(7.0 * self.draw.random::<f64>() - 3.0);
         rounded(if self.chance(0.2) { -size } else { size })
+    }
+}
+
+/// The values of `part` in the first run, if it is an input or the lowest, the highest or the mean of one.
+fn measured(decision: &DecisionGrammar, part: &Expr) -> Option<InputRange> {
+    match part {
+        Expr::Input(name) => decision.inputs.iter().find(|input| input.name == *name)?.measured,
+        Expr::Apply(Operator::Lowest | Operator::Highest | Operator::Mean, arguments) => {
+            measured(decision, arguments.first()?)
+        }
+        _ => None,
     }
 }
 
