@@ -81,9 +81,31 @@ async function checkPage(name, path) {
     expect(`nothing is wider than ${width} px`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
     await page.screenshot({ path: join(out, `${name}-${width}x${height}-${scheme}.png`), fullPage: true });
   }
+  await checkPaper(page, join(out, `${name}.pdf`), expect);
   const ofReadme = { run: 4, sweep: 2 }[name];
   if (ofReadme) await firstFigures(page, join(out, `readme-${name}.png`), ofReadme);
   await context.close();
+}
+
+/** The page on paper: white though the screen is dark, and nothing is cut off; the screen afterwards is as before. */
+async function checkPaper(page, path, expect) {
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.waitForTimeout(150);
+  const before = await page.evaluate(() => document.documentElement.scrollHeight);
+  await page.emulateMedia({ media: "print" });
+  await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+  await page.waitForTimeout(150);
+  expect("paper is white", await page.evaluate(() => getComputedStyle(document.body).backgroundColor === "rgb(255, 255, 255)"));
+  const beyond = () => [...document.querySelectorAll("main *")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1).map((one) => `${one.tagName} ${one.textContent.slice(0, 30)}`);
+  const cut = await page.evaluate(beyond);
+  expect(`nothing is cut off on paper: ${cut.slice(0, 3)}`, cut.length === 0);
+  expect("charts over time have the colours of paper", await page.evaluate(() => overTime.every(({ plot }) => plot.series.slice(1).every((line, index) => line.stroke() === plain(`--c${index % 8}`)) && plain("--c0") === "#0072b2")));
+  await page.evaluate(() => dispatchEvent(new Event("afterprint")));
+  await page.emulateMedia({ media: "screen" });
+  await page.waitForTimeout(150);
+  expect("the screen is as before it was printed", (await page.evaluate(() => document.documentElement.scrollHeight)) === before);
+  await page.pdf({ path, format: "A4", printBackground: true, margin: { top: "12mm", bottom: "12mm", left: "11mm", right: "11mm" } });
 }
 
 /** A picture of the first figures of a page: those of `docs/pictures`, which README.md shows. */

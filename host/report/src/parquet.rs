@@ -38,38 +38,51 @@ pub(crate) enum ColumnKind {
 pub(crate) struct ParquetColumn {
     pub name: &'static str,
     pub kind: ColumnKind,
-    /// Whether cells may be empty.
-    pub is_optional: bool,
+    pub presence: CellPresence,
 }
 
-/// A cell of a table: of the kind of its column, or empty.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum TableCell<'a> {
-    Empty,
-    Whole(u64),
-    Number(f64),
-    Text(&'a str),
+/// Which cells of a column have a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CellPresence {
+    Always,
+    /// Those that are added with one; the others are added as empty.
+    Marked,
+    /// Those of the rows in which the column of this index, which is marked, has one. Empty ones are not added.
+    As(usize),
+}
+
+impl CellPresence {
+    fn is_optional(self) -> bool {
+        self != Self::Always
+    }
 }
 
 /// A table that is written.
-pub(crate) struct ParquetTable<'a> {
+pub(crate) struct ParquetTable<'a, const COLUMNS: usize> {
     out: &'a mut dyn Write,
     /// Bytes written so far.
     written: u64,
-    columns: Vec<ColumnCells>,
+    columns: [ColumnCells; COLUMNS],
     /// Rows of the present group.
     rows: usize,
     groups: Vec<RowGroup>,
     compressor: snap::raw::Encoder,
+    /// Memory for a page, as it is and compressed.
+    page: Vec<u8>,
+    compressed: Vec<u8>,
 }
 
 /// The cells of a column in the present group.
-struct ColumnCells {
+pub(crate) struct ColumnCells {
     column: ParquetColumn,
-    /// The cells that are not empty, one after the other.
-    values: Vec<u8>,
-    /// A bit for each cell: whether it has a value.
-    present: Vec<u8>,
+    /// The numbers of cells that are not empty, as 64 bits.
+    numbers: Vec<u64>,
+    /// The same of texts, each behind its length.
+    texts: Vec<u8>,
+    /// If cells are marked: a bit for each, whether it has a value; those of the last cells, and the number of cells.
+    present: Vec<u64>,
+    last: u64,
+    cells: usize,
 }
 
 /// What the metadata has of a group of rows.
@@ -87,33 +100,37 @@ struct ColumnChunk {
     uncompressed: usize,
 }
 
-impl<'a> ParquetTable<'a> {
-    /// Begins a table with these columns.
+impl<'a, const COLUMNS: usize> ParquetTable<'a, COLUMNS> {
+    /// Begins a table with these columns; `rows` is about their number.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn new(out: &'a mut dyn Write, columns: &[ParquetColumn]) -> io::Result<Self> {
+    pub fn new(out: &'a mut dyn Write, columns: &[ParquetColumn; COLUMNS], rows: usize) -> io::Result<Self> {
         out.write_all(MAGIC)?;
-        let cells = |&column| ColumnCells { column, values: Vec::new(), present: Vec::new() };
         Ok(Self {
             out,
             written: MAGIC.len() as u64,
-            columns: columns.iter().map(cells).collect(),
+            columns: columns.map(|column| ColumnCells::new(column, rows.min(ROWS_OF_A_GROUP))),
             rows: 0,
             groups: Vec::new(),
             compressor: snap::raw::Encoder::new(),
+            page: Vec::new(),
+            compressed: Vec::new(),
         })
     }
 
-    /// Adds a row with a cell for each column.
+    /// The columns, each of which gets one cell of the next row.
+    #[inline]
+    pub fn columns(&mut self) -> &mut [ColumnCells; COLUMNS] {
+        &mut self.columns
+    }
+
+    /// Ends the row.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn row(&mut self, cells: &[TableCell<'_>]) -> io::Result<()> {
-        debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
-        for (column, &cell) in self.columns.iter_mut().zip(cells) {
-            column.add(self.rows, cell);
-        }
+    #[inline]
+    pub fn end_row(&mut self) -> io::Result<()> {
         self.rows += 1;
         if self.rows == ROWS_OF_A_GROUP { self.end_group() } else { Ok(()) }
     }
@@ -134,16 +151,26 @@ impl<'a> ParquetTable<'a> {
 
     fn end_group(&mut self) -> io::Result<()> {
         let mut chunks = Vec::with_capacity(self.columns.len());
-        for column in &mut self.columns {
-            let page = column.page();
-            let compressed = self.compressor.compress_vec(&page).map_err(io::Error::other)?;
-            let header = page_header(self.rows, page.len(), compressed.len());
+        let levels = self.columns.each_mut().map(ColumnCells::levels);
+        for (index, column) in self.columns.iter_mut().enumerate() {
+            let levels = match column.column.presence {
+                CellPresence::As(other) => &levels[other],
+                _ => &levels[index],
+            };
+            let length = column.page(levels, &mut self.page);
+            let most = snap::raw::max_compress_len(length);
+            if self.compressed.len() < most {
+                self.compressed.resize(most, 0);
+            }
+            let compressed =
+                self.compressor.compress(&self.page[..length], &mut self.compressed).map_err(io::Error::other)?;
+            let header = page_header(self.rows, length, compressed);
             self.out.write_all(&header)?;
-            self.out.write_all(&compressed)?;
+            self.out.write_all(&self.compressed[..compressed])?;
             let chunk = ColumnChunk {
                 offset: self.written,
-                bytes: header.len() + compressed.len(),
-                uncompressed: header.len() + page.len(),
+                bytes: header.len() + compressed,
+                uncompressed: header.len() + length,
             };
             self.written += chunk.bytes as u64;
             chunks.push(chunk);
@@ -165,7 +192,7 @@ impl<'a> ParquetTable<'a> {
         for ColumnCells { column, .. } in &self.columns {
             thrift.begin();
             thrift.i32(1, column.kind.physical());
-            thrift.i32(3, if column.is_optional { OPTIONAL } else { REQUIRED });
+            thrift.i32(3, if column.presence.is_optional() { OPTIONAL } else { REQUIRED });
             thrift.text(4, column.name);
             if column.kind == ColumnKind::Text {
                 thrift.i32(6, UTF8);
@@ -222,41 +249,85 @@ impl ColumnKind {
 }
 
 impl ColumnCells {
-    /// Adds the cell of row `index` of the group.
-    fn add(&mut self, index: usize, cell: TableCell<'_>) {
-        match (cell, self.column.kind) {
-            (TableCell::Whole(value), ColumnKind::Whole) => self.values.extend_from_slice(&value.to_le_bytes()),
-            (TableCell::Number(value), ColumnKind::Number) => self.values.extend_from_slice(&value.to_le_bytes()),
-            (TableCell::Text(text), ColumnKind::Text) => {
-                self.values.extend_from_slice(&(text.len() as u32).to_le_bytes());
-                self.values.extend_from_slice(text.as_bytes());
-            }
-            (TableCell::Empty, _) => {}
-            (other, kind) => unreachable!("{other:?} in a column of {kind:?}"),
+    fn new(column: ParquetColumn, rows: usize) -> Self {
+        let numbers = Vec::with_capacity(if column.kind == ColumnKind::Text { 0 } else { rows });
+        Self { column, numbers, texts: Vec::new(), present: Vec::new(), last: 0, cells: 0 }
+    }
+
+    /// Adds a cell with a whole number below 2⁶³.
+    #[inline(always)]
+    pub fn whole(&mut self, value: u64) {
+        debug_assert_eq!(self.column.kind, ColumnKind::Whole, "`{}`", self.column.name);
+        self.numbers.push(value);
+        self.mark(true);
+    }
+
+    /// Adds a cell with a number.
+    #[inline(always)]
+    pub fn number(&mut self, value: f64) {
+        debug_assert_eq!(self.column.kind, ColumnKind::Number, "`{}`", self.column.name);
+        self.numbers.push(value.to_bits());
+        self.mark(true);
+    }
+
+    /// Adds a cell with a text.
+    #[inline(always)]
+    pub fn text(&mut self, text: &str) {
+        debug_assert_eq!(self.column.kind, ColumnKind::Text, "`{}`", self.column.name);
+        self.texts.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        self.texts.extend_from_slice(text.as_bytes());
+        self.mark(true);
+    }
+
+    /// Adds an empty cell.
+    #[inline(always)]
+    pub fn empty(&mut self) {
+        debug_assert_eq!(self.column.presence, CellPresence::Marked, "an empty cell of `{}`", self.column.name);
+        self.mark(false);
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, is_present: bool) {
+        if self.column.presence != CellPresence::Marked {
+            return;
         }
-        debug_assert!(self.column.is_optional || cell != TableCell::Empty, "an empty cell of `{}`", self.column.name);
-        if self.column.is_optional {
-            if index.is_multiple_of(8) {
-                self.present.push(0);
-            }
-            let byte = self.present.last_mut().expect("just pushed, or before");
-            *byte |= u8::from(cell != TableCell::Empty) << (index % 8);
+        self.last |= u64::from(is_present) << (self.cells % 64);
+        self.cells += 1;
+        if self.cells.is_multiple_of(64) {
+            self.present.push(std::mem::take(&mut self.last));
         }
     }
 
-    /// The page of the group, uncompressed. The column is empty afterwards.
-    fn page(&mut self) -> Vec<u8> {
-        let mut page = Vec::with_capacity(self.values.len() + self.present.len() + 16);
-        if self.column.is_optional {
-            // One run of levels with a bit each, in eights, behind the length of all.
-            let mut run = Vec::with_capacity(self.present.len() + 5);
-            put_varint(&mut run, (self.present.len() as u64) << 1 | 1);
-            run.append(&mut self.present);
-            page.extend_from_slice(&(run.len() as u32).to_le_bytes());
-            page.append(&mut run);
+    /// The definition levels of the group: one run with a bit each, in eights, behind the length of all. Nothing if cells are not
+    /// marked. No cell is marked afterwards.
+    fn levels(&mut self) -> Vec<u8> {
+        if self.column.presence != CellPresence::Marked {
+            return Vec::new();
         }
-        page.append(&mut self.values);
-        page
+        let bytes = self.cells.div_ceil(8);
+        self.cells = 0;
+        self.present.push(std::mem::take(&mut self.last));
+        let mut run = Vec::with_capacity(bytes + 16);
+        put_varint(&mut run, (bytes as u64) << 1 | 1);
+        let length = run.len() + bytes;
+        run.extend(self.present.drain(..).flat_map(u64::to_le_bytes));
+        run.truncate(length);
+        [(length as u32).to_le_bytes().as_slice(), &run].concat()
+    }
+
+    /// Puts the page of the group, with these levels, at the begin of `page`; its length. The column is empty afterwards.
+    fn page(&mut self, levels: &[u8], page: &mut Vec<u8>) -> usize {
+        let numbers = levels.len() + self.numbers.len() * 8;
+        let length = numbers + self.texts.len();
+        if page.len() < length {
+            page.resize(length, 0);
+        }
+        page[..levels.len()].copy_from_slice(levels);
+        let eights = page[levels.len()..numbers].as_chunks_mut::<8>().0;
+        eights.iter_mut().zip(self.numbers.drain(..)).for_each(|(bytes, number)| *bytes = number.to_le_bytes());
+        page[numbers..length].copy_from_slice(&self.texts);
+        self.texts.clear();
+        length
     }
 }
 

@@ -116,6 +116,11 @@ impl RequestLog {
         self.parts.iter().flatten()
     }
 
+    /// Number of records.
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(Vec::len).sum()
+    }
+
     fn add(&mut self, record: RequestRecord) {
         match self.parts.last_mut() {
             Some(part) if part.len() < Self::PART => part.push(record),

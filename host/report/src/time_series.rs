@@ -19,6 +19,8 @@ use thiserror::Error;
 
 /// Most moments of a series with a fixed interval.
 const MOST_MOMENTS: u64 = 1_000_000;
+/// Moments that are added at once.
+const MORE_MOMENTS: u64 = 64;
 /// Most loads that are kept, of all instances: 1 GB.
 const MOST_LOADS: u64 = 20_000_000;
 
@@ -88,7 +90,7 @@ impl MomentCounts {
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSeries {
     /// The load from each of these moments on, in order of time.
-    loads: Vec<(Micros, InstanceLoad)>,
+    loads: LoadList,
     /// Times at which it became active, and was gone.
     active_at: Micros,
     gone_at: Option<Micros>,
@@ -102,13 +104,50 @@ impl InstanceSeries {
             while self.loads.get(known).is_some_and(|&(since, _)| since <= at) {
                 known += 1;
             }
-            let latest = known.checked_sub(1).map(|latest| self.loads[latest].1);
+            let latest = known.checked_sub(1).and_then(|latest| self.loads.get(latest)).map(|&(_, load)| load);
             latest.filter(|_| self.is_there(at))
         })
     }
 
     fn is_there(&self, at: Micros) -> bool {
         self.active_at <= at && self.gone_at.is_none_or(|gone| at < gone)
+    }
+}
+
+/// Loads in parts: a list of them that grows as a whole is copied again and again.
+#[derive(Clone, Debug, Default)]
+struct LoadList {
+    parts: Vec<Vec<(Micros, InstanceLoad)>>,
+}
+
+impl LoadList {
+    /// Loads of a part.
+    const PART: usize = 1 << 8;
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<&(Micros, InstanceLoad)> {
+        self.parts.get(index / Self::PART)?.get(index % Self::PART)
+    }
+
+    #[inline]
+    fn last(&self) -> Option<&(Micros, InstanceLoad)> {
+        self.parts.last()?.last()
+    }
+
+    #[inline]
+    fn push(&mut self, load: (Micros, InstanceLoad)) {
+        match self.parts.last_mut() {
+            Some(part) if part.len() < Self::PART => part.push(load),
+            _ => self.begin_part(load),
+        }
+    }
+
+    #[cold]
+    fn begin_part(&mut self, load: (Micros, InstanceLoad)) {
+        // The first part grows, because an instance may have a few loads only.
+        let mut part = Vec::with_capacity(if self.parts.is_empty() { 0 } else { Self::PART });
+        part.push(load);
+        self.parts.push(part);
     }
 }
 
@@ -188,7 +227,9 @@ impl TimeSeriesLog {
             return None;
         }
         if index >= self.counts.len() as u64 {
-            self.counts.resize(index as usize + 1, MomentCounts::default());
+            // Those after it follow soon; what is too much is cut at the end.
+            let most = self.moments.most.unwrap_or(MOST_MOMENTS).max(index + 1);
+            self.counts.resize((index + MORE_MOMENTS).min(most) as usize, MomentCounts::default());
         }
         self.counts.get_mut(index as usize)
     }
@@ -356,14 +397,17 @@ impl TimeSeries {
 
     /// The service at each of the moments.
     pub fn cluster(&self) -> impl Iterator<Item = ClusterRow> + '_ {
-        let (mut gateway, mut replicas) = (0_i64, [0, i64::from(self.initial), 0]);
+        let (mut gateway, mut replicas, mut shown) = (0_i64, [0, i64::from(self.initial), 0], [0, self.initial, 0]);
         let since = std::iter::once(MomentCounts::default()).chain(self.counts.iter().copied());
         self.moments().zip(since).map(move |(at, since)| {
-            gateway += i64::from(since.gateway);
-            replicas.iter_mut().zip(since.replicas).for_each(|(sum, change)| *sum += i64::from(change));
             let number = |count: i64| u32::try_from(count).unwrap_or(0);
+            gateway += i64::from(since.gateway);
+            if since.replicas != [0; 3] {
+                replicas.iter_mut().zip(since.replicas).for_each(|(sum, change)| *sum += i64::from(change));
+                shown = replicas.map(number);
+            }
             let gateway_queue = self.has_gateway.then(|| number(gateway));
-            ClusterRow { at, since, gateway_queue, replicas: replicas.map(number) }
+            ClusterRow { at, since, gateway_queue, replicas: shown }
         })
     }
 }

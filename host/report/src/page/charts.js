@@ -33,9 +33,9 @@ function short(value) {
 /** A figure with its table behind it. `table` makes [head, rows] when it is opened. */
 function figure(title, note, chart, table) {
   const details = h("details", {}, h("summary", {}, "Table"));
-  details.addEventListener("toggle", () => {
-    if (details.open && !details.querySelector("table")) details.append(tableOf(...table()));
-  });
+  details.table = table;
+  details.fill = () => { if (!details.querySelector("table")) details.append(tableOf(...table())); };
+  details.addEventListener("toggle", () => { if (details.open) details.fill(); });
   const caption = h("figcaption", {}, h("span", {}, title), note ? h("span", { class: "note" }, note) : null);
   // A drawing has a largest width, and so has a figure of it that stands alone.
   return h("figure", { class: chart.querySelector("svg") ? "drawn" : null }, caption, chart, details);
@@ -80,24 +80,30 @@ let zooming = false;
 /** Lines over time, drawn by uPlot. `series`: {name, values, unit}. All of a page zoom together. */
 function timeChart(label, x, series, unit) {
   const chart = h("div", { class: "chart", tabindex: 0, role: "img", "aria-label": `${label}: lines over time; the table below has the numbers` });
-  const make = () => {
+  const make = (before) => {
     chart.replaceChildren();
-    const axis = { stroke: plain("--soft"), grid: { stroke: plain("--grid"), width: 1 }, ticks: { stroke: plain("--line"), width: 1 } };
+    // Paper has more pixels to an inch: a drawing of twice the size, which `page.css` shows at half of it.
+    const fine = isOnPaper() ? 2 : 1;
+    const axis = {
+      stroke: plain("--soft"), font: `${12 * fine}px system-ui, sans-serif`, gap: 5 * fine, space: 50 * fine, size: 50 * fine,
+      grid: { stroke: plain("--grid"), width: fine }, ticks: { stroke: plain("--line"), width: fine, size: 10 * fine },
+    };
     const box = tip(chart);
     const lines = series.map((line, index) => ({
-      label: line.name, stroke: plain(`--c${index % 8}`), width: 1.6, dash: dashes(index), spanGaps: false, points: { show: x.length < 3 },
+      label: line.name, stroke: plain(`--c${index % 8}`), width: 1.6 * fine, dash: dashes(index).map((length) => length * fine), spanGaps: false, points: { show: x.length < 3 },
+      show: before?.series[index + 1].show ?? true,
       value: (_, value) => (value === null || value === undefined ? "–" : `${short(value)}${unit ? " " + unit : ""}`),
     }));
     const plot = new uPlot({
-      width: Math.max(240, chart.clientWidth || 600), height: 210,
+      width: Math.max(240, chart.clientWidth || 600) * fine, height: 210 * fine,
       scales: { x: { time: false } },
       axes: [
         { ...axis, values: (_, ticks) => ticks.map((tick) => `${short(tick)} s`) },
-        { ...axis, size: 62, values: (_, ticks) => ticks.map(short) },
+        { ...axis, size: 62 * fine, space: 30 * fine, values: (_, ticks) => ticks.map(short) },
       ],
       series: [{ label: "time", value: (_, value) => (value === null ? "–" : `${short(value)} s`) }, ...lines],
       cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
-      legend: { show: true, live: true },
+      legend: { show: true, live: !isOnPaper() },
       hooks: {
         setCursor: [(plot) => {
           const { idx, left, top } = plot.cursor;
@@ -142,9 +148,16 @@ function timeKeys(event, { plot, x }) {
   if (keys[event.key]) { keys[event.key](); event.preventDefault(); }
 }
 
-/** Charts over time are drawn when their width is known, and again for other colours. */
+/** Charts over time are drawn when their width is known, and again for other colours: with the same lines and the same times. */
 function drawOverTime() {
-  for (const entry of overTime) { entry.plot?.destroy(); entry.plot = entry.make(); }
+  zooming = true;
+  for (const entry of overTime) {
+    const before = entry.plot;
+    entry.plot = entry.make(before);
+    if (before) entry.plot.setScale("x", { min: before.scales.x.min, max: before.scales.x.max });
+    before?.destroy();
+  }
+  zooming = false;
 }
 
 function resizeOverTime() {
@@ -317,7 +330,7 @@ function stackedBars(label, names, bars, unit) {
 
 function drawBars(label, names, bars, unit, isNarrow) {
   const [width, left, bar, gap] = [isNarrow ? 350 : 620, isNarrow ? 110 : 140, 18, 6];
-  const letters = isNarrow ? 15 : 19;
+  const letters = isNarrow ? 13 : 17;
   const height = bars.length * (bar + gap) + 34;
   const most = Math.max(...bars.map((one) => one.values.reduce((sum, value) => sum + value, 0)), 1e-9);
   const scale = scaleOf([0, most], false, left, width - 16, true);
@@ -366,7 +379,7 @@ function drawIntervals(label, rows, unit, isNarrow) {
   const points = rows.map((row, index) => {
     const y = index * line + line / 2;
     const stroke = colour({ better: 2, worse: 1 }[row.result] ?? 7);
-    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, cut(isNarrow ? row.name.replace(/ \((higher|lower) is better\)$/, "") : row.name, isNarrow ? 17 : 35)));
+    svg.append(h("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, cut(isNarrow ? row.name.replace(/ \((higher|lower) is better\)$/, "") : row.name, isNarrow ? 15 : 34)));
     if (Number.isFinite(row.low) && Number.isFinite(row.high)) {
       group.append(h("line", { x1: scale.at(row.low), x2: scale.at(row.high), y1: y, y2: y, stroke, "stroke-width": 3 }));
     }

@@ -5,7 +5,9 @@
 //! [`POINTS`] of each line and [`CELLS`] of all instances; a distribution is its quantiles at [`quantiles`]; windows of
 //! arrivals are at most [`WINDOWS`]. Values are those of the run at these points, rounded to µs and to four digits.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use blis_sim::outcome::Status;
 use blis_sim::request::{Name, session_text};
@@ -150,23 +152,16 @@ impl RunCharts {
         // The last moment is kept, so that all events are in the rates.
         let seconds = |stride| kept(all.len(), stride).map(|index| all[index].as_secs_f64()).collect();
         let completed = |record: &&RequestRecord| record.e2e().is_some() && record.arrival >= warmup;
-        let records: Vec<&RequestRecord> = log.records().filter(completed).collect();
+        let mut records: Vec<&RequestRecord> = Vec::with_capacity(log.len());
+        records.extend(log.records().filter(completed));
         let windows = Windows::of(&records);
         let quantiles = quantiles();
-        let group = |(by, name, records): RequestGroup<'_>| {
-            let latency = |of: fn(&RequestRecord) -> Option<u64>| LatencyLines::new(&records, of, &quantiles, &windows);
-            GroupLatencies {
-                by,
-                name,
-                completed: records.len(),
-                ttft: latency(|record| Some(record.ttft()?.0)),
-                tpot: latency(|record| (record.itl_mean_us > 0.0).then_some(record.itl_mean_us.round() as u64)),
-                e2e: latency(|record| Some(record.e2e()?.0)),
-                stages: Stages::mean(&records, log),
-            }
-        };
-        let latencies = groups(&records, names).into_iter().map(group).collect();
-        let (stages, slowest) = by_latency(&records, log, names, series);
+        let mut grouped = GroupedLatencies { log, quantiles: &quantiles, windows: &windows, sorted: Vec::new() };
+        let mut latencies = vec![grouped.of(("all", "all requests".to_owned(), records.as_slice().into()))];
+        grouped.sorted.iter_mut().for_each(|latency| *latency >>= GroupedLatencies::WINDOW);
+        let stages = stages_by_latency(&records, log, &grouped.sorted);
+        latencies.extend(groups(&records, names).into_iter().map(|group| grouped.of(group)));
+        let slowest = slowest(&records).map(|record| SlowRequest::new(record, log, names, series)).collect();
         Self {
             time_s: seconds(stride),
             rates_s: seconds(rate_stride),
@@ -242,36 +237,48 @@ fn instance_lines(series: &TimeSeries, all: &[Micros], (stride, rate_stride): (u
 }
 
 /// Requests of a class or of a tenant, or all: which of these it is, its name, and they.
-type RequestGroup<'a> = (&'static str, String, Vec<&'a RequestRecord>);
+type RequestGroup<'a> = (&'static str, String, Cow<'a, [&'a RequestRecord]>);
 
-/// All requests, then each class and each tenant, if there are several.
+/// Each class and each tenant, if there are several.
 fn groups<'a>(records: &[&'a RequestRecord], names: &Names) -> Vec<RequestGroup<'a>> {
-    let all = ("all", "all requests".to_owned(), records.to_vec());
     let by_class = groups_by("class", |record| record.tags.slo_class, records, names);
     let by_tenant = groups_by("tenant", |record| record.tags.tenant, records, names);
-    std::iter::once(all).chain(by_class).chain(by_tenant).collect()
+    by_class.into_iter().chain(by_tenant).collect()
 }
 
 /// The largest groups of requests by `key`, if there are several.
 fn groups_by<'a>(
     by: &'static str,
-    key: fn(&RequestRecord) -> Name,
+    key: impl Fn(&RequestRecord) -> Name,
     records: &[&'a RequestRecord],
     names: &Names,
 ) -> Vec<RequestGroup<'a>> {
-    let mut found: BTreeMap<Name, Vec<&RequestRecord>> = BTreeMap::new();
-    records.iter().for_each(|record| found.entry(key(record)).or_default().push(record));
+    let mut counts: Vec<u32> = Vec::new();
+    for name in records.iter().map(|record| key(record).0 as usize) {
+        if counts.len() <= name {
+            counts.resize(name + 1, 0);
+        }
+        counts[name] += 1;
+    }
+    let mut found: Vec<Name> =
+        (0..).map(Name).zip(&counts).filter(|&(_, &count)| count > 0).map(|(name, _)| name).collect();
     if found.len() < 2 {
         return Vec::new();
     }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
+    found.sort_by_key(|name| Reverse(counts[name.0 as usize]));
     found.truncate(GROUPS);
-    let named = |(name, records)| {
+    let mut members: Vec<Vec<&RequestRecord>> =
+        found.iter().map(|name| Vec::with_capacity(counts[name.0 as usize] as usize)).collect();
+    for &record in records {
+        if let Some(group) = found.iter().position(|&name| name == key(record)) {
+            members[group].push(record);
+        }
+    }
+    let named = |(name, records): (Name, Vec<_>)| {
         let text = names.text(name);
-        (by, if text.is_empty() { format!("without {by}") } else { text.to_owned() }, records)
+        (by, if text.is_empty() { format!("without {by}") } else { text.to_owned() }, records.into())
     };
-    found.into_iter().map(named).collect()
+    found.into_iter().zip(members).map(named).collect()
 }
 
 /// Windows of equal length between the first arrival and the last.
@@ -298,28 +305,99 @@ impl Windows {
     }
 }
 
-impl LatencyLines {
-    fn new(
+/// Makes the latencies of one group after the other.
+struct GroupedLatencies<'a> {
+    log: &'a RequestLog,
+    quantiles: &'a [f64],
+    windows: &'a Windows,
+    /// The latest latencies, from the smallest to the largest, µs, each with its window in the lowest bits. The memory is used
+    /// again for each latency: pages that are new cost as much as sorting.
+    sorted: Vec<u64>,
+}
+
+impl GroupedLatencies<'_> {
+    /// Bits of a window.
+    const WINDOW: u32 = 6;
+
+    /// The latencies of a group. Afterwards `sorted` has the end-to-end latencies of its requests.
+    fn of(&mut self, (by, name, records): RequestGroup<'_>) -> GroupLatencies {
+        let windows: Vec<u8> = records.iter().map(|record| self.windows.index(record.arrival) as u8).collect();
+        let stages = StageSums::of(records.iter().map(|record| Stages::micros(record, self.log)));
+        GroupLatencies {
+            by,
+            name,
+            completed: records.len(),
+            ttft: self.lines(&records, &windows, |record| Some(record.ttft()?.0)),
+            tpot: self.lines(&records, &windows, |record| {
+                (record.itl_mean_us > 0.0).then_some(record.itl_mean_us.round() as u64)
+            }),
+            e2e: self.lines(&records, &windows, |record| Some(record.e2e()?.0)),
+            stages: stages.mean(),
+        }
+    }
+
+    fn lines(
+        &mut self,
         records: &[&RequestRecord],
-        of: fn(&RequestRecord) -> Option<u64>,
-        quantiles: &[f64],
-        windows: &Windows,
-    ) -> Self {
-        let mut all = Vec::with_capacity(records.len());
-        let mut by_window = vec![Vec::new(); windows.count];
-        for record in records {
-            let Some(value) = of(record) else { continue };
-            all.push(value);
-            by_window[windows.index(record.arrival)].push(value);
+        windows: &[u8],
+        of: impl Fn(&RequestRecord) -> Option<u64>,
+    ) -> LatencyLines {
+        const { assert!(WINDOWS <= 1 << GroupedLatencies::WINDOW, "a window fits") };
+        let with_window = |(record, &window): (&&RequestRecord, &u8)| {
+            Some(of(record)?.min(u64::MAX >> Self::WINDOW) << Self::WINDOW | u64::from(window))
+        };
+        let sorted = &mut self.sorted;
+        sorted.clear();
+        sorted.reserve(records.len());
+        sorted.extend(records.iter().zip(windows).filter_map(with_window));
+        sorted.sort_unstable();
+        let quantile = |&q: &f64| quantile_ms(sorted.len(), |rank| sorted[rank] >> Self::WINDOW, q);
+        let quantiles = self.quantiles.iter().filter_map(quantile).collect();
+        let percentiles = [0.5, 0.9, 0.99];
+        let by_window = WindowRanks::of(sorted, self.windows.count, &percentiles);
+        let [p50, p90, p99] = percentiles.map(|q| by_window.iter().map(|window| window.quantile_ms(q)).collect());
+        LatencyLines { quantiles, p50, p90, p99 }
+    }
+}
+
+/// The latencies of a window at the ranks that its percentiles need.
+#[derive(Clone, Debug, Default)]
+struct WindowRanks {
+    /// Number of its latencies.
+    count: usize,
+    /// The ranks, in order, and the latencies there, µs.
+    ranks: Vec<usize>,
+    latencies: Vec<u64>,
+    /// Number of latencies that were seen.
+    seen: usize,
+}
+
+impl WindowRanks {
+    /// Of latencies with their windows, in order.
+    fn of(sorted: &[u64], windows: usize, percentiles: &[f64]) -> Vec<Self> {
+        let window = |one: u64| (one & ((1 << GroupedLatencies::WINDOW) - 1)) as usize;
+        let mut all = vec![Self::default(); windows];
+        sorted.iter().for_each(|&one| all[window(one)].count += 1);
+        for of in &mut all {
+            let last = of.count.saturating_sub(1) as f64;
+            of.ranks =
+                percentiles.iter().flat_map(|q| [(q * last).floor(), (q * last).ceil()]).map(|r| r as usize).collect();
+            of.ranks.sort_unstable();
+            of.ranks.dedup();
         }
-        all.sort_unstable();
-        let mut over_time = |q| by_window.iter_mut().map(|values: &mut Vec<u64>| quantile_of_ms(values, q)).collect();
-        Self {
-            quantiles: quantiles.iter().filter_map(|&q| quantile_ms(&all, q)).collect(),
-            p50: over_time(0.5),
-            p90: over_time(0.9),
-            p99: over_time(0.99),
+        for &one in sorted {
+            let of = &mut all[window(one)];
+            if of.ranks.get(of.latencies.len()) == Some(&of.seen) {
+                of.latencies.push(one >> GroupedLatencies::WINDOW);
+            }
+            of.seen += 1;
         }
+        all
+    }
+
+    fn quantile_ms(&self, q: f64) -> Option<f64> {
+        let latency = |rank: usize| self.latencies[self.ranks.partition_point(|&known| known < rank)];
+        quantile_ms(self.count, latency, q)
     }
 }
 
@@ -329,78 +407,110 @@ fn quantiles() -> Vec<f64> {
     even.chain([0.995, 0.998, 0.999, 0.9995, 0.9999, 1.0]).collect()
 }
 
-/// Linear interpolation between the two nearest of the sorted values, µs, as the report has it; ms.
-fn quantile_ms(sorted: &[u64], q: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let rank = q * last as f64;
-    Some(between_ms(sorted[rank.floor() as usize], sorted[rank.ceil() as usize], rank.fract()))
-}
-
-/// The same of values in any order, which is faster for a few quantiles: they are partly sorted afterwards.
-fn quantile_of_ms(values: &mut [u64], q: f64) -> Option<f64> {
-    let last = values.len().checked_sub(1)?;
-    let rank = q * last as f64;
-    let (below, &mut high, _) = values.select_nth_unstable(rank.ceil() as usize);
-    let low = if rank.fract() > 0.0 { *below.iter().max()? } else { high };
-    Some(between_ms(low, high, rank.fract()))
-}
-
-/// The value at `share` of the way from `low` to `high`, µs; ms.
-fn between_ms(low: u64, high: u64, share: f64) -> f64 {
-    let (low, high) = (low as f64, high as f64);
-    (low + (high - low) * share).round() / 1e3
+/// Linear interpolation between the two nearest of `count` sorted values, µs, as the report has it; ms.
+fn quantile_ms(count: usize, value: impl Fn(usize) -> u64, q: f64) -> Option<f64> {
+    let rank = q * count.checked_sub(1)? as f64;
+    let (low, high) = (value(rank.floor() as usize) as f64, value(rank.ceil() as usize) as f64);
+    Some((low + (high - low) * rank.fract()).round() / 1e3)
 }
 
 impl Stages {
-    fn of(record: &RequestRecord, log: &RequestLog) -> Self {
-        let ms = |from: Micros, to: Micros| to.saturating_sub(from).as_millis_f64();
+    /// The stages of a request, µs: gateway, queue, prefill, decode.
+    fn micros(record: &RequestRecord, log: &RequestLog) -> [u64; 4] {
         let e2e = record.e2e().unwrap_or_default();
         let ttft = record.ttft().unwrap_or(e2e);
         let admitted = record.scheduling_delay().unwrap_or_default().min(ttft);
         let gateway = log.waited(record.id).min(admitted);
-        Self {
-            gateway: gateway.as_millis_f64(),
-            queue: ms(gateway, admitted),
-            prefill: ms(admitted, ttft),
-            decode: ms(ttft, e2e),
-        }
+        [gateway, admitted.saturating_sub(gateway), ttft.saturating_sub(admitted), e2e.saturating_sub(ttft)]
+            .map(|stage| stage.0)
     }
 
-    fn mean(records: &[&RequestRecord], log: &RequestLog) -> Self {
-        let mut sum = Self::default();
-        for stages in records.iter().map(|record| Self::of(record, log)) {
-            sum.gateway += stages.gateway;
-            sum.queue += stages.queue;
-            sum.prefill += stages.prefill;
-            sum.decode += stages.decode;
-        }
-        let mean = |sum: f64| digits(sum / records.len().max(1) as f64);
-        Self {
-            gateway: mean(sum.gateway),
-            queue: mean(sum.queue),
-            prefill: mean(sum.prefill),
-            decode: mean(sum.decode),
-        }
+    fn of(record: &RequestRecord, log: &RequestLog) -> Self {
+        Self::from_ms(Self::micros(record, log).map(|micros| Micros(micros).as_millis_f64()))
+    }
+
+    fn from_ms([gateway, queue, prefill, decode]: [f64; 4]) -> Self {
+        Self { gateway, queue, prefill, decode }
     }
 }
 
-/// The mean stages of equal parts of the requests from the fastest to the slowest, and the slowest requests.
-fn by_latency(
-    records: &[&RequestRecord],
-    log: &RequestLog,
-    names: &Names,
-    series: &TimeSeries,
-) -> (Vec<Stages>, Vec<SlowRequest>) {
-    let mut order: Vec<(Micros, u32)> =
-        (0..).zip(records).map(|(i, record)| (record.e2e().unwrap_or_default(), i)).collect();
-    order.sort_unstable();
-    let size = order.len().div_ceil(PARTS).max(1);
-    let part = |part: &[(Micros, u32)]| {
-        let records: Vec<_> = part.iter().map(|&(_, index)| records[index as usize]).collect();
-        Stages::mean(&records, log)
-    };
-    let slow = |&(_, index): &(Micros, u32)| SlowRequest::new(records[index as usize], log, names, series);
-    (order.chunks(size).map(part).collect(), order.iter().rev().take(SLOWEST).map(slow).collect())
+/// Sums of the stages of requests.
+#[derive(Clone, Debug, Default)]
+struct StageSums {
+    requests: u64,
+    /// Gateway, queue, prefill, decode, µs.
+    micros: [u128; 4],
+}
+
+impl StageSums {
+    fn of(stages: impl Iterator<Item = [u64; 4]>) -> Self {
+        let mut sums = Self::default();
+        stages.for_each(|stages| sums.add(stages));
+        sums
+    }
+
+    fn add(&mut self, stages: [u64; 4]) {
+        self.requests += 1;
+        self.micros.iter_mut().zip(stages).for_each(|(sum, stage)| *sum += u128::from(stage));
+    }
+
+    fn mean(&self) -> Stages {
+        let requests = self.requests.max(1) as f64;
+        Stages::from_ms(self.micros.map(|sum| digits(sum as f64 / 1e3 / requests)))
+    }
+}
+
+/// The mean stages of equal parts of the requests from the fastest to the slowest; `sorted` are their end-to-end latencies, µs.
+///
+/// Records are read in the order in which they are in memory: in the order of their latency, each would be waited for.
+fn stages_by_latency(records: &[&RequestRecord], log: &RequestLog, sorted: &[u64]) -> Vec<Stages> {
+    let size = sorted.len().div_ceil(PARTS).max(1);
+    let mut limits: Vec<PartLimit> =
+        (size..sorted.len()).step_by(size).map(|rank| PartLimit::at(sorted, rank)).collect();
+    let mut sums = vec![StageSums::default(); sorted.len().div_ceil(size)];
+    for record in records {
+        let latency = record.e2e().unwrap_or_default().0;
+        let first = limits.partition_point(|limit| limit.latency < latency);
+        let equal = limits[first..].iter_mut().take_while(|limit| limit.latency == latency);
+        let beyond = equal.map(PartLimit::is_beyond).filter(|&is_beyond| is_beyond).count();
+        sums[first + beyond].add(Stages::micros(record, log));
+    }
+    sums.iter().map(StageSums::mean).collect()
+}
+
+/// Where a part of the requests begins: at this latency, of which the first requests still belong to the part before.
+struct PartLimit {
+    latency: u64,
+    before: usize,
+}
+
+impl PartLimit {
+    fn at(sorted: &[u64], rank: usize) -> Self {
+        let latency = sorted[rank];
+        Self { latency, before: rank - sorted.partition_point(|&one| one < latency) }
+    }
+
+    /// Whether the next request of its latency belongs to the part that begins here.
+    fn is_beyond(&mut self) -> bool {
+        let is_beyond = self.before == 0;
+        self.before = self.before.saturating_sub(1);
+        is_beyond
+    }
+}
+
+/// The slowest requests, the slowest first; of equal ones that which ended last.
+fn slowest<'a>(records: &[&'a RequestRecord]) -> impl Iterator<Item = &'a RequestRecord> {
+    let mut most: BinaryHeap<Reverse<(Micros, usize)>> = BinaryHeap::with_capacity(SLOWEST + 1);
+    for (index, record) in records.iter().enumerate() {
+        let latency = record.e2e().unwrap_or_default();
+        if most.len() < SLOWEST || most.peek().is_some_and(|Reverse((least, _))| *least <= latency) {
+            most.push(Reverse((latency, index)));
+            if most.len() > SLOWEST {
+                most.pop();
+            }
+        }
+    }
+    most.into_sorted_vec().into_iter().map(|Reverse((_, index))| records[index])
 }
 
 impl SlowRequest {

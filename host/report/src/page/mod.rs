@@ -16,12 +16,13 @@ use crate::file::{FileError, write_whole};
 
 const HTML: &str = include_str!("page.html");
 /// What stands for `{{name}}` in [`HTML`].
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("uplot-style", include_str!("uplot.css")),
     ("style", include_str!("page.css")),
     ("uplot", include_str!("uplot.js")),
     ("charts", include_str!("charts.js")),
     ("search", include_str!("search.js")),
+    ("paper", include_str!("paper.js")),
     ("script", include_str!("page.js")),
     ("licence", include_str!("uplot-LICENSE")),
 ];

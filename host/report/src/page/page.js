@@ -33,8 +33,9 @@ function drawPage() {
   drawOverTime();
   let width = window.innerWidth;
   window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; resizeOverTime(); } });
-  window.addEventListener("beforeprint", () => document.querySelectorAll("main details").forEach((details) => { details.open = true; }));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawOverTime(); redraws.forEach((draw) => draw()); });
+  window.addEventListener("beforeprint", toPaper);
+  window.addEventListener("afterprint", fromPaper);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (!isOnPaper()) drawAgain(); });
 }
 
 /** A heading with its entry in the contents. */

@@ -47,7 +47,7 @@ function scoresFigure(candidates, champions) {
     { name: `candidates (${scored.length})`, points: scored.map((one) => [one.number, one.score, text(one)]), line: false, index: 0 },
   ];
   const rejected = candidates.length - scored.length;
-  const note = rejected ? `${rejected} without a score are not drawn` : "";
+  const note = rejected ? `${rejected} without a score ${rejected === 1 ? "is" : "are"} not drawn` : "";
   return figure("Score over evaluations", note, xyChart("Score over evaluations", { label: "evaluation", whole: true }, { label: "score" }, lines),
     () => [["evaluation", "candidate", "score", "status", "champion"], candidates.map((one) => [one.number, one.name, one.score, one.status, one.champion])]);
 }

@@ -23,9 +23,9 @@ fn no_text_becomes_markup() {
     let data = data_of(&page);
     assert_eq!((&data["title"], &data["results"][0]["name"]), (&EVIL.into(), &EVIL.into()));
     assert_eq!(data["results"][0]["result"]["name"], EVIL);
-    // Four scripts of our own, and one element with data.
-    assert_eq!(page.matches("<script").count(), 5);
-    assert_eq!(page.matches("</script").count(), 5);
+    // Five scripts of our own, and one element with data.
+    assert_eq!(page.matches("<script").count(), 6);
+    assert_eq!(page.matches("</script").count(), 6);
 }
 
 #[test]

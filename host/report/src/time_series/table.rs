@@ -6,34 +6,32 @@ use blis_sim::instance::InstanceLoad;
 use blis_sim::units::Micros;
 
 use super::{ClusterRow, InstanceSeries, LoadChange, MomentCounts, TimeSeries};
-use crate::parquet::{ColumnKind, ParquetColumn, ParquetTable, TableCell};
+use crate::parquet::{CellPresence, ColumnCells, ColumnKind, ParquetColumn, ParquetTable};
 
-/// The columns, in the order of [`cells`]; `docs/reports.md` has their meaning.
+/// The columns, in the order of [`CsvLines::cluster`] and of [`TableRow::cells`]; `docs/reports.md` has their meaning.
 const COLUMNS: [ParquetColumn; 16] = [
-    column("time_us", ColumnKind::Whole),
-    column("instance", ColumnKind::Text),
-    column("waiting", ColumnKind::Whole),
-    column("running", ColumnKind::Whole),
-    column("kv_utilization", ColumnKind::Number),
-    optional("cache_hit_rate", ColumnKind::Number),
-    optional("preemptions", ColumnKind::Whole),
-    optional("arrivals", ColumnKind::Whole),
-    optional("completions", ColumnKind::Whole),
-    optional("rejections", ColumnKind::Whole),
-    optional("timeouts", ColumnKind::Whole),
-    optional("output_tokens", ColumnKind::Whole),
-    optional("gateway_queue", ColumnKind::Whole),
-    optional("replicas_starting", ColumnKind::Whole),
-    optional("replicas_active", ColumnKind::Whole),
-    optional("replicas_draining", ColumnKind::Whole),
+    column("time_us", ColumnKind::Whole, CellPresence::Always),
+    column("instance", ColumnKind::Text, CellPresence::Always),
+    column("waiting", ColumnKind::Whole, CellPresence::Always),
+    column("running", ColumnKind::Whole, CellPresence::Always),
+    column("kv_utilization", ColumnKind::Number, CellPresence::Always),
+    column("cache_hit_rate", ColumnKind::Number, CellPresence::Marked),
+    column("preemptions", ColumnKind::Whole, CellPresence::Marked),
+    column("arrivals", ColumnKind::Whole, CellPresence::Marked),
+    column("completions", ColumnKind::Whole, OF_CLUSTER),
+    column("rejections", ColumnKind::Whole, OF_CLUSTER),
+    column("timeouts", ColumnKind::Whole, OF_CLUSTER),
+    column("output_tokens", ColumnKind::Whole, OF_CLUSTER),
+    column("gateway_queue", ColumnKind::Whole, CellPresence::Marked),
+    column("replicas_starting", ColumnKind::Whole, OF_CLUSTER),
+    column("replicas_active", ColumnKind::Whole, OF_CLUSTER),
+    column("replicas_draining", ColumnKind::Whole, OF_CLUSTER),
 ];
+/// Where `arrivals` has a cell.
+const OF_CLUSTER: CellPresence = CellPresence::As(7);
 
-const fn column(name: &'static str, kind: ColumnKind) -> ParquetColumn {
-    ParquetColumn { name, kind, is_optional: false }
-}
-
-const fn optional(name: &'static str, kind: ColumnKind) -> ParquetColumn {
-    ParquetColumn { name, kind, is_optional: true }
+const fn column(name: &'static str, kind: ColumnKind, presence: CellPresence) -> ParquetColumn {
+    ParquetColumn { name, kind, presence }
 }
 
 /// A row of the table.
@@ -81,13 +79,15 @@ impl TimeSeries {
     /// Those of `out`.
     pub fn write_parquet(&self, out: &mut dyn Write) -> io::Result<()> {
         let names: Vec<String> = (0..self.instances().len()).map(|number| format!("instance_{number}")).collect();
-        let mut table = ParquetTable::new(out, &COLUMNS)?;
+        let rows = self.moments().count() * (1 + self.instances().len());
+        let mut table = ParquetTable::new(out, &COLUMNS, rows)?;
         let mut at = Micros::ZERO;
         self.rows(|row| {
             if let TableRow::Cluster(row, _) = row {
                 at = row.at;
             }
-            table.row(&cells(at, &row, &names))
+            row.cells(at, &names, table.columns());
+            table.end_row()
         })?;
         table.finish()
     }
@@ -139,7 +139,7 @@ impl<'a> LoadCursor<'a> {
         while self.series.loads.get(self.reached).is_some_and(|(since, _)| *since <= at) {
             self.reached += 1;
         }
-        let latest = self.reached.checked_sub(1).map(|latest| &self.series.loads[latest].1);
+        let latest = self.reached.checked_sub(1).and_then(|latest| self.series.loads.get(latest)).map(|(_, load)| load);
         self.load = latest.filter(|_| self.series.is_there(at));
         self.load
     }
@@ -154,48 +154,179 @@ impl ClusterLoad {
     }
 }
 
-/// A row at the moment `at`, with the names of instances.
-fn cells<'a>(at: Micros, row: &TableRow<'_>, names: &'a [String]) -> [TableCell<'a>; 16] {
-    let share = |part: u64, whole: u64| TableCell::Number(part as f64 / whole.max(1) as f64);
-    let whole = |value: u32| TableCell::Whole(value.into());
-    let mut cells = [TableCell::Empty; 16];
-    cells[0] = TableCell::Whole(at.0);
-    match *row {
-        TableRow::Cluster(row, load) => {
-            cells[1] = TableCell::Text("cluster");
-            cells[2..4].copy_from_slice(&[TableCell::Whole(load.waiting), TableCell::Whole(load.running)]);
-            cells[4] = share(load.used_blocks, load.blocks);
-            let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
-            cells[7..11].copy_from_slice(&[arrivals, completions, rejections, timeouts].map(whole));
-            cells[11] = TableCell::Whole(output_tokens);
-            cells[12] = row.gateway_queue.map_or(TableCell::Empty, whole);
-            cells[13..16].copy_from_slice(&row.replicas.map(whole));
-        }
-        TableRow::Instance(number, load, since) => {
-            cells[1] = TableCell::Text(&names[number]);
-            cells[2..4].copy_from_slice(&[load.queue_depth, load.batch_size].map(whole));
-            cells[4] = share(load.used_kv_blocks.into(), load.total_kv_blocks.into());
-            cells[5] = since.hit_rate().map_or(TableCell::Empty, TableCell::Number);
-            cells[6] = TableCell::Whole(since.preemptions);
+impl TableRow<'_> {
+    /// Adds the cells of the row at the moment `at` to the columns; `names` are those of instances.
+    fn cells(&self, at: Micros, names: &[String], columns: &mut [ColumnCells; 16]) {
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let [time, name, waiting, running, kv, hit_rate, preemptions, counts @ ..] = columns;
+        time.whole(at.0);
+        match *self {
+            Self::Cluster(row, load) => {
+                name.text("cluster");
+                waiting.whole(load.waiting);
+                running.whole(load.running);
+                kv.number(share(load.used_blocks, load.blocks));
+                hit_rate.empty();
+                preemptions.empty();
+                row.counts(counts);
+            }
+            Self::Instance(number, load, since) => {
+                name.text(&names[number]);
+                waiting.whole(load.queue_depth.into());
+                running.whole(load.batch_size.into());
+                kv.number(share(load.used_kv_blocks.into(), load.total_kv_blocks.into()));
+                match since.blocks() {
+                    0 => hit_rate.empty(),
+                    blocks => hit_rate.number(share(since.cache_hits, blocks)),
+                }
+                preemptions.whole(since.preemptions);
+                let [arrivals, _, _, _, _, gateway_queue, ..] = counts;
+                arrivals.empty();
+                gateway_queue.empty();
+            }
         }
     }
-    cells
 }
 
-/// Lines of a table without the library's formatting, which takes most of the time of a long timeline. A column is put
-/// into a buffer of fixed length, so that its bytes are copied without calls.
+impl ClusterRow {
+    /// Adds the cells that only the cluster has.
+    fn counts(&self, columns: &mut [ColumnCells; 9]) {
+        let [arrivals, completions, rejections, timeouts, output_tokens, gateway_queue, starting, active, draining] =
+            columns;
+        arrivals.whole(self.since.arrivals.into());
+        completions.whole(self.since.completions.into());
+        rejections.whole(self.since.rejections.into());
+        timeouts.whole(self.since.timeouts.into());
+        output_tokens.whole(self.since.output_tokens);
+        match self.gateway_queue {
+            Some(waiting) => gateway_queue.whole(waiting.into()),
+            None => gateway_queue.empty(),
+        }
+        for (column, replicas) in [starting, active, draining].into_iter().zip(self.replicas) {
+            column.whole(replicas.into());
+        }
+    }
+}
+
+/// Lines of a table without the library's formatting, which takes most of the time of a long timeline.
 #[derive(Debug)]
 struct CsvLines {
-    text: Box<[u8; CsvLines::WRITTEN_AT_ONCE + CsvLines::LONGEST]>,
+    text: Box<[u8; CsvLines::WRITTEN_AT_ONCE + LONGEST_LINE]>,
     /// Bytes of the text so far.
     length: usize,
     /// The time that begins the lines of a moment.
     time: ShortText,
     /// The column `instance` of each instance.
     names: Vec<ShortText>,
-    /// The latest share and its text: an instance that is alone has that of the cluster.
-    latest: (u64, u64),
-    share: ShortText,
+    shares: ShareTexts,
+}
+
+impl CsvLines {
+    const WRITTEN_AT_ONCE: usize = 1 << 16;
+
+    fn new(instances: usize) -> Self {
+        let names = (0..instances).map(|number| ShortText::new(&format!(",instance_{number}"))).collect();
+        let text = Box::new([0; Self::WRITTEN_AT_ONCE + LONGEST_LINE]);
+        Self { text, length: 0, time: ShortText::default(), names, shares: ShareTexts::new() }
+    }
+
+    /// The sums over instances, and the columns of the cluster alone: the first line of a moment.
+    fn cluster(&mut self, row: &ClusterRow, load: ClusterLoad) {
+        self.time = ShortText::number(row.at.0);
+        let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
+        let mut line = CsvLine::after(self.text.as_mut_slice(), self.length);
+        line.short(&self.time);
+        line.put(b",cluster");
+        line.whole(load.waiting);
+        line.whole(load.running);
+        line.share(load.used_blocks, load.blocks, &mut self.shares);
+        line.put(b",,");
+        line.whole(arrivals.into());
+        line.whole(completions.into());
+        line.whole(rejections.into());
+        line.whole(timeouts.into());
+        line.whole(output_tokens);
+        match row.gateway_queue {
+            Some(waiting) => line.whole(waiting.into()),
+            None => line.put(b","),
+        }
+        row.replicas.into_iter().for_each(|replicas| line.whole(replicas.into()));
+        line.put(b"\n");
+        self.length += line.length;
+    }
+
+    fn instance(&mut self, number: usize, load: &InstanceLoad, since: LoadChange) {
+        let mut line = CsvLine::after(self.text.as_mut_slice(), self.length);
+        line.short(&self.time);
+        line.short(&self.names[number]);
+        line.whole(load.queue_depth.into());
+        line.whole(load.batch_size.into());
+        line.share(load.used_kv_blocks.into(), load.total_kv_blocks.into(), &mut self.shares);
+        match since.blocks() {
+            0 => line.put(b","),
+            blocks => line.share(since.cache_hits, blocks, &mut self.shares),
+        }
+        line.whole(since.preemptions);
+        line.put(b",,,,,,,,,\n");
+        self.length += line.length;
+    }
+}
+
+/// More than 16 columns of numbers and a name need.
+const LONGEST_LINE: usize = 512;
+
+/// A line in memory of fixed length, so that its columns are copied without calls.
+struct CsvLine<'a> {
+    bytes: &'a mut [u8; LONGEST_LINE],
+    length: usize,
+}
+
+impl<'a> CsvLine<'a> {
+    /// The line behind `length` bytes of a text.
+    #[inline(always)]
+    fn after(text: &'a mut [u8], length: usize) -> Self {
+        let bytes = text[length..].first_chunk_mut().expect("lines are written before there is no room");
+        Self { bytes, length: 0 }
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, bytes: &[u8; N]) {
+        let free = self.bytes[self.length..].first_chunk_mut().expect("a line is shorter than its memory");
+        *free = *bytes;
+        self.length += N;
+    }
+
+    #[inline(always)]
+    fn short(&mut self, text: &ShortText) {
+        self.put(&text.bytes);
+        self.length -= text.bytes.len() - text.length;
+    }
+
+    /// A column with a whole number.
+    #[inline(always)]
+    fn whole(&mut self, value: u64) {
+        if value < SMALL.len() as u64 {
+            self.put(&SMALL[value as usize]);
+            self.length -= usize::from(value < 10) + usize::from(value < 100);
+        } else {
+            self.put(b",");
+            self.short(&ShortText::number(value));
+        }
+    }
+
+    /// A column with `part` of `whole`, 0 to 1.
+    #[inline(always)]
+    fn share(&mut self, part: u64, whole: u64, shares: &mut ShareTexts) {
+        match part {
+            0 => self.put(b",0"),
+            _ => self.short(shares.column(part, whole)),
+        }
+    }
+}
+
+/// Three digits of a number below 1000.
+const fn three_digits(value: u16) -> [u8; 3] {
+    [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8]
 }
 
 /// The column of each number below 1000: a comma and its digits.
@@ -203,9 +334,8 @@ static SMALL: [[u8; 4]; 1000] = {
     let mut all = [[b','; 4]; 1000];
     let mut value = 0;
     while value < 1000 {
-        let [hundreds, tens, ones] =
-            [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8];
-        all[value] = match value {
+        let [hundreds, tens, ones] = three_digits(value);
+        all[value as usize] = match value {
             0..10 => [b',', ones, 0, 0],
             10..100 => [b',', tens, ones, 0],
             _ => [b',', hundreds, tens, ones],
@@ -215,7 +345,7 @@ static SMALL: [[u8; 4]; 1000] = {
     all
 };
 
-/// A number as text.
+/// A few letters.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShortText {
     bytes: [u8; 24],
@@ -228,104 +358,66 @@ impl ShortText {
         bytes[..text.len()].copy_from_slice(text.as_bytes());
         Self { bytes, length: text.len() }
     }
+
+    /// The digits of a number, three by three from the last.
+    fn number(value: u64) -> Self {
+        const END: usize = 24;
+        let mut digits = [0; 2 * END];
+        let (mut rest, mut begin) = (value, END);
+        while rest >= 1000 {
+            begin -= 3;
+            digits[begin..begin + 3].copy_from_slice(&three_digits((rest % 1000) as u16));
+            rest /= 1000;
+        }
+        begin -= 3;
+        digits[begin..begin + 3].copy_from_slice(&three_digits(rest as u16));
+        begin += usize::from(rest < 100) + usize::from(rest < 10);
+        Self { bytes: *digits[begin..].first_chunk().expect("begins before the end"), length: END - begin }
+    }
 }
 
-impl CsvLines {
-    /// More than 16 columns of numbers and a name need.
-    const LONGEST: usize = 512;
-    const WRITTEN_AT_ONCE: usize = 1 << 16;
+/// The columns of shares that were written lately. Loads come again, and a fraction takes ten times as long as all else of its
+/// column.
+#[derive(Debug)]
+struct ShareTexts {
+    known: Vec<ShareText>,
+}
 
-    fn new(instances: usize) -> Self {
-        let names = (0..instances).map(|number| ShortText::new(&format!(",instance_{number}"))).collect();
-        let text = Box::new([0; Self::WRITTEN_AT_ONCE + Self::LONGEST]);
-        Self { text, length: 0, time: ShortText::default(), names, latest: (0, 0), share: ShortText::default() }
+/// `part` of `whole` as a column.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShareText {
+    part: u64,
+    whole: u64,
+    column: ShortText,
+}
+
+impl ShareTexts {
+    const KNOWN: usize = 1 << 10;
+
+    fn new() -> Self {
+        Self { known: vec![ShareText::default(); Self::KNOWN] }
     }
 
-    /// The next lines are those of the moment `at`.
-    fn moment(&mut self, at: Micros) {
-        self.time = ShortText::new(itoa::Buffer::new().format(at.0));
-    }
-
-    /// Begins a line with its time.
-    fn begin(&mut self) -> &mut Self {
-        let time = self.time;
-        self.short(&time)
-    }
-
+    /// The column with `part` of `whole`, of which `part` is more than 0.
     #[inline(always)]
-    fn put<const N: usize>(&mut self, bytes: &[u8; N]) -> &mut Self {
-        self.text[self.length..self.length + N].copy_from_slice(bytes);
-        self.length += N;
-        self
-    }
-
-    #[inline(always)]
-    fn short(&mut self, text: &ShortText) -> &mut Self {
-        self.put(&text.bytes);
-        self.length -= text.bytes.len() - text.length;
-        self
-    }
-
-    /// A column with a whole number.
-    #[inline(always)]
-    fn whole(&mut self, value: u64) -> &mut Self {
-        if value >= SMALL.len() as u64 {
-            return self.large(value);
+    fn column(&mut self, part: u64, whole: u64) -> &ShortText {
+        let index = (part ^ whole.rotate_left(5)) as usize % Self::KNOWN;
+        let known = &mut self.known[index];
+        if (known.part, known.whole) != (part, whole) {
+            *known = ShareText::new(part, whole);
         }
-        self.put(&SMALL[value as usize]);
-        self.length -= usize::from(value < 10) + usize::from(value < 100);
-        self
+        &known.column
     }
+}
 
-    #[cold]
+impl ShareText {
     #[inline(never)]
-    fn large(&mut self, value: u64) -> &mut Self {
-        self.put(b",").short(&ShortText::new(itoa::Buffer::new().format(value)))
-    }
-
-    /// A column with `part` of `whole`, 0 to 1; empty for `None`.
-    fn share(&mut self, part: Option<u64>, whole: u64) -> &mut Self {
-        match part {
-            None => self.put(b","),
-            Some(0) => self.put(b",0"),
-            Some(part) => {
-                if self.latest != (part, whole) {
-                    self.latest = (part, whole);
-                    let mut buffer = zmij::Buffer::new();
-                    let text = buffer.format(part as f64 / whole.max(1) as f64);
-                    self.share = ShortText::new(text.strip_suffix(".0").unwrap_or(text));
-                }
-                let share = self.share;
-                self.put(b",").short(&share)
-            }
-        }
-    }
-
-    /// The sums over instances, and the columns of the cluster alone.
-    fn cluster(&mut self, row: &ClusterRow, load: ClusterLoad) {
-        self.moment(row.at);
-        let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
-        self.begin()
-            .put(b",cluster")
-            .whole(load.waiting)
-            .whole(load.running)
-            .share(Some(load.used_blocks), load.blocks);
-        self.put(b",,").whole(arrivals.into()).whole(completions.into()).whole(rejections.into());
-        self.whole(timeouts.into()).whole(output_tokens);
-        match row.gateway_queue {
-            Some(waiting) => self.whole(waiting.into()),
-            None => self.put(b","),
-        };
-        let [starting, active, draining] = row.replicas;
-        self.whole(starting.into()).whole(active.into()).whole(draining.into()).put(b"\n");
-    }
-
-    fn instance(&mut self, number: usize, load: &InstanceLoad, since: LoadChange) {
-        let name = self.names[number];
-        self.begin().short(&name);
-        self.whole(load.queue_depth.into()).whole(load.batch_size.into());
-        self.share(Some(load.used_kv_blocks.into()), load.total_kv_blocks.into());
-        self.share((since.blocks() > 0).then_some(since.cache_hits), since.blocks());
-        self.whole(since.preemptions).put(b",,,,,,,,,\n");
+    fn new(part: u64, whole: u64) -> Self {
+        let mut buffer = zmij::Buffer::new();
+        let text = buffer.format(part as f64 / whole.max(1) as f64);
+        let text = text.strip_suffix(".0").unwrap_or(text).as_bytes();
+        let mut bytes = [b','; 24];
+        bytes[1..=text.len()].copy_from_slice(text);
+        Self { part, whole, column: ShortText { bytes, length: text.len() + 1 } }
     }
 }

@@ -85,23 +85,53 @@ proptest! {
     }
 }
 
+fn quantile_of(sorted: &[u64], q: f64) -> Option<f64> {
+    quantile_ms(sorted.len(), |index| sorted[index], q)
+}
+
 #[test]
 fn quantiles_are_those_of_the_report() {
     let sorted = [1_000, 2_000, 3_000, 4_000];
-    assert_eq!([0.0, 0.25, 0.5, 1.0].map(|q| quantile_ms(&sorted, q)), [1.0, 1.75, 2.5, 4.0].map(Some));
-    assert_eq!(quantile_ms(&[], 0.5), None);
+    assert_eq!([0.0, 0.25, 0.5, 1.0].map(|q| quantile_of(&sorted, q)), [1.0, 1.75, 2.5, 4.0].map(Some));
+    assert_eq!(quantile_of(&[], 0.5), None);
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Distributions, percentiles over time and stages are those of the requests of a group, one by one.
     #[test]
-    fn a_quantile_of_unsorted_values_is_that_of_sorted_ones(
-        values in proptest::collection::vec(0u64..1_000, 0..40), qs in proptest::collection::vec(0.0..=1.0, 1..5),
+    fn figures_of_groups_are_those_of_their_requests(
+        drafts in proptest::collection::vec(
+            (0u64..20_000, (0u64..9, 1u64..9, 0u64..90), 0usize..20), 1..400,
+        ),
     ) {
-        let mut sorted = values.clone();
-        sorted.sort_unstable();
-        let mut partly = values;
-        for q in qs {
-            prop_assert_eq!(quantile_of_ms(&mut partly, q), quantile_ms(&sorted, q));
+        let charts = charts_of(&drafts, 2);
+        let begins = numbers(&charts["windows_s"]);
+        for group in charts["latencies"].as_array().expect("groups") {
+            let tenant = group["name"].as_str().and_then(|name| name.strip_prefix('t')?.parse().ok());
+            let of: Vec<&Draft> = drafts.iter().filter(|draft| tenant.is_none_or(|tenant: usize| tenant == draft.2)).collect();
+            prop_assert_eq!(group["completed"].as_u64(), Some(of.len() as u64));
+            let e2e = |draft: &&Draft| draft.1.0 + draft.1.1 + draft.1.2;
+            let sorted = |drafts: &mut dyn Iterator<Item = &&Draft>| {
+                let mut values: Vec<u64> = drafts.map(e2e).collect();
+                values.sort_unstable();
+                values
+            };
+            let all = sorted(&mut of.iter());
+            let expected: Vec<f64> = quantiles().iter().filter_map(|&q| quantile_of(&all, q)).collect();
+            prop_assert_eq!(numbers(&group["e2e"]["quantiles"]), expected);
+            for (index, &begin) in begins.iter().enumerate() {
+                let end = begins.get(index + 1).copied().unwrap_or(f64::INFINITY);
+                let is_inside = |draft: &&&Draft| (begin..end).contains(&Micros(draft.0).as_secs_f64());
+                let p90 = quantile_of(&sorted(&mut of.iter().filter(is_inside)), 0.9);
+                prop_assert_eq!(group["e2e"]["p90"][index].as_f64(), p90, "window {}", index);
+            }
+            let decode = of.iter().map(|draft| draft.1.2 as f64).sum::<f64>() / of.len() as f64 / 1e3;
+            prop_assert!((group["stages"]["decode"].as_f64().expect("ms") - decode).abs() < 1e-4);
         }
+        let total = |stages: &Value| stages.as_object().expect("stages").values().filter_map(Value::as_f64).sum::<f64>();
+        let parts: Vec<f64> = charts["stages"].as_array().expect("parts").iter().map(total).collect();
+        prop_assert!(parts.windows(2).all(|pair| pair[0] <= pair[1] + 1e-3), "{:?}", parts);
     }
 }
