@@ -232,6 +232,51 @@ run:
   warmup: 30s
 """
 
+OVERLOAD = """
+schema: 1
+name: overload
+about: >
+  Four H100 instances serve an 8B model for tenants of three SLO classes whose requests have the same lengths, behind flow control, in
+  overload. In every class a large tenant asks for several times as much as each small one: served in the order of arrival, the requests of all
+  wait behind its requests. Candidates decide the admission, from which tenant of a class the next request is dispatched, and, on the
+  instances, which requests run first. Requests of batch may be shed, which costs their value, a fifth of all; those of the other classes may
+  not. What counts most is the value of the requests that meet their targets.
+baseline: round-robin
+reference_policies:
+  - tier-shed
+  - gaie-legacy
+  - probabilistic
+  - latency-slo
+  - fairness/round-robin
+  - program-aware
+  - virtual-token-counter
+  - priority-fcfs
+  - sjf
+decides: [admission, fairness, scheduling]
+weights: "slo_attainment:0.5, goodput:0.25, critical.p90_ttft:0.05, standard.p90_ttft:0.1, mean_e2e:0.1"
+classes:
+  critical: {value: 4}
+  standard: {value: 2}
+  batch: {value: 1}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+gates: {worst_class: 3.0}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  max-num-seqs: 48
+  flow-control: true
+  saturation-detector: concurrency
+  max-concurrency: 64
+  priority-policy: class
+  slo-targets: "critical=300ms,standard=1500ms,batch=8s"
+  slo-ttft: "critical=300ms,standard=1500ms,batch=8s"
+  slo-e2e: "critical=8s,standard=20s,batch=60s"
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
 LONG = """
 schema: 1
 name: long-context
@@ -589,6 +634,38 @@ def tenants():
     ]
 
 
+def overload():
+    def class_of(slo, share, small, large, count=1, cv=1, **shape):
+        tenants = [("small", i, 1) for i in range(1, small + 1)] + [("large", i, large) for i in range(1, count + 1)]
+        whole = sum(part for *_, part in tenants)
+        return [
+            client(
+                f"{slo}-{size}-{i}", round(share * part / whole, 4), slo=slo, tenant=f"{slo}-{size}-{i}", prompt=800,
+                cv=cv if size == "large" else 1, **shape,
+            )
+            for size, i, part in tenants
+        ]
+
+    def three(small=4, large=6, critical=1.0, standard=3.4, cv=3, output=220):
+        shape = {"small": small, "large": large, "output": output, "cv": cv}
+        return (
+            *class_of("critical", critical, **shape),
+            *class_of("standard", standard, **shape),
+            *class_of("batch", 1.2, **shape),
+        )
+
+    return [
+        scenario("unequal", "unequal", "smoke, train", workload(90, *three())),
+        scenario("bursts", "bursts", "train", workload(78, *three(small=3, large=5, cv=8))),
+        scenario("critical", "many-critical", "train", workload(86, *three(large=4, critical=2.5, standard=2))),
+        scenario("unequal-2", "unequal", "select", workload(92, *three(small=6, large=8, cv=2.5))),
+        scenario("bursts-2", "bursts", "select", workload(80, *three(cv=7))),
+        scenario("held-unequal", "unequal", "test", workload(80, *three(small=5, large=10, output=260))),
+        scenario("held-bursts", "bursts", "test", workload(76, *three(small=3, large=4, cv=10))),
+        scenario("held-critical", "many-critical", "test", workload(84, *three(small=5, critical=3, standard=1.6, cv=4))),
+    ]
+
+
 def long():
     def sessions(rounds, opening, name="sessions"):
         return (
@@ -731,6 +808,7 @@ write("slo-tiers", TIERS, tiers())
 write("long-context", LONG, long())
 write("gateway", GATEWAY, gateway())
 write("tenants", TENANTS, tenants())
+write("overload", OVERLOAD, overload())
 write("kv-eviction", EVICTION, eviction())
 write("kv-offload", OFFLOAD, offload())
 write("shared-prefix", SHARED, shared())
