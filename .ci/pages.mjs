@@ -102,7 +102,7 @@ async function checkPaper(page, path, expect) {
   expect(`nothing is cut off on paper: ${cut.slice(0, 3)}`, cut.length === 0);
   expect("charts over time have the colours of paper", await page.evaluate(() => overTime.every(({ plot }) => plot.series.slice(1).every((line, index) => line.stroke() === plain(`--c${index % 8}`)) && plain("--c0") === "#0072b2")));
   await page.evaluate(() => dispatchEvent(new Event("afterprint")));
-  await page.emulateMedia({ media: "screen" });
+  await page.emulateMedia({ media: null });
   await page.waitForTimeout(150);
   expect("the screen is as before it was printed", (await page.evaluate(() => document.documentElement.scrollHeight)) === before);
   await page.pdf({ path, format: "A4", printBackground: true, margin: { top: "12mm", bottom: "12mm", left: "11mm", right: "11mm" } });

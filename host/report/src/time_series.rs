@@ -19,6 +19,8 @@ use thiserror::Error;
 
 /// Most moments of a series with a fixed interval.
 const MOST_MOMENTS: u64 = 1_000_000;
+/// Moments for which there is memory at first, of which only what is used becomes real: 0.8 MB.
+const FIRST_MOMENTS: usize = 1 << 14;
 /// Moments that are added at once.
 const MORE_MOMENTS: u64 = 64;
 /// Most loads that are kept, of all instances: 1 GB.
@@ -169,7 +171,7 @@ impl TimeSeriesLog {
         Self {
             front,
             moments,
-            counts: Vec::new(),
+            counts: Vec::with_capacity(FIRST_MOMENTS),
             instances: Vec::new(),
             replicas: Vec::new(),
             loads: 0,

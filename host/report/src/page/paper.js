@@ -1,8 +1,9 @@
 "use strict";
 // The page on paper: as wide as it, on white, with tables that are short enough, and nothing cut off at the right.
 
-/** Most rows of a table that is printed though it is closed on the screen. */
-const ROWS_ON_PAPER = 40;
+/** Most rows of a table that is printed though it is closed on the screen: behind a chart, and elsewhere. */
+const ROWS_BEHIND_CHART = 40;
+const ROWS_ON_PAPER = 200;
 /** What was opened for paper. */
 const opened = [];
 
@@ -13,8 +14,8 @@ function toPaper() {
   document.documentElement.classList.add("paper");
   drawAgain();
   for (const details of main.querySelectorAll("details:not([open])")) {
-    const rows = details.table ? details.table()[1].length : details.querySelectorAll("tr").length;
-    if (rows > ROWS_ON_PAPER) continue;
+    const [rows, most] = details.table ? [details.table()[1].length, ROWS_BEHIND_CHART] : [details.querySelectorAll("tr").length, ROWS_ON_PAPER];
+    if (rows > most) continue;
     details.fill?.();
     details.open = true;
     opened.push(details);

@@ -211,7 +211,7 @@ impl ClusterRow {
 /// Lines of a table without the library's formatting, which takes most of the time of a long timeline.
 #[derive(Debug)]
 struct CsvLines {
-    text: Box<[u8; CsvLines::WRITTEN_AT_ONCE + LONGEST_LINE]>,
+    text: Box<[u8; CsvLines::WRITTEN_AT_ONCE + LONGEST_LINE + LONGEST_PART]>,
     /// Bytes of the text so far.
     length: usize,
     /// The time that begins the lines of a moment.
@@ -226,13 +226,13 @@ impl CsvLines {
 
     fn new(instances: usize) -> Self {
         let names = (0..instances).map(|number| ShortText::new(&format!(",instance_{number}"))).collect();
-        let text = Box::new([0; Self::WRITTEN_AT_ONCE + LONGEST_LINE]);
+        let text = Box::new([0; Self::WRITTEN_AT_ONCE + LONGEST_LINE + LONGEST_PART]);
         Self { text, length: 0, time: ShortText::default(), names, shares: ShareTexts::new() }
     }
 
     /// The sums over instances, and the columns of the cluster alone: the first line of a moment.
     fn cluster(&mut self, row: &ClusterRow, load: ClusterLoad) {
-        self.time = ShortText::number(row.at.0);
+        self.time = ShortText::new(itoa::Buffer::new().format(row.at.0));
         let MomentCounts { arrivals, completions, rejections, timeouts, output_tokens, .. } = row.since;
         let mut line = CsvLine::after(self.text.as_mut_slice(), self.length);
         line.short(&self.time);
@@ -272,12 +272,14 @@ impl CsvLines {
     }
 }
 
-/// More than 16 columns of numbers and a name need.
+/// More than 16 columns of numbers and a name need: a power of two.
 const LONGEST_LINE: usize = 512;
+/// Bytes that are written at once, at most: those that belong to no column are overwritten by the next.
+const LONGEST_PART: usize = 32;
 
 /// A line in memory of fixed length, so that its columns are copied without calls.
 struct CsvLine<'a> {
-    bytes: &'a mut [u8; LONGEST_LINE],
+    bytes: &'a mut [u8; LONGEST_LINE + LONGEST_PART],
     length: usize,
 }
 
@@ -291,7 +293,11 @@ impl<'a> CsvLine<'a> {
 
     #[inline(always)]
     fn put<const N: usize>(&mut self, bytes: &[u8; N]) {
-        let free = self.bytes[self.length..].first_chunk_mut().expect("a line is shorter than its memory");
+        const { assert!(N <= LONGEST_PART, "it fits behind the longest line") };
+        debug_assert!(self.length < LONGEST_LINE, "a line is shorter");
+        // The remainder changes nothing; with it the compiler knows that there is room, without a check for each column.
+        let begin = self.length % LONGEST_LINE;
+        let free = self.bytes[begin..].first_chunk_mut().expect("the longest part has room");
         *free = *bytes;
         self.length += N;
     }
@@ -305,12 +311,15 @@ impl<'a> CsvLine<'a> {
     /// A column with a whole number.
     #[inline(always)]
     fn whole(&mut self, value: u64) {
-        if value < SMALL.len() as u64 {
-            self.put(&SMALL[value as usize]);
-            self.length -= usize::from(value < 10) + usize::from(value < 100);
-        } else {
+        if value >= 1_000_000 {
             self.put(b",");
-            self.short(&ShortText::number(value));
+            return self.short(&ShortText::new(itoa::Buffer::new().format(value)));
+        }
+        let first = if value < 1000 { value } else { value / 1000 };
+        self.put(&SMALL[first as usize]);
+        self.length -= usize::from(first < 10) + usize::from(first < 100);
+        if value >= 1000 {
+            self.put(&three_digits((value % 1000) as u16));
         }
     }
 
@@ -357,22 +366,6 @@ impl ShortText {
         let mut bytes = [0; 24];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
         Self { bytes, length: text.len() }
-    }
-
-    /// The digits of a number, three by three from the last.
-    fn number(value: u64) -> Self {
-        const END: usize = 24;
-        let mut digits = [0; 2 * END];
-        let (mut rest, mut begin) = (value, END);
-        while rest >= 1000 {
-            begin -= 3;
-            digits[begin..begin + 3].copy_from_slice(&three_digits((rest % 1000) as u16));
-            rest /= 1000;
-        }
-        begin -= 3;
-        digits[begin..begin + 3].copy_from_slice(&three_digits(rest as u16));
-        begin += usize::from(rest < 100) + usize::from(rest < 10);
-        Self { bytes: *digits[begin..].first_chunk().expect("begins before the end"), length: END - begin }
     }
 }
 
