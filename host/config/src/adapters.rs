@@ -236,6 +236,23 @@ pub struct DeployedAdapters {
     as_in_blis: bool,
 }
 
+/// The adapters that fit the host's memory, beside `slots` on the GPU; BLIS does not read the setting.
+///
+/// # Errors
+/// If they are fewer than the slots, which vLLM refuses.
+fn host_slots(args: &AdapterArgs, slots: u32) -> Result<u32, ConfigError> {
+    match args.host_slots {
+        Some(host) if host < slots && !args.as_in_blis => Err(ConfigError::Conflict {
+            message: format!(
+                "{host} adapters in the host's memory (`--max-cpu-loras`) are fewer than {slots} on the GPU (`--max-loras`)"
+            ),
+            hint: "an adapter on the GPU is in the host's memory, too: raise `--max-cpu-loras`, or lower `--max-loras`"
+                .into(),
+        }),
+        host => Ok(host.unwrap_or(slots).max(slots)),
+    }
+}
+
 impl DeployedAdapters {
     /// The adapters that a file declares.
     #[must_use]
@@ -247,7 +264,7 @@ impl DeployedAdapters {
     /// adapters or without slots.
     ///
     /// # Errors
-    /// If an adapter has a larger rank than the slots, or its size is unknown.
+    /// If an adapter has a larger rank than the slots, fewer adapters fit the host's memory than the GPU, or their size is unknown.
     pub(super) fn new(
         args: &AdapterArgs,
         (name, model): (&str, Option<&ModelConfig>),
@@ -284,7 +301,7 @@ impl DeployedAdapters {
         Ok(Some(Self {
             declared: args.declared.clone(),
             slots,
-            host_slots: args.host_slots.unwrap_or(slots).max(slots),
+            host_slots: host_slots(args, slots)?,
             max_rank,
             footprint,
             reserved_gib: f64::from(slots) * of_slot * f64::from(max_rank) / GIB,

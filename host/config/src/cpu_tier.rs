@@ -95,7 +95,7 @@ impl SecondaryArgs {
         if self.shared {
             return refused(
                 "`--kv-offloading-secondary p2p` has nothing to share (`--kv-offloading-secondary-shared`)",
-                "replicas pull from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out",
+                "replicas fetch from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out",
             );
         }
         if self.backpressure != BackpressurePolicy::None {
@@ -304,7 +304,7 @@ mod tests {
         let refused_peers = |peers| refused(OffloadArgs { secondary: Some(peers), ..eight() });
         insta::assert_snapshot!(refused_peers(peers), @r"
         `--kv-offloading-secondary p2p` has nothing to share (`--kv-offloading-secondary-shared`)
-        hint: replicas pull from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out
+        hint: replicas fetch from the CPU tiers of one another: leave `--kv-offloading-secondary-shared` out
         ");
         let peers = SecondaryArgs { shared: false, ..peers };
         insta::assert_snapshot!(refused_peers(peers), @r"

@@ -128,3 +128,18 @@ fn mistakes_show_their_line() {
     hint: add `--max-lora-rank 16`
     ");
 }
+
+/// The number was raised without a word; vLLM refuses it.
+#[test]
+fn fewer_adapters_in_host_memory_than_slots_are_refused() {
+    let args = |as_in_blis| {
+        let file = AdapterArgs::parse("lora.yaml", FILE).expect("a file");
+        AdapterArgs { slots: Some(4), host_slots: Some(2), as_in_blis, ..file }
+    };
+    let deployed = |as_in_blis| DeployedAdapters::new(&args(as_in_blis), ("llama", Some(&llama_8b())), 1);
+    insta::assert_snapshot!(deployed(false).expect_err("refused"), @r"
+    2 adapters in the host's memory (`--max-cpu-loras`) are fewer than 4 on the GPU (`--max-loras`)
+    hint: an adapter on the GPU is in the host's memory, too: raise `--max-cpu-loras`, or lower `--max-loras`
+    ");
+    assert!(deployed(true).is_ok(), "BLIS does not read it");
+}

@@ -257,6 +257,9 @@ impl<I: Instance> Cluster<I> {
         if self.sampling.is_some() {
             self.sample_last(now, instance, observer)?;
         }
+        if self.shared.is_some() {
+            self.keep_together(now, observer)?;
+        }
         self.pass_on();
         self.leave_group(now, instance);
         let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };

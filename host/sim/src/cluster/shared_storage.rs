@@ -3,14 +3,14 @@
 //! The result of a look-up depends on what other instances have written by then. No write is shorter than the latency of the storage,
 //! and its end is known when it is submitted: so an instance can be simulated by itself up to the latency beyond the time to
 //! which all others were simulated. [`Cluster::keep_together`] advances all of them in such windows, and passes on the writes of
-//! each between two of them. Times without events are skipped. What instances that pull from one another say ([`PeerNews`]) reaches the others
-//! after the latency, too, and is passed on likewise.
+//! each between two of them. Times without events are skipped. News of instances that fetch from one another ([`PeerNews`]) reach the others
+//! after the latency, too, and are passed on likewise.
 
 use super::Cluster;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress};
 use crate::observer::Observer;
-use crate::offload::{ChunkKey, PeerIndex, PeerNews, PeerTier, PullRequest, SharedChunks};
+use crate::offload::{ChunkKey, FetchRequest, PeerIndex, PeerNews, PeerTier, SharedChunks};
 use crate::units::Micros;
 
 /// The storage of all groups.
@@ -25,7 +25,7 @@ pub(super) struct SharedStorage {
     content: Vec<SharedChunks>,
     /// What the instances of each group have in their CPU tiers, for one another.
     held: Vec<PeerIndex>,
-    /// Whether instances pull from one another.
+    /// Whether instances fetch from one another.
     has_peers: bool,
 }
 
@@ -96,32 +96,32 @@ impl<I: Instance> Cluster<I> {
         let shared = self.shared.as_deref_mut()?;
         shared.known_until = next.unwrap_or(last).clamp(shared.known_until, last.max(shared.known_until));
         let until = shared.known_until.saturating_add(shared.latency);
-        self.answer_pulls();
+        self.serve_fetches();
         (until < limit).then_some(until)
     }
 
-    /// Passes on what each instance has begun to write, and has to say, to the others of its group.
+    /// Passes on what each instance has begun to write, and its news, to the others of its group.
     pub(super) fn pass_on(&mut self) {
         self.pass_on_writes();
         self.pass_on_news();
-        self.answer_pulls();
+        self.serve_fetches();
     }
 
-    /// Passes on which chunks came and went, and what instances pull from one another.
+    /// Passes on which chunks came and went, and what instances fetch from one another.
     fn pass_on_news(&mut self) {
         let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
         let mut changed = vec![false; shared.held.len()];
         for index in 0..self.instances.len() {
             let Some(group) = shared.groups.get(index).copied().flatten() else { continue };
             let Some((peers, _)) = self.instances[index].peers() else { continue };
-            let PeerNews { held, pulls, refusals } = peers.take_news();
+            let PeerNews { held, fetches, refusals } = peers.take_news();
             if !held.is_empty() && !std::mem::replace(&mut changed[group as usize], true) {
                 // With one handle nothing is copied, unless a branch of the simulation has another.
                 share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
             }
             shared.held[group as usize].add(InstanceIndex::at(index), &held, shared.known_until);
-            let receive = |peers: &mut PeerTier, pull| peers.receive(pull);
-            pulls.into_iter().for_each(|pull: PullRequest| deliver(&mut self.instances, pull.to, pull, receive));
+            let receive = |peers: &mut PeerTier, fetch| peers.receive(fetch);
+            fetches.into_iter().for_each(|fetch: FetchRequest| deliver(&mut self.instances, fetch.to, fetch, receive));
             let refuse = |peers: &mut PeerTier, refusal| peers.receive_refusal(refusal);
             refusals.into_iter().for_each(|refusal| deliver(&mut self.instances, refusal.to, refusal, refuse));
         }
@@ -130,8 +130,8 @@ impl<I: Instance> Cluster<I> {
         }
     }
 
-    /// Answers the pulls that have reached instances by the time up to which all are known.
-    fn answer_pulls(&mut self) {
+    /// Serves the fetches that have reached instances by the time up to which all are known.
+    fn serve_fetches(&mut self) {
         let Some(shared) = self.shared.as_deref().filter(|shared| shared.has_peers) else { return };
         for index in 0..self.instances.len() {
             let Some((peers, tier)) = self.instances[index].peers() else { continue };
@@ -143,16 +143,16 @@ impl<I: Instance> Cluster<I> {
         }
     }
 
-    /// `instance` is gone at `now`: the others pull nothing from it once they know.
+    /// `instance` is gone at `now`: the others fetch nothing from it once they know.
     pub(super) fn leave_group(&mut self, now: Micros, instance: InstanceIndex) {
         let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
         let Some(group) = shared.groups.get(instance.index()).copied().flatten() else { return };
-        let Some((peers, _)) = self.instances[instance.index()].peers() else { return };
-        peers.leave();
+        let Some((peers, tier)) = self.instances[instance.index()].peers() else { return };
+        peers.leave(now, tier);
         share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
         shared.held[group as usize].remove(instance, now.saturating_add(shared.latency));
         share_index(&mut self.instances, &shared.groups, group, &shared.held[group as usize]);
-        self.answer_pulls();
+        self.serve_fetches();
     }
 
     fn pass_on_writes(&mut self) {
@@ -186,6 +186,6 @@ fn share_index<I: Instance>(instances: &mut [I], groups: &[Option<u32>], group: 
 
 /// Hands `what` to instance `to`.
 fn deliver<I: Instance, T>(instances: &mut [I], to: InstanceIndex, what: T, how: impl FnOnce(&mut PeerTier, T)) {
-    let (peers, _) = instances[to.index()].peers().expect("only instances that pull are pulled from");
+    let (peers, _) = instances[to.index()].peers().expect("only instances that fetch are fetched from");
     how(peers, what);
 }

@@ -516,7 +516,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                 preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
                 classes: Arc::default(),
                 offload: (!blis && by_priority).then_some(OffloadConfig {
-                    // Small tiers, so that pulled chunks have left when the pull arrives.
+                    // Small tiers, so that fetched chunks have left when the fetch arrives.
                     capacity: if front.2 / 9 % 2 == 0 { blocks } else { 1 + blocks % 8 },
                     blocks_per_chunk: 1 + u32::from(lowest),
                     block_bytes: 100_000,

@@ -344,7 +344,7 @@ pub trait Instance {
     /// The instances that share its storage, itself included, have written `content`.
     fn share_chunks(&mut self, content: &SharedChunks);
 
-    /// The CPU tiers of other instances as it sees them, and its own; `None` if it does not pull from others.
+    /// The CPU tiers of other instances as it sees them, and its own; `None` if it does not fetch from others.
     fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)>;
 
     /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);

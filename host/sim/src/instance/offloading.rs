@@ -86,6 +86,8 @@ struct OffloadedRequest {
     load: LoadProgress,
     /// [`Offloading::changes`] when there was no room for its chunks; `None` if there was.
     refused_at: Option<u64>,
+    /// When it was deferred last, and with which prefix on the GPU: [`Offloading::changes`], [`Offloading::look_ups`], tokens.
+    deferred_at: Option<(u64, u64, u32)>,
     /// Its metadata, for a policy that ranks chunks.
     user: Option<Box<ChunkUser>>,
     /// Whether it loads what the tier has, once that is decided.
@@ -182,6 +184,8 @@ pub(super) struct Offloading {
     jobs: u64,
     /// Number of times at which chunks in the tier changed.
     changes: u64,
+    /// Number of times at which look-ups in the secondary tier had ended.
+    look_ups: u64,
     /// As it was before the offers of the last step.
     changes_before_offers: u64,
     /// Number of requests with chunks for which there was no room.
@@ -263,6 +267,7 @@ impl Offloading {
             last_fence: 0,
             jobs: 0,
             changes: 0,
+            look_ups: 0,
             changes_before_offers: 0,
             refused: 0,
             abandoned: 0,
@@ -321,6 +326,7 @@ impl Offloading {
 
     fn notice_secondary(&mut self, now: Micros) {
         let Some(secondary) = &mut self.secondary else { return };
+        self.look_ups += u64::from(secondary.ends_look_up(now));
         for transfer in secondary.notice(now) {
             if transfer.direction == READ {
                 self.tier.written(&transfer.chunks, true);
@@ -341,7 +347,7 @@ impl Offloading {
             self.changes += 1;
             match change {
                 PeerChange::Sent(chunks) => self.tier.loaded(&chunks),
-                PeerChange::Pulled(chunks, arrived) => {
+                PeerChange::Fetched(chunks, arrived) => {
                     self.tier.written(&chunks, arrived);
                     if arrived {
                         chunks.iter().for_each(|&key| peers.announce(now, key, true));
@@ -370,6 +376,20 @@ impl Offloading {
         if state.transfers > 0 {
             return TierHit::Deferred;
         }
+        // In a long queue most requests wait for reads, and a look-up asks for every chunk of the prompt.
+        let moment = (self.changes, self.look_ups, local);
+        if state.deferred_at == Some(moment) {
+            debug_assert_eq!(self.ask(source, local, tokens), TierHit::Deferred, "nothing has changed");
+            return TierHit::Deferred;
+        }
+        let hit = self.ask(source, local, tokens);
+        let state = self.requests.get_mut(&source.id).expect("just seen");
+        state.deferred_at = (hit == TierHit::Deferred).then_some(moment);
+        hit
+    }
+
+    /// As [`Self::look_up`], of a request without transfers in progress.
+    fn ask(&mut self, source: ChunkSource<'_>, local: u32, tokens: u32) -> TierHit {
         let chunk = self.config.blocks_per_chunk * self.block_size;
         let (first, chunks) = (local / chunk, tokens / chunk);
         let (mut found, mut pending, mut unknown) = (first, false, false);
@@ -432,7 +452,7 @@ impl Offloading {
         self.changes += 1;
         self.counters.evicted += stored.evicted.len() as u64;
         self.secondary.iter_mut().for_each(|secondary| secondary.promote(id, chunk.0));
-        self.peers.iter_mut().for_each(|peers| peers.pull(id, chunk.0));
+        self.peers.iter_mut().for_each(|peers| peers.fetch(id, chunk.0));
         *is_read = true;
         SecondaryLookup::Hit
     }
@@ -660,8 +680,8 @@ impl Offloading {
     pub fn next_end(&self) -> Option<Micros> {
         let end = if self.unnoticed.is_empty() { self.links.next_end() } else { Some(self.advanced_to) };
         let below = self.secondary.as_ref().and_then(|secondary| secondary.next_end());
-        let pulled = self.peers.as_ref().and_then(|peers| peers.next_arrival());
-        end.into_iter().chain(below).chain(pulled).min()
+        let fetched = self.peers.as_ref().and_then(|peers| peers.next_arrival());
+        end.into_iter().chain(below).chain(fetched).min()
     }
 
     /// As [`Self::next_end`], transfers to other instances included: they pin chunks.

@@ -31,7 +31,7 @@ pub use self::arc::Arc;
 pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
-pub use self::peers::{PeerChange, PeerIndex, PeerNews, PeerTier, PullRefusal, PullRequest};
+pub use self::peers::{FetchRefusal, FetchRequest, PeerChange, PeerIndex, PeerNews, PeerTier};
 use self::queue::ChunkQueue;
 pub use self::ranked::RankedChunks;
 pub use self::secondary::{

@@ -2,16 +2,16 @@
 //! the replica that has most of a prompt).
 //!
 //! An index has what each replica holds in its CPU tier, as of the latency ago ([`PeerIndex`]). A chunk that the own tier does not have
-//! and another has is pulled: the request for it takes the latency, the other replica pins the chunk ([`PeerTier::serve`]), and the
+//! and another has is fetched: the request for it takes the latency, the other replica pins the chunk ([`PeerTier::serve`]), and the
 //! chunk arrives in the own tier the latency and the transfer later. A chunk that has left the other tier in the meantime is refused:
 //! its room is free again at the time at which it would have arrived, and it is computed.
 //!
 //! ```text
 //! now             + latency              + 2 · latency            end
-//! pull is asked   pinned, or refused     refusals are known here  chunks are there, pins end
+//! fetch is asked   pinned, or refused     refusals are known here  chunks are there, pins end
 //! ```
 //!
-//! Each replica receives one pull after the other. That a replica sends to several at a time slows down none of them.
+//! Each replica receives one fetch after the other. That a replica sends to several at a time slows down none of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::{ChunkKey, CpuTier, Lookup, SecondaryConfig, SecondaryCounters};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::units::Micros;
 
-/// What one replica pulls from others, and what others pull from it.
+/// What one replica fetches from others, and what others fetch from it.
 #[derive(Clone, Debug)]
 pub struct PeerTier {
     index: InstanceIndex,
@@ -32,16 +32,16 @@ pub struct PeerTier {
     held: PeerIndex,
     /// For each request, what the index had when it first asked: whether another replica has the chunk.
     asked: FxHashMap<RequestId, FxHashMap<ChunkKey, bool>>,
-    /// Pulls of the present step, by request, in the order of the first.
-    new_pulls: Vec<(RequestId, Vec<ChunkKey>)>,
-    /// Pulls that have not arrived, in the order of their ends.
-    pulls: VecDeque<Pull>,
-    /// Number of pulls so far.
+    /// Fetches of the present step, by request, in the order of the first.
+    new_fetches: Vec<(RequestId, Vec<ChunkKey>)>,
+    /// Fetches that have not arrived, in the order of their ends.
+    fetches: VecDeque<Fetch>,
+    /// Number of fetches so far.
     number: u64,
     /// The end of the last one, µs.
     free_at: f64,
-    /// Pulls of others that have not reached this replica, or were not looked at yet.
-    inbox: BTreeMap<(Micros, InstanceIndex, u64), PullRequest>,
+    /// Fetches of others that have not reached this replica, or were not looked at yet.
+    inbox: BTreeMap<(Micros, InstanceIndex, u64), FetchRequest>,
     /// Chunks pinned for others, by the end of their transfer.
     pinned: BTreeMap<(Micros, InstanceIndex, u64), Vec<ChunkKey>>,
     news: PeerNews,
@@ -50,27 +50,27 @@ pub struct PeerTier {
 
 /// Chunks on their way to this replica.
 #[derive(Clone, Debug)]
-struct Pull {
+struct Fetch {
     number: u64,
     end: Micros,
     chunks: Vec<ChunkKey>,
     refused: FxHashSet<ChunkKey>,
 }
 
-/// What a replica has to say to the others. None of it reaches them earlier than the latency after it was said.
+/// The news of a replica for the others. None of it reaches them earlier than the latency after it happened.
 #[derive(Clone, Debug, Default)]
 pub struct PeerNews {
     /// Chunks that came into its CPU tier or left it, and when others know of it.
     pub held: Vec<(ChunkKey, bool, Micros)>,
-    /// Pulls that it asks for.
-    pub pulls: Vec<PullRequest>,
+    /// Fetches that it asks for.
+    pub fetches: Vec<FetchRequest>,
     /// Chunks that it cannot send.
-    pub refusals: Vec<PullRefusal>,
+    pub refusals: Vec<FetchRefusal>,
 }
 
 /// One replica asks another for chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PullRequest {
+pub struct FetchRequest {
     /// The replica that has them.
     pub to: InstanceIndex,
     from: InstanceIndex,
@@ -82,20 +82,20 @@ pub struct PullRequest {
     chunks: Vec<ChunkKey>,
 }
 
-/// Chunks of a pull that are no longer there.
+/// Chunks of a fetch that are no longer there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PullRefusal {
+pub struct FetchRefusal {
     /// The replica that asked for them.
     pub to: InstanceIndex,
     number: u64,
     chunks: Vec<ChunkKey>,
 }
 
-/// What the end of a pull, or of a transfer to another replica, means for the own CPU tier.
+/// What the end of a fetch, or of a transfer to another replica, means for the own CPU tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChange {
     /// These chunks have arrived, or, if `false`, will not.
-    Pulled(Vec<ChunkKey>, bool),
+    Fetched(Vec<ChunkKey>, bool),
     /// These chunks were sent: a pin of each ends.
     Sent(Vec<ChunkKey>),
 }
@@ -110,8 +110,8 @@ impl PeerTier {
             chunk_bytes,
             held: PeerIndex::default(),
             asked: FxHashMap::default(),
-            new_pulls: Vec::new(),
-            pulls: VecDeque::new(),
+            new_fetches: Vec::new(),
+            fetches: VecDeque::new(),
             number: 0,
             free_at: 0.0,
             inbox: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl PeerTier {
         }
     }
 
-    /// Whether another replica has `key`, for `request` in the step that is planned at `now`. For one request the first answer holds.
+    /// Whether another replica has `key`, for `request` in the step that is planned at `now`. For one request the first result holds.
     pub fn has(&mut self, now: Micros, request: RequestId, key: ChunkKey) -> bool {
         let (held, own) = (&self.held, self.index);
         let found = self.asked.entry(request).or_default();
@@ -133,23 +133,23 @@ impl PeerTier {
         self.counters.refused += 1;
     }
 
-    /// Pulls `key` into the own CPU tier, which has room for it, for `request`.
-    pub fn pull(&mut self, request: RequestId, key: ChunkKey) {
-        match self.new_pulls.iter_mut().find(|(other, _)| *other == request) {
+    /// Fetches `key` into the own CPU tier, which has room for it, for `request`.
+    pub fn fetch(&mut self, request: RequestId, key: ChunkKey) {
+        match self.new_fetches.iter_mut().find(|(other, _)| *other == request) {
             Some((_, chunks)) => chunks.push(key),
-            None => self.new_pulls.push((request, vec![key])),
+            None => self.new_fetches.push((request, vec![key])),
         }
     }
 
-    /// A request loads chunks of `tokens` tokens in total that had to be pulled.
+    /// A request loads chunks of `tokens` tokens in total that had to be fetched.
     pub fn count_hits(&mut self, tokens: u64) {
         self.counters.hit_tokens += tokens;
         self.counters.hit_tokens_of_others += tokens;
     }
 
-    /// Asks for the pulls of the step that was planned at `now`.
+    /// Asks for the fetches of the step that was planned at `now`.
     pub fn end_planning(&mut self, now: Micros) {
-        for (_, chunks) in std::mem::take(&mut self.new_pulls) {
+        for (_, chunks) in std::mem::take(&mut self.new_fetches) {
             self.ask(now, chunks);
         }
     }
@@ -162,19 +162,19 @@ impl PeerTier {
         let end = Micros(self.free_at.ceil() as u64);
         self.number += 1;
         self.counters.read_bytes += bytes;
-        let mut pull = Pull { number: self.number, end, chunks, refused: FxHashSet::default() };
-        let mut rest = &pull.chunks[..];
+        let mut fetch = Fetch { number: self.number, end, chunks, refused: FxHashSet::default() };
+        let mut rest = &fetch.chunks[..];
         while let Some(&first) = rest.first() {
             let Some((to, count)) = self.held.source(rest, now, self.index) else {
-                pull.refused.insert(first);
+                fetch.refused.insert(first);
                 rest = &rest[1..];
                 continue;
             };
             let (from, number, at) = (self.index, self.number, now.saturating_add(self.config.latency));
-            self.news.pulls.push(PullRequest { to, from, number, at, end, chunks: rest[..count].to_vec() });
+            self.news.fetches.push(FetchRequest { to, from, number, at, end, chunks: rest[..count].to_vec() });
             rest = &rest[count..];
         }
-        self.pulls.push_back(pull);
+        self.fetches.push_back(fetch);
     }
 
     /// A chunk came into the own CPU tier at `now`, or left it.
@@ -182,20 +182,21 @@ impl PeerTier {
         self.news.held.push((key, present, now.saturating_add(self.config.latency)));
     }
 
-    /// Removes and returns what it has to say since the last call.
+    /// Removes and returns the news since the last call.
     pub fn take_news(&mut self) -> PeerNews {
         std::mem::take(&mut self.news)
     }
 
-    /// This replica is gone: pulls that have not reached it are refused. Those that have are sent.
-    pub fn leave(&mut self) {
-        for (_, PullRequest { from, number, chunks, .. }) in std::mem::take(&mut self.inbox) {
-            self.news.refusals.push(PullRefusal { to: from, number, chunks });
+    /// This replica is gone at `now`: fetches that reach it from then on are refused. Those that reached it before are sent.
+    pub fn leave(&mut self, now: Micros, tier: &mut CpuTier) {
+        self.serve(now.saturating_sub(Micros(1)), tier);
+        for (_, FetchRequest { from, number, chunks, .. }) in std::mem::take(&mut self.inbox) {
+            self.news.refusals.push(FetchRefusal { to: from, number, chunks });
         }
     }
 
     /// As [`Self::take_news`], of refusals only.
-    pub fn take_refusals(&mut self) -> Vec<PullRefusal> {
+    pub fn take_refusals(&mut self) -> Vec<FetchRefusal> {
         std::mem::take(&mut self.news.refusals)
     }
 
@@ -205,24 +206,24 @@ impl PeerTier {
     }
 
     /// Another replica asks for chunks.
-    pub fn receive(&mut self, request: PullRequest) {
+    pub fn receive(&mut self, request: FetchRequest) {
         self.inbox.insert((request.at, request.from, request.number), request);
     }
 
     /// Another replica cannot send chunks.
-    pub fn receive_refusal(&mut self, refusal: PullRefusal) {
-        let pull = self.pulls.iter_mut().find(|pull| pull.number == refusal.number);
-        pull.expect("a refusal comes before the end of the pull").refused.extend(refusal.chunks);
+    pub fn receive_refusal(&mut self, refusal: FetchRefusal) {
+        let fetch = self.fetches.iter_mut().find(|fetch| fetch.number == refusal.number);
+        fetch.expect("a refusal comes before the end of the fetch").refused.extend(refusal.chunks);
     }
 
     /// Pins the chunks of `tier`, the own one, that others have asked for by `now`; no step was planned since.
     pub fn serve(&mut self, now: Micros, tier: &mut CpuTier) {
         while let Some(first) = self.inbox.first_entry().filter(|first| first.key().0 <= now) {
-            let PullRequest { from, number, end, chunks, .. } = first.remove();
+            let FetchRequest { from, number, end, chunks, .. } = first.remove();
             let (readable, absent): (Vec<_>, Vec<_>) =
                 chunks.into_iter().partition(|&key| tier.lookup(key) == Lookup::Hit);
             if !absent.is_empty() {
-                self.news.refusals.push(PullRefusal { to: from, number, chunks: absent });
+                self.news.refusals.push(FetchRefusal { to: from, number, chunks: absent });
             }
             if !readable.is_empty() {
                 tier.pin(&readable);
@@ -235,11 +236,11 @@ impl PeerTier {
     /// Notices the transfers that have ended by `now`, after [`Self::serve`] of that time.
     pub fn notice(&mut self, now: Micros) -> Vec<PeerChange> {
         let mut changes = Vec::new();
-        while let Some(pull) = self.pulls.pop_front_if(|pull| pull.end <= now) {
+        while let Some(fetch) = self.fetches.pop_front_if(|fetch| fetch.end <= now) {
             let (absent, arrived): (Vec<_>, Vec<_>) =
-                pull.chunks.into_iter().partition(|key| pull.refused.contains(key));
-            changes.push(PeerChange::Pulled(arrived, true));
-            changes.push(PeerChange::Pulled(absent, false));
+                fetch.chunks.into_iter().partition(|key| fetch.refused.contains(key));
+            changes.push(PeerChange::Fetched(arrived, true));
+            changes.push(PeerChange::Fetched(absent, false));
         }
         while let Some(sent) = self.pinned.first_entry().filter(|sent| sent.key().0 <= now) {
             changes.push(PeerChange::Sent(sent.remove()));
@@ -252,10 +253,10 @@ impl PeerTier {
         self.asked.remove(&request);
     }
 
-    /// When the next pull arrives; `None` if there is none.
+    /// When the next fetch arrives; `None` if there is none.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Micros> {
-        self.pulls.front().map(|pull| pull.end)
+        self.fetches.front().map(|fetch| fetch.end)
     }
 
     /// When the next transfer in either direction ends, of those that are known; `None` if there is none.
@@ -269,7 +270,7 @@ impl PeerTier {
     /// Whether nothing is on its way, in either direction.
     #[must_use]
     pub fn is_still(&self) -> bool {
-        self.pulls.is_empty() && self.inbox.is_empty() && self.pinned.is_empty()
+        self.fetches.is_empty() && self.inbox.is_empty() && self.pinned.is_empty()
     }
 
     /// The counters so far: of bytes written, those that were sent to others.

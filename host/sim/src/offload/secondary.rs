@@ -285,6 +285,12 @@ impl SecondaryTier {
         }
     }
 
+    /// Whether a look-up has ended by `now` that [`Self::notice`] has not seen.
+    #[must_use]
+    pub fn ends_look_up(&self, now: Micros) -> bool {
+        self.probing.front().is_some_and(|&(end, _)| end <= now)
+    }
+
     /// Notices everything that has ended by `now`. Returns the transfers among it, in the order of their ends.
     pub fn notice(&mut self, now: Micros) -> Vec<EndedTransfer> {
         let mut ended = Vec::new();
