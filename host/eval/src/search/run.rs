@@ -57,6 +57,9 @@ pub struct SearchProgress {
     pub best: f64,
 }
 
+/// The position of a program among those sent, and what the server says about it.
+type ServerReply = (usize, Result<EvaluationResult, String>);
+
 /// What is left of a program without the parts that are worth nothing.
 #[derive(Default)]
 struct Reduction {
@@ -463,7 +466,7 @@ impl<'a> SearchRun<'a> {
         open: &[usize],
         (phase, rung): (Phase, u8),
         sources: &[String],
-    ) -> Result<(usize, Receiver<(usize, Result<EvaluationResult, String>)>), RunError> {
+    ) -> Result<(usize, Receiver<ServerReply>), RunError> {
         let (sender, results) = channel();
         for &at in open {
             let request = EvaluationRequest {
