@@ -700,7 +700,7 @@ pub(crate) mod tests {
     #[test]
     fn the_built_in_suites_are_valid() {
         let names = Suite::built_in();
-        let known = "agentic chat disaggregation gateway kv-eviction kv-offload long-context shared-prefix slo-tiers stale-signals tenants";
+        let known = "agentic chat disaggregation gateway kv-eviction kv-offload long-context overload shared-prefix slo-tiers stale-signals tenants";
         assert_eq!(names.join(" "), known);
         for name in names {
             let suite = Suite::open(&name).unwrap();
