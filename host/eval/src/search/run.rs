@@ -13,7 +13,6 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
-use super::inputs::MEASURED_BYTES;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
@@ -56,6 +55,9 @@ pub struct SearchProgress {
     /// Best score of train so far; 1 is as good as the reference.
     pub best: f64,
 }
+
+/// Bytes of the text in which a script says what it has measured.
+const MEASURED_BYTES: usize = 8000;
 
 /// The position of a program among those sent, and what the server says about it.
 type ServerReply = (usize, Result<EvaluationResult, String>);
