@@ -41,6 +41,9 @@ const REDUCTIONS: usize = 6;
 /// A part is left out if the score of train does not fall by more than this share.
 const REDUCTION_LOSS: f64 = 0.001;
 
+/// Which of the scripts that were sent, and its result.
+type EvaluationReply = (usize, Result<EvaluationResult, String>);
+
 /// Times that an evaluation is tried that reaches its wall limit: on a machine that does other things, it may have waited for a core.
 const WALL_ATTEMPTS: usize = 3;
 
@@ -431,7 +434,7 @@ impl<'a> SearchRun<'a> {
             open.clear();
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
-                let (at, result): (usize, Result<EvaluationResult, String>) = results.recv().map_err(ended)?;
+                let (at, result): EvaluationReply = results.recv().map_err(ended)?;
                 let result = result.map_err(RunError::runtime)?;
                 if attempt < WALL_ATTEMPTS && result.status == EvaluationStatus::Limit && result.depends_on_clock {
                     open.push(at);
@@ -463,7 +466,7 @@ impl<'a> SearchRun<'a> {
         open: &[usize],
         (phase, rung): (Phase, u8),
         sources: &[String],
-    ) -> Result<(usize, Receiver<(usize, Result<EvaluationResult, String>)>), RunError> {
+    ) -> Result<(usize, Receiver<EvaluationReply>), RunError> {
         let (sender, results) = channel();
         for &at in open {
             let request = EvaluationRequest {

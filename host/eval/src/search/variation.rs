@@ -248,10 +248,7 @@ impl ProgramGenerator<'_> {
     /// A constant that is compared with an input, added to it or subtracted gets, in most cases, a value that the input had.
     fn measure_constants(&mut self, decision: &DecisionGrammar, function: Operator, arguments: &mut [Expr]) {
         let [one, other, ..] = arguments else { return };
-        let (constant, part) = match (one, other) {
-            (Expr::Constant(constant), part) | (part, Expr::Constant(constant)) => (constant, part),
-            _ => return,
-        };
+        let ((Expr::Constant(constant), part) | (part, Expr::Constant(constant))) = (one, other) else { return };
         if function == Operator::Multiply || !self.chance(0.75) {
             return;
         }
