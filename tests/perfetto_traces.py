@@ -1,5 +1,5 @@
-"""Reads a trace of `--export perfetto=FILE.pftrace` by Perfetto's own definitions (the package `perfetto` of PyPI, whose decoder
-is protobuf's), and compares it with the JSON form of the same run.
+"""Reads a trace of `--export perfetto=FILE.pftrace` by Perfetto's own definitions (the package `perfetto` of PyPI, with the decoder
+of protobuf), and compares it with the JSON form of the same run.
 
     python tests/perfetto_traces.py TRACE.pftrace TRACE.json
 

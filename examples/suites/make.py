@@ -236,7 +236,7 @@ OVERLOAD = """
 schema: 1
 name: overload
 about: >
-  Four H100 instances serve an 8B model for tenants of three SLO classes whose requests have the same lengths, behind flow control, in
+  Four H100 instances serve an 8B model for tenants of three SLO classes, with requests of equal lengths, behind flow control, in
   overload. In every class a large tenant asks for several times as much as each small one: served in the order of arrival, the requests of all
   wait behind its requests. Candidates decide the admission, from which tenant of a class the next request is dispatched, and, on the
   instances, which requests run first. Requests of batch may be shed, which costs their value, a fifth of all; those of the other classes may
