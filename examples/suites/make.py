@@ -239,7 +239,7 @@ about: >
   Four H100 instances serve an 8B model for tenants of three SLO classes, with requests of equal lengths, behind flow control, in
   overload. In every class a large tenant asks for several times as much as each small one: served in the order of arrival, the requests of all
   wait behind its requests. Candidates decide the admission, from which tenant of a class the next request is dispatched, and, on the
-  instances, which requests run first. Requests of batch may be shed, which costs their value, a fifth of all; those of the other classes may
+  instances, which requests run first. Requests of batch may be shed, which costs their value, a tenth of all; those of the other classes may
   not. What counts most is the value of the requests that meet their targets.
 baseline: round-robin
 reference_policies:
