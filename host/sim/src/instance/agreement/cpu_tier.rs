@@ -206,10 +206,10 @@ proptest! {
         }
         let with = simulate(Plain::new(config.clone()), &requests, Micros::MAX);
         let without = simulate(Plain::new(InstanceConfig { offload: None, ..config }), &requests, Micros::MAX);
-        prop_assert_eq!(with.first_tokens.len(), without.first_tokens.len());
-        for (with, without) in with.first_tokens.iter().zip(&without.first_tokens) {
-            prop_assert_eq!(with.id, without.id);
-            prop_assert!(with.ttft <= without.ttft, "{:?} {:?}", with, without);
+        // Without chunks of prompts, the tier can be what makes a prompt fit a step.
+        for without in &without.first_tokens {
+            let with = with.first_tokens.iter().find(|with| with.id == without.id);
+            prop_assert!(with.is_some_and(|with| with.ttft <= without.ttft), "{:?} {:?}", with, without);
         }
     }
 }
