@@ -19,15 +19,15 @@ impl InstanceConfig {
                 return Some(DropReason::BudgetTooLong);
             }
         }
-        let block_size = u64::from(self.block_size);
-        if input.div_ceil(block_size) > u64::from(self.total_kv_blocks) {
+        let room = u64::from(self.total_kv_blocks) * u64::from(self.block_size);
+        if input > room {
             return Some(DropReason::KvTooSmall);
         }
         if self.semantics.refuse_unfinishable {
             // KV of the last output token is never written.
             let needed = input + u64::from(request.output_tokens.max(1)) - 1;
             let most = self.max_model_len.map_or(needed, |limit| needed.min(u64::from(limit) - 1));
-            if most.div_ceil(block_size) > u64::from(self.total_kv_blocks) {
+            if most > room {
                 return Some(DropReason::KvTooSmall);
             }
             // A preempted request recomputes its prompt and generated tokens in one chunk.
