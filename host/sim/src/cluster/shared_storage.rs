@@ -115,11 +115,13 @@ impl<I: Instance> Cluster<I> {
             let Some(group) = shared.groups.get(index).copied().flatten() else { continue };
             let Some((peers, _)) = self.instances[index].peers() else { continue };
             let PeerNews { held, fetches, refusals } = peers.take_news();
-            if !held.is_empty() && !std::mem::replace(&mut changed[group as usize], true) {
-                // With one handle nothing is copied, unless a branch of the simulation has another.
-                share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
+            if !held.is_empty() {
+                if !std::mem::replace(&mut changed[group as usize], true) {
+                    // With one handle nothing is copied, unless a branch of the simulation has another.
+                    share_index(&mut self.instances, &shared.groups, group, &PeerIndex::default());
+                }
+                shared.held[group as usize].add(InstanceIndex::at(index), &held, shared.known_until);
             }
-            shared.held[group as usize].add(InstanceIndex::at(index), &held, shared.known_until);
             let receive = |peers: &mut PeerTier, fetch| peers.receive(fetch);
             fetches.into_iter().for_each(|fetch: FetchRequest| deliver(&mut self.instances, fetch.to, fetch, receive));
             let refuse = |peers: &mut PeerTier, refusal| peers.receive_refusal(refusal);
