@@ -11,8 +11,6 @@ use super::seeds::neutral;
 use super::variation::Operation;
 use crate::error::RunError;
 
-/// Bytes of the text in which a script says what it has measured.
-pub(super) const MEASURED_BYTES: usize = 8000;
 /// Values of each input that are kept.
 const SAMPLES: usize = 64;
 /// Calls between two of them. A run with too few calls ends before the script has all values, so that fewer are used.

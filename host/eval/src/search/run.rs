@@ -13,7 +13,6 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
-use super::inputs::MEASURED_BYTES;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
@@ -41,8 +40,11 @@ const REDUCTIONS: usize = 6;
 /// A part is left out if the score of train does not fall by more than this share.
 const REDUCTION_LOSS: f64 = 0.001;
 
+/// Bytes of the text in which a script says what the inputs were.
+const MEASURED_BYTES: usize = 8000;
+
 /// Which of the scripts that were sent, and its result.
-type EvaluationReply = (usize, Result<EvaluationResult, String>);
+type NumberedResult = (usize, Result<EvaluationResult, String>);
 
 /// Times that an evaluation is tried that reaches its wall limit: on a machine that does other things, it may have waited for a core.
 const WALL_ATTEMPTS: usize = 3;
@@ -434,7 +436,7 @@ impl<'a> SearchRun<'a> {
             open.clear();
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
-                let (at, result): EvaluationReply = results.recv().map_err(ended)?;
+                let (at, result): NumberedResult = results.recv().map_err(ended)?;
                 let result = result.map_err(RunError::runtime)?;
                 if attempt < WALL_ATTEMPTS && result.status == EvaluationStatus::Limit && result.depends_on_clock {
                     open.push(at);
@@ -466,7 +468,7 @@ impl<'a> SearchRun<'a> {
         open: &[usize],
         (phase, rung): (Phase, u8),
         sources: &[String],
-    ) -> Result<(usize, Receiver<EvaluationReply>), RunError> {
+    ) -> Result<(usize, Receiver<NumberedResult>), RunError> {
         let (sender, results) = channel();
         for &at in open {
             let request = EvaluationRequest {
