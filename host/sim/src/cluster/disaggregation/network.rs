@@ -88,6 +88,14 @@ impl NetworkReads {
         &self.settings
     }
 
+    /// Adds an instance with so many GPUs, of which a token that it reads has so many bytes, behind the others.
+    pub fn add(&mut self, gpus: u32, token_bytes: f64) {
+        self.settings.gpus.push(gpus);
+        self.settings.token_bytes.push(token_bytes);
+        // Shares are computed anew at every event; those of reads in progress stay as they are.
+        self.cards = vec![(0.0, 0); 2 * self.settings.gpus.len()];
+    }
+
     /// Number of reads in progress.
     pub fn count(&self) -> usize {
         self.starting.len() + self.moving.len()
