@@ -343,10 +343,44 @@ impl PeerIndex {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{BackpressurePolicy, Lru, RequestAccess, SecondaryKind, TRACKED_CHUNKS};
     use super::*;
 
     fn changes(all: &[(u64, bool, u64)]) -> Vec<(ChunkKey, bool, Micros)> {
         all.iter().map(|&(key, present, at)| (ChunkKey(key), present, Micros(at))).collect()
+    }
+
+    /// What another replica fetches cannot be evicted from the time at which the request arrives until it was sent.
+    #[test]
+    fn pins_for_another_replica_end_with_the_transfer() {
+        let config = SecondaryConfig {
+            kind: SecondaryKind::Peers,
+            bandwidth: 10.0,
+            latency: Micros(100),
+            backpressure: BackpressurePolicy::None,
+            shared: false,
+        };
+        let mut tier = CpuTier::new(4, Box::new(Lru::default()), 0, TRACKED_CHUNKS);
+        let keys = [1, 2, 3].map(ChunkKey);
+        let mut access = RequestAccess::default();
+        tier.store(&keys.map(|key| (key, None)), &mut access).expect("there is room");
+        tier.written(&keys, true);
+        tier.end(access);
+        let mut peers = PeerTier::new(InstanceIndex(0), config, 1000);
+        let chunks = vec![ChunkKey(1), ChunkKey(2), ChunkKey(9)];
+        let (to, from, at, end) = (InstanceIndex(0), InstanceIndex(1), Micros(100), Micros(500));
+        peers.receive(FetchRequest { to, from, number: 7, at, end, chunks });
+        let mut evictable_at = |now| {
+            peers.serve(Micros(now), &mut tier);
+            for change in peers.notice(Micros(now)) {
+                let PeerChange::Sent(sent) = change else { panic!("it fetches nothing") };
+                tier.loaded(&sent);
+            }
+            (tier.used(), tier.evictable())
+        };
+        assert_eq!([99, 100, 499, 500].map(&mut evictable_at), [(3, 3), (3, 1), (3, 1), (3, 3)]);
+        let refused = vec![FetchRefusal { to: from, number: 7, chunks: vec![ChunkKey(9)] }];
+        assert_eq!((peers.take_refusals(), peers.is_still()), (refused, true));
     }
 
     #[test]
