@@ -58,7 +58,18 @@ fn impossible_pools_are_one_error_before_the_run() {
         ("--decode-instances 2", "no instance prefills for those that decode"),
         ("--encode-instances 1 --prefill-instances 1", "no instance decodes"),
         ("--prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 0", "must be a number above 0"),
-        ("--prefill-instances 1 --decode-instances 1 --autoscaler queue", "cannot be used with instances that prefill"),
+        (
+            "--prefill-instances 2 --decode-instances 1 --autoscaler queue --max-replicas 1",
+            "is 2, but the autoscaler keeps 1 to 1 replicas of each role",
+        ),
+        (
+            "--autoscaler queue --role prefill --group role=decode --group role=encode,max=2",
+            "has `role=encode` and limits",
+        ),
+        (
+            "--parity blis --prefill-instances 1 --decode-instances 1 --autoscaler blis-v2",
+            "cannot be used with `--parity blis`",
+        ),
         (
             "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
             "cannot be used with instances that prefill",
@@ -113,4 +124,24 @@ fn a_prompt_that_is_too_long_for_one_role_is_dropped_with_the_limit_of_that_role
     let flags = "--prefill-instances 1 --decode-instances 1 --decode-max-model-len 10 --pd-decider never";
     let ended = blis!("run", TINY, flags).done();
     assert!(ended.stderr.contains("the prompt alone fills the maximum model length, 10 tokens"), "{}", ended.stderr);
+}
+
+/// Replicas of a role start where that role has too much to do.
+#[test]
+fn each_role_is_scaled_by_itself() {
+    const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --timeout -1 --pd-decider always \
+                           --autoscaler slo-aware --policy-param scaling.tpot-ms=20 --startup-time 10s --role prefill \
+                           --group role=decode --max-replicas 5 --output json --prompt-tokens-stdev 0 --output-tokens-stdev 0";
+    let peaks = |load: &str| {
+        let run = blis!("run", SERVICE, load).json();
+        assert_eq!(run["completed_requests"], run["injected_requests"]);
+        assert_eq!(run["pd_metrics"]["disaggregated_requests"], run["completed_requests"]);
+        let groups = run["replicas"]["groups"].as_array().cloned().unwrap_or_default();
+        assert_eq!(groups.iter().map(|group| &group["role"]).collect::<Vec<_>>(), ["prefill", "decode"]);
+        groups.iter().map(|group| group["peak"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    let prompts = peaks("--rate 15 --num-requests 2000 --prompt-tokens 6000 --output-tokens 20");
+    assert!(prompts[0] > 2 && prompts[1] == 1, "{prompts:?}");
+    let outputs = peaks("--rate 10 --num-requests 2000 --prompt-tokens 100 --output-tokens 2000");
+    assert!(outputs[0] == 1 && outputs[1] > 2, "{outputs:?}");
 }

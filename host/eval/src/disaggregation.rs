@@ -4,7 +4,8 @@ use blis_config::policy::PolicySettings;
 use blis_config::{Deployment, DeploymentArgs};
 use blis_plugin::Kind;
 use blis_sim::cluster::{
-    BlisTransfer, DisaggregationConfig, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+    BlisTransfer, DisaggregationConfig, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
+    TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
@@ -13,10 +14,12 @@ use blis_sim::policy::{
     PrefixThreshold, RoutingPolicy, ScorerStep, Ties, Weighted,
 };
 use blis_sim::rng::Stream;
+use blis_sim::scaling::ReplicaLimits;
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
+use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
     DeciderName, EncodeDeciderName, ExperimentSpec, FilterList, ParityName, RoleName, ScorerList, StageOrderName,
     TieBreakName, TransferLinkName, defaults,
@@ -85,8 +88,10 @@ pub(crate) fn is_setting(name: &str) -> bool {
 }
 
 /// The flags that BLIS does not have.
-const NOT_IN_BLIS: [&str; 11] = [
+const NOT_IN_BLIS: [&str; 13] = [
     "role",
+    "autoscaler",
+    "node-pool",
     "prefill-routing-filters",
     "decode-routing-filters",
     "encode-routing-filters",
@@ -109,7 +114,7 @@ pub struct PoolSettings {
     latency_model: Option<String>,
     max_model_len: Option<u32>,
     /// The `--group` that it is, if it is one.
-    group: Option<GroupSettings>,
+    pub(crate) group: Option<GroupSettings>,
 }
 
 impl PoolSettings {
@@ -125,6 +130,17 @@ impl PoolSettings {
             InstanceRole::PrefillDecode => "prefill and decode",
             InstanceRole::Encode => "encode",
             InstanceRole::Unassigned => "no role",
+        }
+    }
+
+    /// The value of `role`, `None` without a role.
+    pub(crate) fn role(&self) -> Option<RoleName> {
+        match self.role {
+            InstanceRole::Prefill => Some(RoleName::Prefill),
+            InstanceRole::Decode => Some(RoleName::Decode),
+            InstanceRole::PrefillDecode => Some(RoleName::Both),
+            InstanceRole::Encode => Some(RoleName::Encode),
+            InstanceRole::Unassigned => None,
         }
     }
 
@@ -286,6 +302,51 @@ impl DisaggregationSettings {
         self.parity == ParityName::Blis
     }
 
+    /// The limits of the number of instances of `pool`. Those that encode keep their number: encoding takes no time here, so that
+    /// nothing says how many it takes.
+    pub(crate) fn limits(pool: &PoolSettings, scaling: Option<&ScalingSettings>) -> ReplicaLimits {
+        let scaling = scaling.filter(|_| pool.role != InstanceRole::Encode);
+        scaling::limits(scaling, pool.group.as_ref(), pool.instances)
+    }
+
+    /// The most instances that there can be.
+    pub(crate) fn most_instances(&self, scaling: Option<&ScalingSettings>) -> u32 {
+        self.pools.iter().fold(0, |sum, pool| sum.saturating_add(Self::limits(pool, scaling).max))
+    }
+
+    /// Refuses pools with other numbers of instances than the autoscaler allows, and instances that encode with limits.
+    ///
+    /// # Errors
+    /// The first such pool.
+    pub(crate) fn check_limits(
+        &self,
+        spec: &ExperimentSpec,
+        scaling: Option<&ScalingSettings>,
+    ) -> Result<(), RunError> {
+        let groups = spec.group.iter().flatten().enumerate();
+        let mut encoding = groups.filter(|(_, group)| group.role == Some(RoleName::Encode));
+        if let Some((index, _)) = encoding.find(|(_, group)| group.min.or(group.max).is_some()) {
+            let hint = "encoding takes no time here, so that nothing scales it: leave out `min` and `max`";
+            return Err(spec.misplaced_item("group", index, "has `role=encode` and limits", hint));
+        }
+        for pool in self.pools.iter().filter(|pool| pool.group.is_none()) {
+            let ReplicaLimits { min, max } = Self::limits(pool, scaling);
+            if (min..=max).contains(&pool.instances) {
+                continue;
+            }
+            let name = match pool.role {
+                InstanceRole::Decode => "decode-instances",
+                InstanceRole::PrefillDecode => "prefill-decode-instances",
+                _ => "prefill-instances",
+            };
+            let what = format!("is {}, but the autoscaler keeps {min} to {max} replicas of each role", pool.instances);
+            let hint = "it is the number at the start: choose one within `--min-replicas` and `--max-replicas`, or give each role its \
+                        own limits: `--role prefill --group role=decode,min=1,max=8`";
+            return Err(spec.misplaced(name, &what, hint));
+        }
+        Ok(())
+    }
+
     /// Number of all instances.
     pub(crate) fn instances(&self) -> u32 {
         self.pools.iter().fold(0, |sum, pool| sum.saturating_add(pool.instances))
@@ -327,10 +388,10 @@ impl DisaggregationSettings {
         policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
     ) -> Result<DisaggregationConfig, RunError> {
         let pools = || self.pools.iter().zip(deployments);
-        let each = |value: fn(&PoolSettings, &Deployment) -> Option<f64>| -> Result<Vec<f64>, RunError> {
+        let each = |value: fn(&Deployment) -> Option<f64>| -> Result<Vec<f64>, RunError> {
             let mut values = Vec::new();
             for (pool, deployment) in pools() {
-                let value = value(pool, deployment).filter(|&value| value > 0.0).ok_or_else(|| {
+                let value = value(deployment).filter(|&value| value > 0.0).ok_or_else(|| {
                     let what = format!("the size of the KV cache of {} is unknown", deployment.model);
                     RunError::usage(what).hint("transfers need the model's config.json: `--model-config-folder`")
                 })?;
@@ -339,13 +400,23 @@ impl DisaggregationSettings {
             Ok(values)
         };
         let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).collect();
+        // What the KV of a token has over all GPUs of an instance.
+        let token_bytes =
+            |deployment: &Deployment| Some(deployment.kv_token_bytes? * f64::from(deployment.gpus().max(1)));
+        let groups = pools().map(|(pool, deployment)| RoleGroup {
+            role: pool.role,
+            gpus: deployment.gpus().max(1),
+            // Refused below if it is unknown.
+            token_bytes: token_bytes(deployment).unwrap_or(0.0),
+        });
+        let groups = groups.collect();
         let flow = match self.parity {
             ParityName::Blis => {
                 let prefills = pools().find(|(pool, _)| pool.role.prefills());
                 let token_bytes = match prefills {
                     None => 0.0,
                     Some(_) => {
-                        let bytes = each(|_, deployment| deployment.kv_token_bytes)?;
+                        let bytes = each(|deployment| deployment.kv_token_bytes)?;
                         let first = self.pools.iter().take_while(|pool| !pool.role.prefills());
                         let index: u32 = first.map(|pool| pool.instances).sum();
                         bytes[index as usize]
@@ -365,9 +436,7 @@ impl DisaggregationSettings {
                     handshake: self.handshake,
                     hop: self.hop,
                     gpus: pools().flat_map(|(pool, own)| (0..pool.instances).map(|_| own.gpus().max(1))).collect(),
-                    token_bytes: each(|_, deployment| {
-                        Some(deployment.kv_token_bytes? * f64::from(deployment.gpus().max(1)))
-                    })?,
+                    token_bytes: each(token_bytes)?,
                 },
                 prefill_first: self.stage_order == StageOrderName::PrefillFirst,
             }),
@@ -386,6 +455,7 @@ impl DisaggregationSettings {
         };
         Ok(DisaggregationConfig {
             roles,
+            groups,
             flow,
             decider: self.decider(),
             decode_routing: routing(&self.decode_routing)?,
@@ -404,13 +474,8 @@ impl DisaggregationSettings {
         if self.parity == ParityName::Blis {
             return;
         }
-        let roles = self.pools.iter().flat_map(|pool| (0..pool.instances).map(|_| pool.role)).enumerate();
-        let of = |is_in: fn(InstanceRole) -> bool| -> Vec<InstanceIndex> {
-            roles.clone().filter(|&(_, role)| is_in(role)).map(|(index, _)| InstanceIndex::at(index)).collect()
-        };
-        let by_role =
-            SaturationByRole::new(&*control.saturation, &of(InstanceRole::prefills), &of(InstanceRole::decodes));
-        control.saturation = Box::new(by_role);
+        let roles: Vec<InstanceRole> = self.pools.iter().map(|pool| pool.role).collect();
+        control.saturation = Box::new(SaturationByRole::new(&*control.saturation, &roles));
     }
 
     fn decider(&self) -> Box<dyn DisaggregationPolicy> {
@@ -486,7 +551,11 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
         return Err(spec.misplaced(name, "cannot be used with numbers of instances by role", hint));
     }
     if by_role {
-        let first = PoolSettings::new(role(spec.role), spec.num_instances.unwrap_or(defaults::NUM_INSTANCES));
+        let least = match &spec.autoscaler {
+            Some(_) => spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS).max(1),
+            None => defaults::NUM_INSTANCES,
+        };
+        let first = PoolSettings::new(role(spec.role), spec.num_instances.unwrap_or(least));
         let groups = groups().map(|group| PoolSettings {
             group: Some(group.clone()),
             ..PoolSettings::new(role(group.role), group.instances)
@@ -585,8 +654,6 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         return Err(spec.misplaced("pd-decider", "cannot be used with `--pd-stage-order prefill-first`", hint));
     }
     let apart = [
-        ("autoscaler", spec.autoscaler.is_some()),
-        ("node-pool", spec.node_pool.is_some()),
         ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
         ("energy", spec.energy == Some(true)),
     ];

@@ -275,6 +275,7 @@ impl Experiment {
         let disaggregation = DisaggregationSettings::new(&spec)?;
         let scaling = ScalingSettings::new(&spec, refuse)?;
         scaling::check_groups(&spec, scaling.as_ref(), refuse)?;
+        disaggregation.as_ref().map_or(Ok(()), |roles| roles.check_limits(&spec, scaling.as_ref()))?;
         nodes::check(&spec)?;
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;

@@ -9,6 +9,7 @@ use blis_sim::rng::Stream;
 use blis_sim::scaling::{ByName, DrainPolicy, PlacementPolicy, ScalingPolicy};
 use blis_sim::semantics::Semantics;
 
+use crate::disaggregation::DisaggregationSettings;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::nodes::pools;
@@ -34,7 +35,7 @@ pub(crate) struct ReplicaPolicies {
 }
 
 /// The replicas of a service with these groups, the first of which is that of `--num-instances`; `None` for a single group with a
-/// fixed number of instances and without node pools.
+/// fixed number of instances, or groups with roles and fixed numbers, and without node pools.
 ///
 /// # Errors
 /// If a GPU has no price in the price list, a replica no room in the node pools, or a placement policy nothing to decide.
@@ -43,20 +44,27 @@ pub(crate) fn replicas(
     groups: Vec<ServiceGroup<'_>>,
     policies: ReplicaPolicies,
 ) -> Result<Option<ReplicaSettings>, RunError> {
-    let (settings, further) = (config.cluster.scaling.as_ref(), &config.cluster.groups);
+    let settings = config.cluster.scaling.as_ref();
     let deployments: Vec<&Deployment> = groups.iter().map(|group| group.deployment).collect();
     let (pools, mut allowed) = pools(&config.spec, &deployments)?;
-    if settings.is_none() && further.is_empty() && pools.is_empty() {
+    let roles = config.cluster.disaggregation.as_ref();
+    if settings.is_none() && pools.is_empty() && (roles.is_some() || config.cluster.groups.is_empty()) {
         return Ok(None);
     }
-    let own = |index: usize| index.checked_sub(1).map(|index| &further[index]);
+    let own = |index: usize| match roles {
+        Some(roles) => roles.pools[index].group.as_ref(),
+        None => index.checked_sub(1).map(|index| &config.cluster.groups[index]),
+    };
     let group = |(index, group): (usize, ServiceGroup<'_>)| {
         let start = own(index)
             .and_then(|group| group.startup_time)
             .or(settings.map(|settings| settings.start))
             .unwrap_or_default();
         Ok(ReplicaGroup {
-            limits: limits(settings, own(index), group.initial),
+            limits: match roles {
+                Some(roles) => DisaggregationSettings::limits(&roles.pools[index], settings),
+                None => limits(settings, own(index), group.initial),
+            },
             instance: group.template,
             serves: group.serves,
             initial: group.initial,

@@ -21,6 +21,7 @@ use blis_workload::{Names, Skipped, Workload};
 
 use crate::charges::EndLog;
 use crate::counterfactual;
+use crate::disaggregation::DisaggregationSettings;
 use crate::error::RunError;
 use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
@@ -160,7 +161,11 @@ fn simulate(
         .map(|weights| fitness(weights, baseline, (config, &names), deployment, (&report, ends)))
         .transpose()?;
     let cluster = &config.cluster;
-    let most = cluster.scaling.as_ref().map_or(cluster.num_instances, |scaling| scaling.max).max(cluster.instances());
+    let most = match (&cluster.disaggregation, &cluster.scaling) {
+        (Some(roles), scaling) => roles.most_instances(scaling.as_ref()),
+        (None, Some(scaling)) => scaling.max.max(cluster.instances()),
+        (None, None) => cluster.instances(),
+    };
     let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
@@ -182,13 +187,17 @@ fn simulate(
     let charts = charts.map(|(series, log)| RunCharts::new(&series, &log, &names, config.warmup));
     let further = config.further_deployments()?;
     let deployments: Vec<&Deployment> = std::iter::once(deployment).chain(&further).collect();
+    let roles = config.cluster.disaggregation.as_ref();
+    let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;
+    // Of the groups of replicas, in their order.
+    let of_groups = pools.as_ref().map_or_else(|| deployments.clone(), |pools| pools.iter().collect());
     Ok(RunResult {
         setting: setting(config, &deployments, &notes),
         load,
         replicas: report.replicas.as_ref().map(|replicas| {
-            ReplicasDocument::new(replicas, &group_names(&deployments), &pool_names(config, deployment))
+            ReplicasDocument::new(replicas, &group_names(&of_groups, roles), &pool_names(config, deployment))
         }),
-        cost: ServiceCost::new(&report, gpu_prices(config, &deployments)?),
+        cost: ServiceCost::new(&report, gpu_prices(config, &of_groups)?),
         energy: GpuEnergy::new(&report, &deployment.hardware),
         tpot: tpot.distribution(),
         identity,
@@ -297,13 +306,14 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
 }
 
 /// What distinguishes each group.
-fn group_names(deployments: &[&Deployment]) -> Vec<GroupName> {
-    let name = |deployment: &&Deployment| GroupName {
+fn group_names(deployments: &[&Deployment], roles: Option<&DisaggregationSettings>) -> Vec<GroupName> {
+    let name = |(index, deployment): (usize, &&Deployment)| GroupName {
+        role: roles.and_then(|roles| roles.pools[index].role()).map(|role| role.to_string()),
         model: deployment.model.clone(),
         hardware: deployment.hardware.clone(),
         gpus_per_replica: deployment.gpus(),
     };
-    deployments.iter().map(name).collect()
+    deployments.iter().enumerate().map(name).collect()
 }
 
 /// What distinguishes each node pool, where `first` is the deployment of the first group.

@@ -167,6 +167,9 @@ pub(crate) fn cluster<I: Instance>(
         }
         cluster = cluster.with_flow_control(control);
     }
+    if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
+        cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
+    }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
         let of_routing = (config.seed, settings.tie_break, settings.policies.sent_blocks());
@@ -174,10 +177,7 @@ pub(crate) fn cluster<I: Instance>(
         if let Some(decider) = plugins.disaggregation()? {
             built.decider = decider;
         }
-        return Ok((cluster.with_disaggregation(built), incidents));
-    }
-    if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
-        cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
+        cluster = cluster.with_disaggregation(built);
     }
     Ok((cluster, incidents))
 }

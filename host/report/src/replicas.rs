@@ -52,6 +52,9 @@ struct GroupDocument {
 /// What distinguishes a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupName {
+    /// What its replicas do, if prefill is apart from decode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// Short name of the model.
     pub model: String,
     /// Name of the GPU.
@@ -239,6 +242,7 @@ mod tests {
             pools: vec![PoolReport { node_time: hours(12), peak: 2, requested: 1, node_price: Some(20.0) }],
         };
         let name = |hardware: &str, gpus_per_replica| GroupName {
+            role: None,
             model: "m".to_owned(),
             hardware: hardware.to_owned(),
             gpus_per_replica,

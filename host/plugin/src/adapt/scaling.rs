@@ -139,6 +139,7 @@ mod tests {
     use std::path::Path;
 
     use blis_sim::cluster::Abort;
+    use blis_sim::policy::InstanceRole;
     use blis_sim::request::Name;
     use blis_sim::scaling::{GatewayView, GroupFacts, OutcomeWindow, ReplicaLimits};
 
@@ -162,6 +163,7 @@ mod tests {
         let ready = [replica; 2];
         let facts = GroupFacts {
             model: Name::NONE,
+            role: InstanceRole::default(),
             limits: ReplicaLimits { min: 1, max: 9 },
             gpus: 2,
             price: None,

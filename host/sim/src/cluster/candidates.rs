@@ -17,9 +17,26 @@ pub(super) struct Candidates {
     copied: Versions,
 }
 
-/// Which instances are selected: those for requests that name this model, or all active ones for `None`, as of a version
-/// of the active instances.
-pub(super) type CandidateSet = (u64, Option<Name>);
+/// Which instances are selected, as of a version of the active ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CandidateSet {
+    /// All.
+    All,
+    /// The active ones for requests that name this model, or all active ones for `None`.
+    Active(u64, Option<Name>),
+    /// The active ones of a pool.
+    Pool(u64, ServingPool),
+    /// None.
+    Nothing,
+}
+
+/// The instances among which a routing policy chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServingPool {
+    Prefill,
+    Decode,
+    Encode,
+}
 
 impl Candidates {
     /// Selects instances: `rows` pushes their indices, and is called only if the selection is another than before.

@@ -55,9 +55,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiserror::Error;
 
+use self::candidates::CandidateSet;
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 pub use self::disaggregation::{
-    BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, TransferFlow,
+    BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup, TransferFlow,
 };
 use self::disaggregation::{PairObserver, Pairs};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
@@ -563,7 +564,11 @@ impl<I: Instance> Cluster<I> {
             return Ok(());
         }
         self.refresh_signals(now, observer)?;
-        self.select(now, None);
+        if self.pairs.as_ref().is_some_and(|pairs| pairs.lacks_pool()) {
+            self.board.select(now, CandidateSet::Nothing, |_| {});
+        } else {
+            self.select(now, None);
+        }
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         match gateway.cycle(now, &self.board.view(now)) {
             Cycle::Nothing => {}
@@ -678,8 +683,14 @@ impl<I: Instance> Cluster<I> {
     #[inline]
     fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
         let decision = self.recorded.as_ref()?.get(&request.id)?;
-        if let (&RecordedDecision::Routed(instance), Some(replicas)) = (decision, &self.replicas)
-            && !replicas.is_active(instance)
+        if let Some(replicas) = &self.replicas
+            && !match *decision {
+                RecordedDecision::Routed(instance) => replicas.is_active(instance),
+                RecordedDecision::Split { decode, prefill } => {
+                    replicas.is_active(decode) && replicas.is_active(prefill)
+                }
+                RecordedDecision::Rejected | RecordedDecision::Admitted => true,
+            }
         {
             return None;
         }

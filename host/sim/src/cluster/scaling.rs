@@ -6,10 +6,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::candidates::CandidateSet;
 use super::replicas::{NumberChange, ReplicaSettings, Replicas, Transition};
 use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::shared_storage::SharedStorage;
-use super::{Cluster, Halt};
+use super::{Cluster, Gateway, Halt};
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
 use crate::observer::{Observer, SimEvent};
@@ -74,7 +75,7 @@ impl<I: Instance> Cluster<I> {
     fn select_active(&mut self, now: Micros, model: Option<Name>) {
         let Some(replicas) = &self.replicas else { return };
         let model = model.filter(|&model| replicas.is_known(model));
-        self.board.select(now, (replicas.version(), model), |rows| {
+        self.board.select(now, CandidateSet::Active(replicas.version(), model), |rows| {
             let serves = |group| model.is_none_or(|model| replicas.serves(group, model));
             let active = replicas.active().iter().filter(|&&(_, group)| serves(group));
             rows.extend(active.map(|(instance, _)| instance.index()));
@@ -156,8 +157,12 @@ impl<I: Instance> Cluster<I> {
         self.catch_up_serving(now, observer)?;
         self.refresh_signals(now, observer)?;
         self.select(now, None);
-        let Self { replicas: Some(replicas), board, instances, gateway, .. } = self else { return Ok(()) };
-        let saturation = gateway.as_mut().map(|gateway| gateway.saturation(&board.view(now)));
+        let Self { replicas: Some(replicas), board, instances, gateway, pairs, .. } = self else { return Ok(()) };
+        let saturation = |gateway: &mut Gateway| match pairs.as_deref() {
+            Some(pairs) => gateway.saturation_by_role(&board.view(now), &pairs.group_roles()),
+            None => vec![Some(gateway.saturation(&board.view(now))); replicas.groups()],
+        };
+        let saturation = gateway.as_deref_mut().map(saturation);
         replicas.scrape(now, |replicas, groups| {
             for &(instance, group) in replicas.active() {
                 let load = instances[instance.index()].load();
@@ -165,7 +170,7 @@ impl<I: Instance> Cluster<I> {
             }
             if let (Some(gateway), Some(saturation)) = (gateway, saturation) {
                 for (index, group) in groups.iter_mut().enumerate() {
-                    group.gateway = gateway.waiting_for(now, saturation, |model| replicas.serves(index, model));
+                    group.gateway = gateway.waiting_for(now, saturation[index], |model| replicas.serves(index, model));
                 }
             }
         });
@@ -175,7 +180,8 @@ impl<I: Instance> Cluster<I> {
     /// Whether a request is anywhere in the service.
     fn has_requests(&self) -> bool {
         let waiting = self.gateway.as_ref().map_or(0, |gateway| gateway.len());
-        let in_front = self.arrived.len() + self.admitted.len() + waiting;
+        let between = self.pairs.as_ref().map_or(0, |pairs| pairs.count());
+        let in_front = self.arrived.len() + self.admitted.len() + waiting + between;
         let busy = |i| self.instances[self.serving_at(i).index()].idle_since().is_none();
         in_front > 0 || (0..self.serving()).any(busy)
     }
@@ -201,6 +207,7 @@ impl<I: Instance> Cluster<I> {
             gateway.iter_mut().for_each(|gateway| gateway.instances_changed(now.saturating_add(Micros(1))));
         }
         for instance in draining {
+            self.pairs.iter_mut().for_each(|pairs| pairs.drains(instance));
             let position = self.replicas.as_ref().and_then(|replicas| replicas.position(instance));
             position.map_or(Ok(()), |position| self.drain(now, position, instance, observer))?;
         }
@@ -224,6 +231,7 @@ impl<I: Instance> Cluster<I> {
         self.board.add(info, &mut instance);
         self.instances.push(instance);
         self.next_events.grow(self.instances.len());
+        self.pairs.iter_mut().for_each(|pairs| pairs.activate(index, replicas.group(position)));
         replicas.activate(now, position, index);
         self.gateway.iter_mut().for_each(|gateway| gateway.instances_changed(now));
     }
@@ -238,8 +246,13 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         self.catch_up(instance, now, observer)?;
         let draining = &self.instances[instance.index()];
-        let next = draining.next_end().or(draining.next_event()).unwrap_or(Micros::MAX);
-        let since = draining.idle_since();
+        let mut since = draining.idle_since();
+        let mut next = draining.next_end().or(draining.next_event()).unwrap_or(Micros::MAX);
+        let is_used = draining.pins() > 0 || self.pairs.as_ref().is_some_and(|pairs| pairs.uses(instance));
+        if since.is_some() && is_used {
+            // Events between instances make it look again.
+            (since, next) = (None, draining.next_event().unwrap_or(Micros::MAX));
+        }
         self.replicas.iter_mut().for_each(|replicas| replicas.drains(now, position, since, next));
         Ok(())
     }
@@ -263,14 +276,21 @@ impl<I: Instance> Cluster<I> {
         self.pass_on();
         self.leave_group(now, instance);
         let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };
+        debug_assert_eq!(self.instances[instance.index()].pins(), 0, "it keeps blocks for others");
         let empty = new.gone(replicas.config(position, instance));
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);
         self.next_events.set(instance, None);
         replicas.end(now, position, counters);
         self.board.remove(now, instance, &mut self.lifecycle);
         self.policies.routing.removed(instance);
+        self.pairs.iter_mut().for_each(|pairs| pairs.removed(instance));
         self.deliver(now);
         Ok(())
+    }
+
+    /// A part of a request has come to `instance`, or gone from it, at `now`: if it drains, that may have been the last one.
+    pub(super) fn part_moved(&mut self, now: Micros, instance: InstanceIndex) {
+        self.replicas.iter_mut().for_each(|replicas| replicas.evicted(now, instance));
     }
 
     /// Executes the events before `now` of all instances that have requests or may get some.

@@ -23,7 +23,7 @@ use crate::adapters::AdapterReport;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Outcome, SignalColumns};
+use crate::outcome::{FirstToken, Outcome, SignalColumns};
 use crate::policy::{
     AdapterSlotUse, ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness,
     Versions,
@@ -472,17 +472,23 @@ impl<O: Observer> SignalObserver<'_, O> {
     /// Makes one outcome of the two of a request with two parts. Returns `false` if it has one.
     #[cold]
     #[inline(never)]
-    fn stage_ended(&mut self, outcome: &Outcome) -> bool {
-        let ended = self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(outcome));
-        let Some(StageEnd { part, leaves, whole }) = ended else { return false };
+    fn stage_ended(&mut self, ended: &Outcome) -> bool {
+        let of_pair = self.pairs.as_mut().and_then(|pairs| pairs.stage_ended(ended));
+        let Some(StageEnd { part, leaves, whole }) = of_pair else { return false };
         for counted in leaves.iter().chain([&part]) {
             self.board.in_flight.ended(&mut self.board.signals.in_flight, counted);
         }
         self.observer.record(&SimEvent::StageEnded(&part));
-        let Some((times, outcome)) = whole else { return true };
+        let Some((times, outcome)) = whole else {
+            // The group that prefills has completed it, with the one token that it generates.
+            self.outcomes.iter_mut().for_each(|outcomes| outcomes.ended(ended));
+            return true;
+        };
         self.lifecycle.ended(&outcome);
         self.gateway.iter_mut().for_each(|gateway| gateway.ended(&outcome));
-        self.outcomes.iter_mut().for_each(|outcomes| outcomes.ended(&outcome));
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.ended(&Outcome { cached_tokens: part.cached_tokens, ..outcome });
+        }
         self.observer.record(&SimEvent::Disaggregated(&times));
         self.observer.record(&SimEvent::Outcome(&outcome));
         true
@@ -515,11 +521,15 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
             }
             SimEvent::FirstToken(first) => {
                 self.lifecycle.first_token(first);
-                if self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first)) {
-                    return;
-                }
+                let (is_first, ttft) = match &mut self.pairs {
+                    Some(pairs) => pairs.first_token(first),
+                    None => (true, first.ttft),
+                };
                 if let Some(outcomes) = &mut self.outcomes {
-                    outcomes.first_token(first);
+                    outcomes.first_token(&FirstToken { ttft, ..**first });
+                }
+                if !is_first {
+                    return;
                 }
             }
             _ => {}

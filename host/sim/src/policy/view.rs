@@ -161,7 +161,7 @@ pub struct InstanceLabels {
 }
 
 /// What an instance does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceRole {
     /// It computes prompts for other instances.
     Prefill,

@@ -36,7 +36,7 @@ pub use signals::{Hpa, SignalSet};
 pub use wva::{WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};
 
 use crate::ids::InstanceIndex;
-use crate::policy::Reads;
+use crate::policy::{InstanceRole, Reads};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -89,17 +89,22 @@ pub struct GroupView<'a> {
     pub draining: u32,
     /// The ready replicas at the last scrape, oldest first.
     pub ready: &'a [ReplicaView],
-    /// The gateway's queue for the model of the group. Groups of the same model show the same queue.
+    /// The gateway's queue for the model of the group. Groups of the same model show the same queue, and if they have roles each
+    /// the saturation of its own.
     pub gateway: GatewayView,
-    /// Requests of the group that got tokens or ended in the window before the last scrape.
+    /// Requests of the group that got tokens or ended in the window before the last scrape. A request that is prefilled elsewhere counts
+    /// in both of its groups: with the time to its first token there, from its arrival there on where it is decoded, and its TPOT where
+    /// it is decoded.
     pub outcomes: OutcomeWindow,
 }
 
 /// What is fixed about a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupFacts {
-    /// The model that it serves. Groups of one model (its variants) share its requests.
+    /// The model that it serves. Groups of one model and role (its variants) share its requests.
     pub model: Name,
+    /// What its replicas do.
+    pub role: InstanceRole,
     /// Limits of the number of replicas.
     pub limits: ReplicaLimits,
     /// GPUs of a replica.

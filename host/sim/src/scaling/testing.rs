@@ -4,6 +4,7 @@ use super::{
     GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaLimits, ReplicaView, ScalingPolicy, ScalingView,
 };
 use crate::ids::InstanceIndex;
+use crate::policy::InstanceRole;
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -23,6 +24,7 @@ impl TestGroup {
         Self {
             facts: GroupFacts {
                 model: Name(1),
+                role: InstanceRole::default(),
                 limits: ReplicaLimits { min: 1, max: 8 },
                 gpus: 1,
                 price: None,

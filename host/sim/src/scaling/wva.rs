@@ -1,11 +1,11 @@
 //! The two analyzers of llm-d's Workload Variant Autoscaler (WVA, b08b1c7 of February 2026; llm-d froze them in August):
-//! the groups of one model are its variants and share its load (`reference/scaling.md` §2).
+//! the groups of one model and role are its variants and share its load (`reference/scaling.md` §2).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{GroupView, OUTCOME_WINDOW, ReplicaView, ScalingPolicy, ScalingView};
 use crate::ids::InstanceIndex;
-use crate::policy::Reads;
+use crate::policy::{InstanceRole, Reads};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -25,11 +25,11 @@ impl LastRun {
     }
 }
 
-/// The groups of the view by model, in the order of the view.
+/// The groups of the view by model and role, in the order of the view.
 fn variants(view: &ScalingView<'_>) -> Vec<Vec<usize>> {
-    let mut models: BTreeMap<Name, Vec<usize>> = BTreeMap::new();
+    let mut models: BTreeMap<(Name, InstanceRole), Vec<usize>> = BTreeMap::new();
     for (index, group) in view.groups.iter().enumerate() {
-        models.entry(group.facts.model).or_default().push(index);
+        models.entry((group.facts.model, group.facts.role)).or_default().push(index);
     }
     models.into_values().collect()
 }
@@ -159,8 +159,8 @@ pub struct WvaV2 {
     observed: BTreeMap<(usize, OutputLength), VecDeque<f64>>,
     /// The last capacity of a replica of each group, tokens.
     capacities: Vec<Option<f64>>,
-    /// Mean prompt and output length of each model, tokens, while none completes.
-    lengths: BTreeMap<Name, (f64, f64)>,
+    /// Mean prompt and output length of each model and role, tokens, while none completes.
+    lengths: BTreeMap<(Name, InstanceRole), (f64, f64)>,
     last: LastRun,
 }
 
@@ -220,7 +220,8 @@ impl WvaV2 {
     fn lengths(&mut self, view: &ScalingView<'_>, variants: &[usize]) -> (f64, f64) {
         let outcomes = || variants.iter().map(|&index| view.groups[index].outcomes);
         let completed: u32 = outcomes().map(|window| window.completed).sum();
-        let model = view.groups[variants[0]].facts.model;
+        let facts = view.groups[variants[0]].facts;
+        let model = (facts.model, facts.role);
         if completed > 0 {
             let mean = |tokens: u64| tokens as f64 / f64::from(completed);
             let input = outcomes().map(|window| window.input_tokens).sum();

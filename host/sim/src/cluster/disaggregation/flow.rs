@@ -2,7 +2,8 @@
 //! from it, as those of replicas (`scaling.rs`).
 
 use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
-use super::{BlisTransfer, DisaggregationConfig, InstanceRole, Pairs, TransferFlow};
+use super::{BlisTransfer, DisaggregationConfig, Pairs, TransferFlow};
+use crate::cluster::candidates::{CandidateSet, ServingPool};
 use crate::cluster::{Cluster, ForcedDecision, FrontEvent, RecordedDecision, forced, record_of, to_policies};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
@@ -12,25 +13,23 @@ use crate::policy::{DisaggregationDecision, EncodeRule, RequestView, RoutingDeci
 use crate::request::{Name, Request, Stage};
 use crate::units::Micros;
 
-/// The instances among which a routing policy chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServingPool {
-    Prefill,
-    Decode,
-    Encode,
-}
-
 impl<I: Instance> Cluster<I> {
-    /// The same service with prefill apart from decode.
+    /// The same service with prefill apart from decode. If its instances come and go, [`Self::with_replicas`] comes first.
     ///
     /// # Panics
-    /// If there is not a role for each instance.
+    /// If there is not a role for each instance and each group of replicas, or instances come and go in BLIS's flow.
     #[must_use]
     pub fn with_disaggregation(mut self, settings: DisaggregationConfig) -> Self {
         assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
         self.board.show_candidates();
         self.lifecycle.want(settings.events());
-        self.pairs = Some(Box::new(Pairs::new(settings)));
+        let mut pairs = Pairs::new(settings);
+        if let Some(replicas) = &self.replicas {
+            assert_eq!(pairs.settings.groups.len(), replicas.groups(), "a role for each group");
+            assert!(pairs.network.is_some(), "in BLIS's flow the number of instances is fixed");
+            pairs.scales();
+        }
+        self.pairs = Some(Box::new(pairs));
         self.more_than_advancing = true;
         self
     }
@@ -44,8 +43,8 @@ impl<I: Instance> Cluster<I> {
             None => Ok(()),
             Some(DueEvent::Read(ended)) => {
                 for read in ended {
-                    self.read_ended(now, read.decode, read.id, observer)?;
-                    self.release(now, read.prefill, read.id, observer)?;
+                    self.read_ended(now, read.destination, read.id, observer)?;
+                    self.release(now, read.source, read.id, observer)?;
                 }
                 Ok(())
             }
@@ -55,6 +54,10 @@ impl<I: Instance> Cluster<I> {
                 PairEvent::StartTransfer(id) => self.start_transfer(now, id, observer),
                 PairEvent::ArriveDecode(id) => self.arrive_decode(now, id, observer),
                 PairEvent::Release(instance, id) => self.release(now, instance, id, observer),
+                PairEvent::Left(instance) => {
+                    self.part_moved(now, instance);
+                    Ok(())
+                }
                 PairEvent::FirstToken(ttft) => {
                     self.pairs.iter_mut().for_each(|pairs| pairs.settings.decider.first_token(ttft));
                     Ok(())
@@ -74,10 +77,12 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         self.refresh_signals(now, observer)?;
         let is_blis = self.config.semantics.reserves_before_decode;
-        if !is_blis && !self.config.serves(request.tags.model) {
-            self.reject(now, &request, observer);
+        if !is_blis && let Some(rejection) = self.refusal(request.tags.model) {
+            self.reject(now, &request, rejection, observer);
             return Ok(());
         }
+        // A pool without instances is one of which all replicas are gone.
+        let missing = if self.replicas.is_some() { Rejection::NoReplica } else { Rejection::Routing };
         let view = self.config.view(&request);
         // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
@@ -97,18 +102,20 @@ impl<I: Instance> Cluster<I> {
         let prefill_first = self.prefill_first();
         let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
         let Some((decode, choice)) = self.choose(now, ServingPool::Decode, &view) else {
-            self.reject(now, &request, observer);
+            self.reject(now, &request, missing, observer);
             return Ok(());
         };
         let decision = match prefill_first {
             true => DisaggregationDecision { prefill: first.map(|(id, _)| id), ..DisaggregationDecision::new(true) },
             false => self.decide(now, &view, decode),
         };
+        // In this branch the replica may drain already: then the policy decides.
+        let stays = |instance| self.replicas.as_ref().is_none_or(|replicas| replicas.is_active(instance));
         let decision = match forced(&mut self.forced, &request, FrontEvent::Routing) {
-            Some(ForcedDecision::Prefill(prefill)) => {
+            Some(ForcedDecision::Prefill(prefill)) if prefill.is_none_or(stays) => {
                 DisaggregationDecision { disaggregate: prefill.is_some(), prefill, ..decision }
             }
-            Some(ForcedDecision::Route(decode)) => {
+            Some(ForcedDecision::Route(decode)) if stays(decode) => {
                 DisaggregationDecision { decode: Some(decode), ..DisaggregationDecision::default() }
             }
             _ => decision,
@@ -117,7 +124,7 @@ impl<I: Instance> Cluster<I> {
         let encode = match self.encodes(&request).then(|| self.choose(now, ServingPool::Encode, &view)) {
             None => None,
             Some(None) => {
-                self.reject(now, &request, observer);
+                self.reject(now, &request, missing, observer);
                 return Ok(());
             }
             Some(Some((instance, _))) => Some(instance),
@@ -249,13 +256,8 @@ impl<I: Instance> Cluster<I> {
     /// Selects the instances of `pool` for views.
     fn select_pool(&mut self, now: Micros, pool: ServingPool) {
         let Some(pairs) = &self.pairs else { return };
-        let (instances, version) = match pool {
-            ServingPool::Prefill => (&pairs.prefill, 1),
-            ServingPool::Decode => (&pairs.decode, 2),
-            ServingPool::Encode => (&pairs.encode, 3),
-        };
-        self.board.select(now, (version, None), |rows| {
-            rows.extend(instances.iter().map(|instance| instance.index()));
+        self.board.select(now, CandidateSet::Pool(pairs.version(), pool), |rows| {
+            rows.extend(pairs.pool(pool).iter().map(|instance| instance.index()));
         });
     }
 
@@ -263,7 +265,7 @@ impl<I: Instance> Cluster<I> {
     #[cold]
     pub(in super::super) fn select_all(&mut self, now: Micros) {
         let instances = self.instances.len();
-        self.board.select(now, (0, None), |rows| rows.extend(0..instances));
+        self.board.select(now, CandidateSet::All, |rows| rows.extend(0..instances));
     }
 
     /// Chooses an instance of `pool` for a request; `None` if there is none. The scores of the decision stay.
@@ -305,12 +307,9 @@ impl<I: Instance> Cluster<I> {
         }
         let cluster = board.view_of_all(now);
         let decision = pairs.decide(request, &cluster, decode);
-        let has = |id: InstanceIndex, is_in: fn(InstanceRole) -> bool| {
-            pairs.settings.roles.get(id.index()).is_some_and(|&role| is_in(role))
-        };
         DisaggregationDecision {
-            decode: decision.decode.filter(|&id| has(id, InstanceRole::decodes)),
-            prefill: decision.prefill.filter(|&id| has(id, InstanceRole::prefills)),
+            decode: decision.decode.filter(|id| pairs.decode.contains(id)),
+            prefill: decision.prefill.filter(|id| pairs.prefill.contains(id)),
             ..decision
         }
     }
@@ -357,6 +356,7 @@ impl<I: Instance> Cluster<I> {
         }
         self.hand_over(now, part, instance, observer)?;
         self.next_events.not_after(instance, now);
+        self.part_moved(now, instance);
         Ok(())
     }
 
@@ -424,6 +424,7 @@ impl<I: Instance> Cluster<I> {
         self.instances[decode.index()].read_ended(now, id);
         self.board.mark_dirty(decode);
         self.watch(decode);
+        self.part_moved(now, decode);
         Ok(())
     }
 
@@ -437,6 +438,7 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         self.catch_up(prefill, now, observer)?;
         self.instances[prefill.index()].release_prefilled(now, id);
+        self.pairs.iter_mut().for_each(|pairs| pairs.end_use(now, prefill));
         self.board.mark_dirty(prefill);
         self.watch(prefill);
         Ok(())
@@ -471,10 +473,10 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// No instance can be chosen for `request`.
-    fn reject(&mut self, now: Micros, request: &Request, observer: &mut impl Observer) {
+    fn reject(&mut self, now: Micros, request: &Request, rejection: Rejection, observer: &mut impl Observer) {
         self.gateway.iter_mut().for_each(|gateway| gateway.refused(request));
         self.announce(now, &self.config.view(request), None);
-        let rejected = Outcome::new(request, Status::Rejected(Rejection::Routing)).ended_at(now);
+        let rejected = Outcome::new(request, Status::Rejected(rejection)).ended_at(now);
         observer.record(&SimEvent::Outcome(&rejected));
     }
 }

@@ -11,6 +11,7 @@
 mod flow;
 mod network;
 mod pairs;
+mod scaled;
 
 pub use self::network::KvNetwork;
 pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
@@ -64,11 +65,24 @@ impl Clone for PoolRouting {
     }
 }
 
+/// The replicas of a group with a role, as far as requests move between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoleGroup {
+    /// What they do.
+    pub role: InstanceRole,
+    /// GPUs of a replica, ≥ 1.
+    pub gpus: u32,
+    /// As of [`KvNetwork::token_bytes`].
+    pub token_bytes: f64,
+}
+
 /// The settings of prefill apart from decode.
 #[derive(Debug)]
 pub struct DisaggregationConfig {
     /// The role of each instance.
     pub roles: Vec<InstanceRole>,
+    /// What further replicas of each group are; empty if the number of instances is fixed.
+    pub groups: Vec<RoleGroup>,
     /// How KV gets from one instance to the other.
     pub flow: TransferFlow,
     /// Whether a request is prefilled elsewhere.
@@ -87,6 +101,7 @@ impl Clone for DisaggregationConfig {
     fn clone(&self) -> Self {
         Self {
             roles: self.roles.clone(),
+            groups: self.groups.clone(),
             flow: self.flow.clone(),
             decider: self.decider.fork(),
             decode_routing: self.decode_routing.clone(),

@@ -36,8 +36,10 @@ pub struct KvNetwork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedRead {
     pub id: RequestId,
-    pub prefill: InstanceIndex,
-    pub decode: InstanceIndex,
+    /// The instance that has the KV blocks.
+    pub source: InstanceIndex,
+    /// The instance that reads them.
+    pub destination: InstanceIndex,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +90,14 @@ impl NetworkReads {
         &self.settings
     }
 
+    /// Adds an instance with so many GPUs, of which a token that it reads has so many bytes, behind the others.
+    pub fn add(&mut self, gpus: u32, token_bytes: f64) {
+        self.settings.gpus.push(gpus);
+        self.settings.token_bytes.push(token_bytes);
+        // Shares are computed anew at every event; those of reads in progress stay as they are.
+        self.cards = vec![(0.0, 0); 2 * self.settings.gpus.len()];
+    }
+
     /// Number of reads in progress.
     pub fn count(&self) -> usize {
         self.starting.len() + self.moving.len()
@@ -99,8 +109,8 @@ impl NetworkReads {
         by_instance.resize(self.settings.gpus.len(), TransferLoad::default());
         let mut total = TransferLoad::default();
         for read in self.moving.iter().chain(self.waiting.iter().flatten()) {
-            let EndedRead { prefill, decode, .. } = read.between;
-            let ends = [prefill, decode].map(InstanceIndex::index);
+            let EndedRead { source, destination, .. } = read.between;
+            let ends = [source, destination].map(InstanceIndex::index);
             let of_ends = by_instance.iter_mut().enumerate().filter(|(index, _)| ends.contains(index));
             for load in of_ends.map(|(_, load)| load).chain([&mut total]) {
                 load.count += 1;
@@ -112,10 +122,10 @@ impl NetworkReads {
 
     /// Begins a read of `tokens` tokens at `now`, which is not before an earlier event.
     pub fn begin(&mut self, now: Micros, between: EndedRead, tokens: u32) {
-        let first = self.connected.insert((between.prefill, between.decode));
+        let first = self.connected.insert((between.source, between.destination));
         let handshake = if first { self.settings.handshake } else { Micros::ZERO };
         let starts = now.saturating_add(self.settings.latency).saturating_add(handshake);
-        let bytes = f64::from(tokens) * self.settings.token_bytes[between.decode.index()];
+        let bytes = f64::from(tokens) * self.settings.token_bytes[between.destination.index()];
         let read = Read { between, tokens, left: bytes, rate: 0.0 };
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
@@ -163,7 +173,7 @@ impl NetworkReads {
     fn share(&mut self) {
         let instances = self.settings.gpus.len();
         self.cards.fill((0.0, 0));
-        let cards = |read: &Read| [read.between.prefill.index(), instances + read.between.decode.index()];
+        let cards = |read: &Read| [read.between.source.index(), instances + read.between.destination.index()];
         for read in &mut self.moving {
             read.rate = 0.0;
             for card in cards(read) {
@@ -220,8 +230,8 @@ mod tests {
         })
     }
 
-    fn read(id: u32, prefill: u32, decode: u32) -> EndedRead {
-        EndedRead { id: RequestId(id), prefill: InstanceIndex(prefill), decode: InstanceIndex(decode) }
+    fn read(id: u32, source: u32, destination: u32) -> EndedRead {
+        EndedRead { id: RequestId(id), source: InstanceIndex(source), destination: InstanceIndex(destination) }
     }
 
     /// The ends of all reads, in their order.
@@ -295,18 +305,18 @@ mod tests {
             let mut begun = begun;
             begun.sort_by_key(|&(.., at)| at);
             let mut ended = 0;
-            for (id, &(prefill, decode, tokens, at)) in begun.iter().enumerate() {
+            for (id, &(source, destination, tokens, at)) in begun.iter().enumerate() {
                 while let Some(next) = network.next_event().filter(|&next| next <= Micros(at)) {
                     ended += network.advance(next).len();
                 }
-                network.begin(Micros(at), read(id as u32, prefill % instances, decode % instances), tokens);
+                network.begin(Micros(at), read(id as u32, source % instances, destination % instances), tokens);
             }
             while let Some(next) = network.next_event() {
                 ended += network.advance(next).len();
                 for instance in 0..instances {
                     let most = 40.0 * f64::from(gpus[instance as usize]) * (1.0 + 1e-9);
-                    let out: f64 = network.moving.iter().filter(|r| r.between.prefill.0 == instance).map(|r| r.rate).sum();
-                    let into: f64 = network.moving.iter().filter(|r| r.between.decode.0 == instance).map(|r| r.rate).sum();
+                    let out: f64 = network.moving.iter().filter(|r| r.between.source.0 == instance).map(|r| r.rate).sum();
+                    let into: f64 = network.moving.iter().filter(|r| r.between.destination.0 == instance).map(|r| r.rate).sum();
                     prop_assert!(out <= most && into <= most, "{out} and {into} of {most}");
                 }
             }

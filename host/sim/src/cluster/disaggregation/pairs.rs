@@ -85,6 +85,8 @@ pub(super) enum PairEvent {
     ArriveDecode(RequestId),
     /// The decode part has ended without a read: the blocks of the prefill are released.
     Release(InstanceIndex, RequestId),
+    /// A request no longer needs an instance, which may drain.
+    Left(InstanceIndex),
     /// A first token, this time after the arrival of its request.
     FirstToken(Micros),
 }
@@ -126,6 +128,16 @@ pub(in super::super) struct Pairs {
     loads: Vec<TransferLoad>,
     /// The time of the step that is being executed.
     pub now: Micros,
+    /// If instances come and go.
+    pub(super) scaled: Option<ScaledPools>,
+}
+
+/// The requests that need each instance, and a number that changes with the pools.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ScaledPools {
+    /// Requests that are on their way to the instance, are there, or have blocks there that are still to be read, by its index.
+    pub users: Vec<u32>,
+    pub version: u64,
 }
 
 impl Pairs {
@@ -147,6 +159,7 @@ impl Pairs {
             us_per_token: 0.0,
             loads: Vec::new(),
             now: Micros::ZERO,
+            scaled: None,
         }
     }
 
@@ -206,6 +219,12 @@ impl Pairs {
             request,
         };
         self.live.insert(pair.request.id, pair);
+        [prefill, decode].into_iter().for_each(|instance| self.begin_use(instance));
+    }
+
+    /// Number of requests with two parts that have not ended.
+    pub fn count(&self) -> usize {
+        self.live.len()
     }
 
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut SplitRequest> {
@@ -260,24 +279,27 @@ impl Pairs {
     /// A decode instance begins to read.
     pub(super) fn reads_kv(&mut self, read: KvRead) {
         let Some(pair) = self.live.get(&read.id) else { return };
-        let between = EndedRead { id: read.id, prefill: pair.prefill, decode: pair.decode };
+        let between = EndedRead { id: read.id, source: pair.prefill, destination: pair.decode };
         let Some(network) = &mut self.network else { return };
         network.begin(read.at, between, read.tokens);
         let transfers = network.count() as u32;
         self.begins(read.at, read.id, read.tokens, transfers);
     }
 
-    /// A part of a request generates its first token. Returns whether that is the first token of the request.
-    pub fn first_token(&mut self, first: &FirstToken) -> bool {
-        let Some(pair) = self.live.get_mut(&first.id) else { return true };
+    /// A part of a request generates its first token. Returns whether that is the first token of the request, and the time of the part:
+    /// a prefill counts from the arrival of the request on, a decode part from its own.
+    pub fn first_token(&mut self, first: &FirstToken) -> (bool, Micros) {
+        let Some(pair) = self.live.get_mut(&first.id) else { return (true, first.ttft) };
         if pair.stage != PairStage::Decode {
-            return false;
+            return (false, first.ttft);
         }
         pair.ttft = Some(first.ttft);
+        let at = first.arrival.saturating_add(first.ttft);
+        let of_part = pair.decode_arrival.map_or(first.ttft, |arrival| at.saturating_sub(arrival));
         if self.settings.decider.reads_first_tokens() {
-            self.schedule(first.arrival.saturating_add(first.ttft), PairEvent::FirstToken(first.ttft));
+            self.schedule(at, PairEvent::FirstToken(first.ttft));
         }
-        true
+        (true, of_part)
     }
 
     /// A part has ended, or the simulation.
@@ -312,6 +334,7 @@ impl Pairs {
         }
         let leaves = Outcome { instance: Some(decode), e2e: None, ..part };
         let pair = self.live.remove(&id)?;
+        [pair.prefill, decode].into_iter().for_each(|instance| self.end_use(part.ended_at, instance));
         let whole = Outcome { output_tokens: pair.request.output_tokens, ..part };
         Some(StageEnd {
             part: Outcome { tags, ..part },
@@ -323,6 +346,7 @@ impl Pairs {
     /// The decode part has ended, and with it the request.
     fn decode_ended(&mut self, part: Outcome) -> StageEnd {
         let mut pair = self.live.remove(&part.id).expect("it was there");
+        self.end_use(part.ended_at, pair.decode);
         let is_blis = self.network.is_none();
         if !is_blis && pair.transfer_began.is_none() {
             // Also at the end of the simulation, where it has no effect.
@@ -392,7 +416,7 @@ impl<O: Observer> Observer for PairObserver<'_, O> {
             return;
         }
         if let SimEvent::FirstToken(first) = event
-            && self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first))
+            && self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first).0)
         {
             return;
         }

@@ -233,6 +233,7 @@ impl LiveGroup {
         let instance = &self.settings.instance;
         GroupFacts {
             model: self.settings.serves.first().copied().unwrap_or_default(),
+            role: instance.labels.role,
             limits: self.settings.limits,
             gpus: self.settings.gpus,
             price: self.settings.price,

@@ -218,6 +218,16 @@ impl Replicas {
         self.version
     }
 
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The group of the replica at `position`.
+    pub fn group(&self, position: usize) -> usize {
+        self.live[position].group
+    }
+
     /// Whether the replicas of `group` serve `model`.
     pub fn serves(&self, group: usize, model: Name) -> bool {
         self.groups[group].settings.serves(model)

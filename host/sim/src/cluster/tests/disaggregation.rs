@@ -1,15 +1,17 @@
 //! Prefill apart from decode: the two parts are one request, nothing is lost, and both engines agree.
 
+use super::replicas::scaling_loop;
 use super::*;
 use crate::cluster::{
-    ArrivalList, BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, Timeline,
-    TransferFlow,
+    ArrivalList, BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
+    Timeline, TransferFlow,
 };
 use crate::outcome::StageTimes;
 use crate::policy::{
-    AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, PoolsView,
-    PrefixThreshold,
+    AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, InstanceLabels,
+    PoolsView, PrefixThreshold,
 };
+use crate::scaling::{DrainPolicy, Emptiest, FirstFit, Newest, ReplicaLimits};
 
 /// A service with roles.
 #[derive(Clone, Debug)]
@@ -117,6 +119,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
             };
             let disaggregation = DisaggregationConfig {
                 roles: (0..n).map(role).collect(),
+                groups: Vec::new(),
                 flow,
                 decider,
                 decode_routing: None,
@@ -223,7 +226,9 @@ proptest! {
     /// A copy made in the middle continues as the original does.
     #[test]
     fn copies_continue_as_the_original(
-        setup in pair_setup(), drafts in proptest::collection::vec(draft(), 1..30), pause in 1_000u64..400_000,
+        setup in prop_oneof![pair_setup(), changing_pairs()],
+        drafts in proptest::collection::vec(draft(), 1..30),
+        pause in 1_000u64..400_000,
     ) {
         let requests = requests(&drafts, setup.inner.config.block_size);
         let mut log = PairLog::default();
@@ -261,12 +266,137 @@ proptest! {
     }
 }
 
+/// A service with roles of which the replicas come and go, in vLLM's flow: a group of each role, and its instances in the order of
+/// groups.
+fn changing_pairs() -> impl Strategy<Value = PairSetup> {
+    let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..300_000], 0usize..3, 0u32..5), 0..12);
+    let times = (prop_oneof![Just(0u64), 1u64..60_000], 0u32..2, 0usize..5);
+    let scaling = proptest::option::of(scaling_loop());
+    (pair_setup(), changes, times, scaling, any::<bool>()).prop_filter_map(
+        "BLIS's flow has a fixed number of instances",
+        |(mut setup, changes, (start, min, drain), scaling, both)| {
+            let roles = if both {
+                vec![InstanceRole::Prefill, InstanceRole::Decode, InstanceRole::PrefillDecode]
+            } else {
+                vec![InstanceRole::Prefill, InstanceRole::Decode]
+            };
+            setup.network()?;
+            let initial = [2, 1, 1];
+            let group = |(&role, &initial): (&InstanceRole, &u32)| ReplicaGroup {
+                instance: InstanceConfig {
+                    labels: InstanceLabels { role, ..InstanceLabels::default() },
+                    ..setup.inner.instances[0].clone()
+                },
+                serves: vec![Name(7), Name(8)],
+                initial,
+                limits: ReplicaLimits { min, max: 4 },
+                gpus: 1 + initial,
+                pools: Vec::new(),
+                price: None,
+                start: StartTimes {
+                    process: PhaseTime::constant(Micros(start)),
+                    weights: PhaseTime::default(),
+                    compile: PhaseTime::default(),
+                    warm_up: PhaseTime::default(),
+                    wake: PhaseTime::default(),
+                },
+                mode: StartMode::Cold,
+            };
+            let groups: Vec<ReplicaGroup> = roles.iter().zip(&initial).map(group).collect();
+            let each = || groups.iter().flat_map(|group| (0..group.initial).map(move |_| group));
+            let network = setup.network()?;
+            network.gpus = each().map(|group| group.gpus).collect();
+            network.token_bytes = vec![1000.0; network.gpus.len()];
+            setup.disaggregation.roles = each().map(|group| group.instance.labels.role).collect();
+            setup.disaggregation.groups = groups
+                .iter()
+                .map(|group| RoleGroup { role: group.instance.labels.role, gpus: group.gpus, token_bytes: 1000.0 })
+                .collect();
+            setup.inner.instances = each()
+                .enumerate()
+                .map(|(i, group)| InstanceConfig { index: InstanceIndex::at(i), ..group.instance.clone() })
+                .collect();
+            let mut at = 0;
+            let scheduled = changes.into_iter().map(|(gap, group, replicas)| {
+                at += gap;
+                ScheduledReplicas { at: Micros(at), group: group % groups.len(), replicas }
+            });
+            let drain: Box<dyn DrainPolicy> = if drain == 0 { Box::new(Emptiest) } else { Box::new(Newest) };
+            setup.inner.replicas = Some(ReplicaSettings {
+                scheduled: scheduled.collect(),
+                groups,
+                pools: Vec::new(),
+                scaling,
+                starts: Stream::new(3, "starts"),
+                drain,
+                placement: Box::new(FirstFit),
+            });
+            Some(setup)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    /// Nothing is lost while replicas of each role come and go, one that drains serves what it has, and one that is gone has kept no
+    /// blocks (`Cluster::remove`).
+    #[test]
+    fn engines_agree_while_replicas_with_roles_come_and_go(
+        mut setup in changing_pairs(),
+        drafts in proptest::collection::vec(draft(), 1..50),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        setup.inner.config.horizon = horizon;
+        let requests = requests(&drafts, setup.inner.config.block_size);
+        match (run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)) {
+            (Ok(fast), Ok(plain)) => {
+                assert_pairs(&setup, &requests, &plain);
+                assert_lives(&setup, &plain);
+                prop_assert_eq!(&fast, &plain);
+            }
+            (Err(fast), Err(plain)) => {
+                prop_assert!(setup.inner.flow.is_some(), "{fast}");
+                prop_assert_eq!(fast, plain);
+            }
+            (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
+        }
+    }
+}
+
+/// Parts are on replicas of their role, which were there.
+fn assert_lives(setup: &PairSetup, log: &PairLog) {
+    let mut roles = setup.disaggregation.roles.clone();
+    let mut gone = BTreeMap::new();
+    for event in &log.simulation.replicas {
+        match (event.state, event.instance) {
+            (Some(ReplicaState::Active), Some(instance)) => {
+                assert_eq!(instance.index(), roles.len());
+                roles.push(setup.disaggregation.groups[event.group].role);
+            }
+            (None, Some(instance)) => {
+                gone.insert(instance, event.at);
+            }
+            _ => {}
+        }
+    }
+    for times in log.stages.values() {
+        assert!(roles[times.prefill.index()].prefills() && roles[times.decode.index()].decodes(), "{times:?}");
+        let outcome = &log.simulation.outcomes[&times.id];
+        assert!(
+            gone.get(&times.decode).is_none_or(|&at| outcome.ended_at <= at),
+            "{outcome:?} after the end of its replica"
+        );
+    }
+    assert_eq!(log.simulation.counters.len(), roles.len());
+}
+
 /// Two prefill instances and a decode instance with a slow network.
 fn by_hand(hop: u64) -> PairSetup {
     let latency = Arc::new(Blackbox::new(&[1000.0, 10.0, 100.0], &[0.0, 0.0, 0.0]).expect("valid"));
     let instance = |index| InstanceConfig {
         index: InstanceIndex(index),
-        labels: crate::policy::InstanceLabels::default(),
+        labels: InstanceLabels::default(),
         max_num_seqs: 8,
         max_num_batched_tokens: 2048,
         long_prefill_token_threshold: 0,
@@ -311,6 +441,7 @@ fn by_hand(hop: u64) -> PairSetup {
         },
         disaggregation: DisaggregationConfig {
             roles: vec![InstanceRole::Prefill, InstanceRole::Prefill, InstanceRole::Decode],
+            groups: Vec::new(),
             flow: TransferFlow::Nixl(NixlFlow {
                 network: KvNetwork {
                     card: 100.0,

@@ -611,17 +611,20 @@ impl PlacementPolicy for ViewDigest {
 
 /// A setup with a scaler, the intervals of which are short.
 pub(super) fn scaled() -> impl Strategy<Value = ClusterSetup> {
+    (changing(), scaling_loop()).prop_map(|(mut setup, scaling)| {
+        setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
+        setup
+    })
+}
+
+/// A scaler with short intervals, of which the numbers depend on all that it sees.
+pub(super) fn scaling_loop() -> impl Strategy<Value = ScalingLoop> {
     let intervals = (1_000u64..60_000, 1_000u64..60_000);
-    (changing(), intervals, any::<bool>(), any::<bool>()).prop_map(
-        |(mut setup, (sync, scrape), in_flight, outcomes)| {
-            let reads = Reads { in_flight, tokens: in_flight, ..Reads::NOTHING };
-            let policy = Box::new(ViewDigest { reads, outcomes });
-            let (sync, scrape) = (Micros(sync), Micros(scrape));
-            let scaling = ScalingLoop { policy, sync, scrape, behaviour: None, actuation: None };
-            setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
-            setup
-        },
-    )
+    (intervals, any::<bool>(), any::<bool>()).prop_map(|((sync, scrape), in_flight, outcomes)| {
+        let reads = Reads { in_flight, tokens: in_flight, ..Reads::NOTHING };
+        let policy = Box::new(ViewDigest { reads, outcomes });
+        ScalingLoop { policy, sync: Micros(sync), scrape: Micros(scrape), behaviour: None, actuation: None }
+    })
 }
 
 proptest! {

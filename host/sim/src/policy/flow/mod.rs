@@ -32,7 +32,7 @@ pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualT
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
 pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
 
-use super::{ClusterView, Event, Events, Reads, RequestView};
+use super::{ClusterView, Event, Events, InstanceRole, Reads, RequestView};
 use crate::ids::RequestId;
 use crate::request::{Name, Request};
 use crate::units::Micros;
@@ -44,6 +44,12 @@ pub trait SaturationPolicy: Debug + Send {
 
     /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
+
+    /// How full the instances of `cluster` with this role are, for a scaler; `None` if this policy cannot say.
+    fn saturation_of(&mut self, role: InstanceRole, cluster: &ClusterView<'_>) -> Option<f64> {
+        let _ = role;
+        Some(self.saturation(cluster))
+    }
 
     /// The time until which, inclusive, its result stays that for `cluster` if no signal changes. A policy that cannot say
     /// is called at every tick.
