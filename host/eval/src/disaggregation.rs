@@ -302,6 +302,11 @@ impl DisaggregationSettings {
         self.parity == ParityName::Blis
     }
 
+    /// Whether one instance may prefill and decode the same request, in two parts: in BLIS, which then transfers its KV blocks, too.
+    pub(crate) fn has_both_parts_on_one_instance(&self) -> bool {
+        self.is_blis() && self.pools.iter().any(|pool| pool.role == InstanceRole::PrefillDecode)
+    }
+
     /// The limits of the number of instances of `pool`. Those that encode keep their number: encoding takes no time here, so that
     /// nothing says how many it takes.
     pub(crate) fn limits(pool: &PoolSettings, scaling: Option<&ScalingSettings>) -> ReplicaLimits {

@@ -394,10 +394,12 @@ impl Experiment {
         InstanceConfig { blis_tiers: tiers, ..self.engine.instance(index, deployment, classes) }
     }
 
-    /// The engine that simulates the instances. Only the plain one has tiers below the GPU's KV cache, and both give the same
-    /// results.
+    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache, and only it sees that the
+    /// blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
     pub(crate) fn simulation(&self) -> SimulationName {
-        if self.deployment.blis_tiers.is_some() { SimulationName::Plain } else { self.engine.simulation }
+        let roles = self.cluster.disaggregation.as_ref();
+        let both_parts = roles.is_some_and(DisaggregationSettings::has_both_parts_on_one_instance);
+        if self.deployment.blis_tiers.is_some() || both_parts { SimulationName::Plain } else { self.engine.simulation }
     }
 
     /// The same experiment under another seed.

@@ -208,7 +208,14 @@ proptest! {
     ) {
         setup.inner.config.horizon = horizon;
         let requests = requests(&drafts, setup.inner.config.block_size);
-        match (run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)) {
+        let plain = run_pairs(&setup, Plain::new, &requests);
+        // In BLIS, an instance that does both may execute both parts of a request, of which the blocks have the same content: only the
+        // plain engine sees that, and such services run on it.
+        if setup.network().is_none() && !setup.is_apart() {
+            plain.iter().for_each(|plain| assert_pairs(&setup, &requests, plain));
+            return Ok(());
+        }
+        match (run_pairs(&setup, Fast::new, &requests), plain) {
             (Ok(fast), Ok(plain)) => {
                 assert_pairs(&setup, &requests, &plain);
                 prop_assert_eq!(&fast, &plain);
