@@ -316,6 +316,7 @@ fn runs() -> Vec<(&'static str, String)> {
         ("run", "--num-requests 20 --kv-offloading-size 1 --kv-offloading-secondary fs".to_owned()),
         ("run", "--num-requests 20 --prefill-instances 1 --decode-instances 1 --pd-decider always".to_owned()),
         ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 10s --max-num-seqs 64".to_owned()),
+        ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 30s --prefill-instances 1 --decode-instances 1 --pd-decider always --pd-bidirectional".to_owned()),
         ("run", "--num-instances 3 --routing-policy prefix-then-load --num-requests 60 --rate 30 --trace-level decisions --summarize-trace".to_owned()),
         ("run", "--num-instances 2 --routing-policy weighted --routing-filters saturation --routing-scorers examples/built-ins/token-load.rhai:1,queue-depth:1 --routing-picker rhai-least-loaded --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),
         ("run", "--hardware H100 --rate 20 --num-requests 100 --autoscaler queue --policy-param scaling.running=1 --scaling-interval 1 --startup-time 1s --group tp=2 --prices examples/autoscaling/prices.yaml --slo-ttft 1s".to_owned()),

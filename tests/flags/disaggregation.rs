@@ -280,6 +280,40 @@ pub(super) fn pd_hop_latency(t: &Trial) {
     assert!((mean(&far, "ttft") - mean(&near, "ttft") - 8.0).abs() < 0.1, "there and back");
 }
 
+/// Tokens that prefills read from the decode instance in three rounds of a session that start with the same 160 tokens, without a prefix
+/// cache.
+fn reused(t: &Trial, flags: &str) -> Option<u64> {
+    let csv = trace(&rows(3, 5_000_000, Row { prefix: 160, ..ROW }));
+    let line = |(index, line): (usize, &str)| line.replacen(",c,,,,0,", &format!(",c,,,s,{},", index.max(1) - 1), 1);
+    let csv: Vec<String> = csv.lines().enumerate().map(line).collect();
+    t.file("s.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+    t.file("s.csv", &(csv.join("\n") + "\n"));
+    let files = match t.command {
+        "run" => "--workload-trace {dir}/s.csv",
+        _ => "--trace-header {dir}/s.yaml --trace-data {dir}/s.csv",
+    };
+    let figures = t.json(&t.bare(&format!("{files} {APART} --no-enable-prefix-caching {flags}")));
+    figures["pd_metrics"]["reused_tokens"].as_u64()
+}
+
+pub(super) fn pd_bidirectional(t: &Trial) {
+    assert_eq!((reused(t, ""), reused(t, "{}")), (None, Some(320)));
+    assert!(t.error(&rows(1, 1, ROW), "{}").contains("needs instances that prefill apart"));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} --parity blis {{}}")).contains("with `--parity blis`"));
+}
+
+pub(super) fn pd_recompute_threshold(t: &Trial) {
+    let of = |tokens: u32| reused(t, &format!("--pd-bidirectional {{}} {tokens}"));
+    assert_eq!((of(50), of(500)), (Some(320), None));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} 5")).contains("needs `--pd-bidirectional`"));
+}
+
+pub(super) fn pd_decoder_kv_ttl(t: &Trial) {
+    let of = |time: &str| reused(t, &format!("--pd-bidirectional {{}} {time}"));
+    assert_eq!((of("30s"), of("1ms")), (Some(320), None));
+    assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} 1s")).contains("needs `--pd-bidirectional`"));
+}
+
 pub(super) fn encode_decider(t: &Trial) {
     let flags = format!("{APART} --encode-instances 1 {{}}");
     for name in ["never", "always", "multimodal"] {

@@ -42,6 +42,10 @@ const BASE_MS: f64 = 2.0;
 const HANDSHAKE: Micros = Micros(200_000);
 /// Time of a request or response by HTTP inside a data centre: a guess.
 const HOP: Micros = Micros(1_000);
+/// Fewest tokens that a prefill reads from a decode instance: vLLM's `kv_recompute_threshold`.
+pub(crate) const KV_RECOMPUTE_THRESHOLD: u32 = 64;
+/// How long a decode instance keeps blocks for a further turn: vLLM's `decoder_kv_blocks_ttl`.
+const DECODER_KV_TTL: Micros = Micros(480_000_000);
 /// Bytes per µs in GB/s.
 const GB_PER_SECOND: f64 = 1000.0;
 
@@ -74,7 +78,7 @@ const NEED_POOLS: [&str; 23] = [
 
 /// Whether `name` is a setting of prefill apart from decode.
 pub(crate) fn is_setting(name: &str) -> bool {
-    const OTHERS: [&str; 8] = [
+    const OTHERS: [&str; 11] = [
         "role",
         "prefill-instances",
         "decode-instances",
@@ -83,12 +87,15 @@ pub(crate) fn is_setting(name: &str) -> bool {
         "pd-transfer-contention",
         "pd-handshake-latency",
         "pd-hop-latency",
+        "pd-bidirectional",
+        "pd-recompute-threshold",
+        "pd-decoder-kv-ttl",
     ];
     OTHERS.contains(&name) || NEED_POOLS.contains(&name)
 }
 
 /// The flags that BLIS does not have.
-const NOT_IN_BLIS: [&str; 13] = [
+const NOT_IN_BLIS: [&str; 14] = [
     "role",
     "autoscaler",
     "node-pool",
@@ -102,6 +109,7 @@ const NOT_IN_BLIS: [&str; 13] = [
     "pd-transfer-link",
     "pd-handshake-latency",
     "pd-hop-latency",
+    "pd-bidirectional",
 ];
 
 /// Instances with the same role and deployment.
@@ -188,6 +196,8 @@ pub struct DisaggregationSettings {
     pub contention: bool,
     pub handshake: Micros,
     pub hop: Micros,
+    /// How long decode instances keep the KV blocks of completed requests for the next turns of their sessions; `None`: not at all.
+    pub keeps: Option<Micros>,
     prefill_routing: PoolProfile,
     decode_routing: PoolProfile,
     encode_routing: PoolProfile,
@@ -244,9 +254,10 @@ impl DisaggregationSettings {
     /// What is missing, contradictory or impossible.
     pub(crate) fn new(spec: &ExperimentSpec) -> Result<Option<Self>, RunError> {
         let parity = spec.parity.unwrap_or(defaults::PARITY);
+        check_bidirectional(spec)?;
         check_block_sizes(spec)?;
         let Some(pools) = pools(spec)? else {
-            let further = ["pd-handshake-latency", "pd-hop-latency"];
+            let further = ["pd-handshake-latency", "pd-hop-latency", "pd-bidirectional"];
             if let Some(name) = NEED_POOLS.into_iter().chain(further).find(|name| spec.has(name)) {
                 let hint = "add `--prefill-instances N --decode-instances M`, or roles";
                 return Err(spec.misplaced(name, "needs instances that prefill apart from others", hint));
@@ -273,6 +284,7 @@ impl DisaggregationSettings {
             contention: spec.pd_transfer_contention.unwrap_or(false),
             handshake: spec.pd_handshake_latency.unwrap_or(HANDSHAKE),
             hop: spec.pd_hop_latency.unwrap_or(HOP),
+            keeps: (spec.pd_bidirectional == Some(true)).then(|| spec.pd_decoder_kv_ttl.unwrap_or(DECODER_KV_TTL)),
             prefill_routing: PoolProfile {
                 role: "prefill",
                 filters: spec.prefill_routing_filters.clone(),
@@ -444,6 +456,7 @@ impl DisaggregationSettings {
                     token_bytes: each(token_bytes)?,
                 },
                 prefill_first: self.stage_order == StageOrderName::PrefillFirst,
+                keeps: self.keeps,
             }),
         };
         let ties = |profile: &PoolProfile| match tie_break {
@@ -672,6 +685,15 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         return Err(spec.misplaced("group", "has another model than the instances that prefill for it", hint));
     }
     Ok(())
+}
+
+/// Refuses settings of reads from decode instances without these.
+fn check_bidirectional(spec: &ExperimentSpec) -> Result<(), RunError> {
+    if spec.pd_bidirectional == Some(true) {
+        return Ok(());
+    }
+    let without = ["pd-recompute-threshold", "pd-decoder-kv-ttl"].into_iter().find(|name| spec.has(name));
+    without.map_or(Ok(()), |name| Err(spec.misplaced(name, "needs `--pd-bidirectional`", "set both, or neither")))
 }
 
 /// Refuses groups with other KV blocks than those of the first.

@@ -1096,6 +1096,8 @@ impl EngineConfig {
                 watermark_blocks: 0,
                 max_num_queued_reqs: spec.max_num_queued_reqs,
                 max_num_queued_tokens: spec.max_num_queued_tokens,
+                keeps_decoded_kv: spec.pd_bidirectional == Some(true),
+                kv_recompute_threshold: spec.pd_recompute_threshold.unwrap_or(disaggregation::KV_RECOMPUTE_THRESHOLD),
             },
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),

@@ -136,6 +136,8 @@ struct DisaggregationJson {
     /// `None` if one of the two did nothing.
     load_imbalance_ratio: Option<f64>,
     transferred_tokens: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    reused_tokens: u64,
     peak_concurrent_transfers: u32,
     mean_transfer_queue_depth: f64,
     ttft: DistributionJson,
@@ -145,6 +147,8 @@ struct DisaggregationJson {
     d_wait: DistributionJson,
     transfer: DistributionJson,
     d_first: DistributionJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reuse: Option<DistributionJson>,
 }
 
 impl DisaggregationJson {
@@ -157,6 +161,7 @@ impl DisaggregationJson {
             decode_throughput_per_sec: figures.decode_throughput,
             load_imbalance_ratio: Some(figures.load_imbalance).filter(|ratio| ratio.is_finite()),
             transferred_tokens: figures.transferred_tokens,
+            reused_tokens: figures.reused_tokens,
             peak_concurrent_transfers: figures.peak_transfers,
             mean_transfer_queue_depth: figures.mean_transfers,
             ttft: distribution(figures.ttft),
@@ -166,6 +171,7 @@ impl DisaggregationJson {
             d_wait: distribution(figures.decode_wait),
             transfer: distribution(figures.transfer),
             d_first: distribution(figures.decode_first),
+            reuse: (figures.reuse.count > 0).then(|| distribution(figures.reuse)),
         }
     }
 }

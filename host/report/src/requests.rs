@@ -242,6 +242,10 @@ struct StagesJson {
     transfer_ms: Option<f64>,
     d_first_ms: Option<f64>,
     transferred_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reuse_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reused_tokens: Option<u32>,
 }
 
 impl StagesJson {
@@ -256,6 +260,8 @@ impl StagesJson {
             transfer_ms: ms(times.transfer),
             d_first_ms: ms(times.decode_first),
             transferred_tokens: times.transferred_tokens,
+            reuse_ms: ms(times.reuse),
+            reused_tokens: Some(times.reused_tokens).filter(|&tokens| tokens > 0),
         }
     }
 }

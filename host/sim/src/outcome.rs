@@ -211,6 +211,10 @@ pub struct StageTimes {
     pub transferred_tokens: u32,
     /// Transfers in progress when its own began, with it; 0 without a transfer.
     pub transfers: u32,
+    /// The read of KV of an earlier turn from a decode instance, in front of the first step of the prefill; `None` without one.
+    pub reuse: Option<Micros>,
+    /// Prompt tokens with KV that was read so; 0 without such a read.
+    pub reused_tokens: u32,
 }
 
 /// Whether a request is prefilled on another instance than the one that decodes it.

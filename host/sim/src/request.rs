@@ -27,6 +27,8 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// The part of it that the instance executes to which it is dispatched.
     pub stage: Stage,
+    /// KV blocks of an earlier turn of the session on a decode instance, which its prefill reads.
+    pub remote: Option<RemoteKv>,
     /// Whether its prompt has images, audio or video.
     pub has_media: bool,
     /// Time at which it reaches the service.
@@ -42,6 +44,15 @@ pub struct Request {
     pub client_priority: Option<i32>,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
+}
+
+/// KV blocks that another instance keeps for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteKv {
+    /// Leading tokens of the prompt that they have, ≥ 1.
+    pub tokens: u32,
+    /// The time from which on they are gone.
+    pub until: Micros,
 }
 
 /// The part of a request that one instance executes, if prefill is apart from decode.
@@ -72,6 +83,7 @@ impl Request {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
+            remote: None,
             has_media: false,
             content: Content::UNIQUE,
         }

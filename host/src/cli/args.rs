@@ -857,6 +857,18 @@ pub(super) struct DisaggregationFlags {
     /// Time of a request or response between the sidecar and the instance that prefills, µs or with a unit [default: 1ms]
     #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
     pub pd_hop_latency: Option<Micros>,
+    /// Decode instances keep KV blocks of completed requests, and the prefill of the next turn of a session reads them instead of
+    /// computing them, as vLLM's bidirectional_kv_xfer
+    #[arg(long, help_heading = DISAGGREGATION)]
+    pub pd_bidirectional: bool,
+    /// Fewest tokens that a prefill reads from a decode instance, with --pd-bidirectional [default: 64, as vLLM's
+    /// kv_recompute_threshold]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = DISAGGREGATION)]
+    pub pd_recompute_threshold: Option<u32>,
+    /// Time for which a decode instance keeps the blocks of a request that no other turn takes, µs or with a unit, with
+    /// --pd-bidirectional [default: 480s, as vLLM's decoder_kv_blocks_ttl]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
+    pub pd_decoder_kv_ttl: Option<Micros>,
     /// Requests that are encoded on --encode-instances first [default: never]
     #[arg(long, value_parser = OneOf::<EncodeDeciderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
     pub encode_decider: Option<EncodeDeciderName>,

@@ -365,6 +365,7 @@ impl Iterator for DistributionRequests {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
+            remote: None,
             has_media: false,
             content: self.content.clone(),
         })

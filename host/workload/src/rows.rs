@@ -152,6 +152,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
                 stage: Stage::Whole,
+                remote: None,
                 has_media: row.terms.has_media(),
                 content,
             }

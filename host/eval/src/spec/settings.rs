@@ -262,6 +262,9 @@ settings! {
     pd_transfer_contention: bool = "pd-transfer-contention", Switch, one(parse::switch), text::text;
     pd_handshake_latency: Micros = "pd-handshake-latency", Number, one(parse::delay), text::micros;
     pd_hop_latency: Micros = "pd-hop-latency", Number, one(parse::delay), text::micros;
+    pd_bidirectional: bool = "pd-bidirectional", Switch, one(parse::switch), text::text;
+    pd_recompute_threshold: u32 = "pd-recompute-threshold", Number, one(parse::count_or_zero), text::text;
+    pd_decoder_kv_ttl: Micros = "pd-decoder-kv-ttl", Number, one(parse::delay), text::micros;
     encode_decider: EncodeDeciderName = "encode-decider", Text, one(parse::choice), text::text;
 
     group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;

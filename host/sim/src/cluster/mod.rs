@@ -946,11 +946,14 @@ impl<I: Instance> Cluster<I> {
             self.sample_rest(horizon, observer)?;
         }
         let rest = &mut PairObserver { observer, pairs: self.pairs.as_deref_mut() };
-        let end = |mut instance: I| {
+        let end = |(index, mut instance): (usize, I)| {
             instance.advance(horizon.saturating_add(Micros(1)), rest)?;
+            // No further turn comes.
+            let kept = rest.pairs.iter_mut().flat_map(|pairs| pairs.forget_kept(InstanceIndex::at(index)));
+            kept.for_each(|turn| instance.release_prefilled(horizon, turn));
             Ok(instance.finish(horizon, rest))
         };
-        let counters: Result<Vec<Counters>, Halt> = self.instances.into_iter().map(end).collect();
+        let counters: Result<Vec<Counters>, Halt> = self.instances.into_iter().enumerate().map(end).collect();
         for (times, outcome) in self.pairs.iter_mut().flat_map(|pairs| pairs.drain()) {
             record_of(observer, &times, &outcome);
         }

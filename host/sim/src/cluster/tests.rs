@@ -377,6 +377,7 @@ fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
                 tenant: if draft.tenant == 0 { Name::NONE } else { Name(TENANTS + draft.tenant) },
                 model: Name(draft.model),
                 adapter: Name(1 + draft.family),
+                session: Name(1 + draft.family),
                 ..Tags::default()
             },
             content: Content::shared(&[Span { first: draft.family * 600, len: blocks }]),

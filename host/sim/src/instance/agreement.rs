@@ -378,6 +378,7 @@ fn options() -> impl Strategy<Value = SchedulerOptions> {
                 watermark_blocks,
                 max_num_queued_reqs: requests,
                 max_num_queued_tokens: tokens.map(u64::from),
+                ..SchedulerOptions::default()
             }
         },
     );

@@ -141,6 +141,11 @@ pub struct SchedulerOptions {
     /// Number of prompt tokens of requests without a first token, at which the API server refuses further requests (vLLM
     /// `max_num_queued_tokens`); `None` for no limit.
     pub max_num_queued_tokens: Option<u64>,
+    /// Whether the KV blocks of decode parts stay when they have completed, for the next turn of the session (vLLM's
+    /// `bidirectional_kv_xfer`).
+    pub keeps_decoded_kv: bool,
+    /// Fewest tokens that a prefill reads from a decode instance instead of computing them (vLLM's `kv_recompute_threshold`).
+    pub kv_recompute_threshold: u32,
 }
 
 impl InstanceConfig {

@@ -8,11 +8,15 @@
 //! 3. The end of the read is seen when the next step is planned: [`TransferredKv::notice`].
 //! 4. The prefill instance releases the blocks.
 //!
+//! If decode instances keep blocks for the next turn of a session ([`keeps_decoded_kv`](super::SchedulerOptions::keeps_decoded_kv)), those of a decode part
+//! stay as those of a prefill do, and the prefill of the next turn reads them as a decode part reads those of a prefill.
+//!
 //! In BLIS the blocks are reserved before the decode part arrives.
 
 use rustc_hash::FxHashMap;
 
 use crate::ids::RequestId;
+use crate::instance::InstanceConfig;
 use crate::request::{Request, Stage};
 use crate::semantics::Semantics;
 use crate::units::Micros;
@@ -24,7 +28,7 @@ pub struct KvRead {
     pub id: RequestId,
     /// The start of the step that began it.
     pub at: Micros,
-    /// Tokens of the prompt that the instance lacks, ≥ 1.
+    /// Tokens of the prompt that the instance reads, ≥ 1.
     pub tokens: u32,
 }
 
@@ -177,9 +181,30 @@ impl<H> TransferredKv<H> {
 }
 
 impl Request {
-    /// Whether it is a decode part that reads its KV blocks when it is scheduled for the first time.
+    /// Whether it reads KV blocks when it is scheduled for the first time: as a decode part, or as a prefill of which a decode
+    /// instance has an earlier turn.
     pub(super) fn reads_kv(&self, semantics: Semantics) -> bool {
-        self.stage == Stage::Decode && !semantics.reserves_before_decode
+        (self.stage == Stage::Decode && !semantics.reserves_before_decode) || self.remote.is_some()
+    }
+
+    /// Tokens of its prompt that it reads if it is scheduled at `now` and the prefix cache has the first `local`: all others, or those of
+    /// an earlier turn if they are still there, and at least `threshold`.
+    pub(super) fn tokens_to_read(&self, now: Micros, local: u32, threshold: u32) -> u32 {
+        if self.stage == Stage::Decode {
+            return self.input_tokens - local;
+        }
+        let remote = self.remote.filter(|remote| now < remote.until).map_or(0, |remote| remote.tokens);
+        let missing = remote.min(self.input_tokens).saturating_sub(local);
+        if missing < threshold { 0 } else { missing }
+    }
+
+    /// Whether its KV blocks stay when it has completed, to be read by another instance.
+    pub(super) fn leaves_kv(&self, config: &InstanceConfig) -> bool {
+        match self.stage {
+            Stage::Whole => false,
+            Stage::Prefill => !config.semantics.reserves_before_decode,
+            Stage::Decode => config.options.keeps_decoded_kv,
+        }
     }
 
     /// The latency of the first token of a decode part that has one when it arrives: its latencies begin with the decode.

@@ -36,6 +36,10 @@ pub struct DisaggregationReport {
     pub decode_first: Distribution,
     /// Prompt tokens with KV that was transferred.
     pub transferred_tokens: u64,
+    /// Reads of KV of earlier turns from decode instances.
+    pub reuse: Distribution,
+    /// Prompt tokens with KV that was read so.
+    pub reused_tokens: u64,
     /// Largest number of transfers in progress when one began, with it.
     pub peak_transfers: u32,
     /// Mean of these numbers over the transfers; 0 without any.
@@ -53,10 +57,11 @@ pub(super) struct DisaggregationSamples {
     decodes: u64,
     disaggregated: u64,
     tokens: u64,
+    reused_tokens: u64,
     peak: u32,
     sum: u64,
     ttft: Samples,
-    stages: [Samples; 6],
+    stages: [Samples; 7],
 }
 
 impl DisaggregationSamples {
@@ -83,6 +88,7 @@ impl DisaggregationSamples {
         }
         self.disaggregated += u64::from(times.transfer.is_some());
         self.tokens += u64::from(times.transferred_tokens);
+        self.reused_tokens += u64::from(times.reused_tokens);
         self.peak = self.peak.max(times.transfers);
         self.sum += u64::from(times.transfers);
         self.ttft.extend(times.ttft);
@@ -93,6 +99,7 @@ impl DisaggregationSamples {
             times.decode_wait,
             times.transfer,
             times.decode_first,
+            times.reuse,
         ];
         self.stages.iter_mut().zip(stages).for_each(|(samples, stage)| samples.extend(stage));
     }
@@ -107,7 +114,7 @@ impl DisaggregationSamples {
 
     /// The figures, over a `duration`.
     pub fn report(&mut self, duration: Micros, dropped_at_decode: u64) -> DisaggregationReport {
-        let [prefill_queue, prefill_time, hold, decode_wait, transfer, decode_first] =
+        let [prefill_queue, prefill_time, hold, decode_wait, transfer, decode_first, reuse] =
             self.stages.each_mut().map(Samples::distribution);
         let (prefill, decode) = (per_second(self.prefills, duration), per_second(self.decodes, duration));
         let (least, most) = (prefill.min(decode), prefill.max(decode));
@@ -125,6 +132,8 @@ impl DisaggregationSamples {
             transfer,
             decode_first,
             transferred_tokens: self.tokens,
+            reuse,
+            reused_tokens: self.reused_tokens,
             peak_transfers: self.peak,
             mean_transfers: match transfer.count {
                 0 => 0.0,

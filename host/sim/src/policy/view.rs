@@ -499,6 +499,7 @@ mod tests {
             sampling: crate::sampling::SamplingParams::default(),
             tags: Tags::default(),
             stage: crate::request::Stage::Whole,
+            remote: None,
             has_media: false,
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };

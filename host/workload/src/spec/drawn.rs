@@ -167,6 +167,7 @@ impl SenderPlan {
             sampling: self.client.sampling.params(),
             tags,
             stage: Stage::Whole,
+            remote: None,
             has_media: false,
             content,
         }

@@ -258,6 +258,7 @@ impl SessionReplay {
             sampling: SamplingParams::default(),
             tags: round.tags,
             stage: Stage::Whole,
+            remote: None,
             has_media: round.has_media,
             content,
         }

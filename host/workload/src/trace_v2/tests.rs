@@ -57,6 +57,7 @@ fn a_record_becomes_a_request() {
         sampling: SamplingParams::default(),
         tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         stage: blis_sim::request::Stage::Whole,
+        remote: None,
         has_media: false,
         content: blis_sim::request::Content::UNIQUE,
     };

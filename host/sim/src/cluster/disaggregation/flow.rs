@@ -1,6 +1,7 @@
 //! The events of requests that are prefilled apart from their decode, in the event loop of the service. They are compiled apart
 //! from it, as those of replicas (`scaling.rs`).
 
+use super::network::{EndedRead, Moved};
 use super::pairs::{DueEvent, PairEvent, PairStage, SplitRequest};
 use super::{BlisTransfer, DisaggregationConfig, Pairs, TransferFlow};
 use crate::cluster::candidates::{CandidateSet, ServingPool};
@@ -43,8 +44,11 @@ impl<I: Instance> Cluster<I> {
             None => Ok(()),
             Some(DueEvent::Read(ended)) => {
                 for read in ended {
-                    self.read_ended(now, read.destination, read.id, observer)?;
-                    self.release(now, read.source, read.id, observer)?;
+                    self.read_ended(now, read, observer)?;
+                    match read.moved {
+                        Moved::Prefilled => self.release(now, read.source, read.id, observer)?,
+                        Moved::Decoded(turn) => self.release_kept(now, read.source, turn, observer)?,
+                    }
                 }
                 Ok(())
             }
@@ -54,6 +58,11 @@ impl<I: Instance> Cluster<I> {
                 PairEvent::StartTransfer(id) => self.start_transfer(now, id, observer),
                 PairEvent::ArriveDecode(id) => self.arrive_decode(now, id, observer),
                 PairEvent::Release(instance, id) => self.release(now, instance, id, observer),
+                PairEvent::ReleaseKept(instance, turn) => self.release_kept(now, instance, turn, observer),
+                PairEvent::Expire(turn) => {
+                    let kept_by = self.pairs.as_mut().and_then(|pairs| pairs.expire(turn));
+                    kept_by.map_or(Ok(()), |instance| self.release_kept(now, instance, turn, observer))
+                }
                 PairEvent::Left(instance) => {
                     self.part_moved(now, instance);
                     Ok(())
@@ -165,7 +174,7 @@ impl<I: Instance> Cluster<I> {
     fn split(
         &mut self,
         now: Micros,
-        request: Box<Request>,
+        mut request: Box<Request>,
         prefill: Option<InstanceIndex>,
         decode: InstanceIndex,
     ) -> Result<(), NoProgress> {
@@ -183,7 +192,9 @@ impl<I: Instance> Cluster<I> {
         }
         let Some(pairs) = &mut self.pairs else { return Ok(()) };
         let hop = pairs.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
+        let earlier = pairs.take_turn(now, &mut request, prefill.unwrap_or(decode), self.config.block_size);
         pairs.add(now, request, prefill.unwrap_or(decode), decode);
+        pairs.follows(id, earlier);
         let event = match is_blis {
             true => PairEvent::RoutePrefill(id),
             false => PairEvent::ArrivePrefill(id),
@@ -353,6 +364,8 @@ impl<I: Instance> Cluster<I> {
             // BLIS generates no token there, vLLM one, which is discarded.
             part.output_tokens = u32::from(!self.config.semantics.reserves_before_decode);
             part.max_output_tokens = Some(part.output_tokens);
+        } else {
+            part.remote = None;
         }
         self.hand_over(now, part, instance, observer)?;
         self.next_events.not_after(instance, now);
@@ -411,20 +424,18 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// The read of request `id` has ended on `decode`.
-    fn read_ended(
-        &mut self,
-        now: Micros,
-        decode: InstanceIndex,
-        id: RequestId,
-        observer: &mut impl Observer,
-    ) -> Result<(), NoProgress> {
-        self.catch_up(decode, now, observer)?;
-        self.pairs.iter_mut().for_each(|pairs| pairs.transferred(now, id));
-        self.instances[decode.index()].read_ended(now, id);
-        self.board.mark_dirty(decode);
-        self.watch(decode);
-        self.part_moved(now, decode);
+    /// `read` has ended on its destination.
+    fn read_ended(&mut self, now: Micros, read: EndedRead, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        let EndedRead { id, moved, destination, .. } = read;
+        self.catch_up(destination, now, observer)?;
+        self.pairs.iter_mut().for_each(|pairs| match moved {
+            Moved::Prefilled => pairs.transferred(now, id),
+            Moved::Decoded(_) => pairs.reused(now, id),
+        });
+        self.instances[destination.index()].read_ended(now, id);
+        self.board.mark_dirty(destination);
+        self.watch(destination);
+        self.part_moved(now, destination);
         Ok(())
     }
 
@@ -441,6 +452,25 @@ impl<I: Instance> Cluster<I> {
         self.pairs.iter_mut().for_each(|pairs| pairs.end_use(now, prefill));
         self.board.mark_dirty(prefill);
         self.watch(prefill);
+        Ok(())
+    }
+
+    /// The KV blocks of the request `turn`, which `instance` has kept, are no longer needed.
+    fn release_kept(
+        &mut self,
+        now: Micros,
+        instance: InstanceIndex,
+        turn: RequestId,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        if !self.pairs.as_mut().is_some_and(|pairs| pairs.released(turn)) {
+            return Ok(());
+        }
+        self.catch_up(instance, now, observer)?;
+        self.instances[instance.index()].release_prefilled(now, turn);
+        self.board.mark_dirty(instance);
+        self.watch(instance);
+        self.part_moved(now, instance);
         Ok(())
     }
 

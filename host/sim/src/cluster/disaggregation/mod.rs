@@ -9,6 +9,7 @@
 //! ([`TransferFlow::Blis`]). The two parts are one request in all events: [`Pairs`] makes one outcome of two.
 
 mod flow;
+mod kept;
 mod network;
 mod pairs;
 mod scaled;
@@ -18,6 +19,7 @@ pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
 use crate::ids::InstanceIndex;
 pub use crate::policy::InstanceRole;
 use crate::policy::{DisaggregationPolicy, EncodeRule, Events, RoutingPolicy, Ties};
+use crate::units::Micros;
 
 /// How KV gets from one instance to the other.
 #[derive(Clone, Debug)]
@@ -35,6 +37,10 @@ pub struct NixlFlow {
     pub network: KvNetwork,
     /// Whether the prefill instance is chosen first; every request is then prefilled elsewhere.
     pub prefill_first: bool,
+    /// How long decode instances keep the KV blocks of completed requests for the next turns of their sessions, at most, of which the
+    /// prefill then reads them; `None`: they keep none. Instances do so by
+    /// [`keeps_decoded_kv`](crate::instance::SchedulerOptions::keeps_decoded_kv).
+    pub keeps: Option<Micros>,
 }
 
 /// The transfers of BLIS: of all blocks of the prompt.

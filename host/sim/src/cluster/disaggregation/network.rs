@@ -27,15 +27,25 @@ pub struct KvNetwork {
     pub hop: Micros,
     /// GPUs of each instance, ≥ 1.
     pub gpus: Vec<u32>,
-    /// KV of a token that each instance reads when it decodes, bytes: over all its GPUs, so that KV heads, or latent vectors,
+    /// KV of a token that each instance reads, bytes: over all its GPUs, so that KV heads, or latent vectors,
     /// that several GPUs hold count several times.
     pub token_bytes: Vec<f64>,
+}
+
+/// What a read moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// The KV of a prompt, to the instance that decodes.
+    Prefilled,
+    /// The KV of this earlier turn, to the instance that prefills the next one.
+    Decoded(RequestId),
 }
 
 /// A read that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedRead {
     pub id: RequestId,
+    pub moved: Moved,
     /// The instance that has the KV blocks.
     pub source: InstanceIndex,
     /// The instance that reads them.
@@ -231,7 +241,12 @@ mod tests {
     }
 
     fn read(id: u32, source: u32, destination: u32) -> EndedRead {
-        EndedRead { id: RequestId(id), source: InstanceIndex(source), destination: InstanceIndex(destination) }
+        EndedRead {
+            id: RequestId(id),
+            moved: Moved::Prefilled,
+            source: InstanceIndex(source),
+            destination: InstanceIndex(destination),
+        }
     }
 
     /// The ends of all reads, in their order.

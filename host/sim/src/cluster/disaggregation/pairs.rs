@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
-use super::network::{EndedRead, NetworkReads};
+use super::kept::{KeptKv, KeptTurn};
+use super::network::{EndedRead, Moved, NetworkReads};
 use super::{DisaggregationConfig, TransferFlow};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::KvRead;
@@ -14,7 +15,7 @@ use crate::outcome::{FirstToken, Outcome, StageTimes, Status};
 use crate::policy::{
     ClusterView, DisaggregationDecision, Event, PoolsView, Reads, RequestView, TransferLoad, TransfersView,
 };
-use crate::request::{Name, Request, Tags};
+use crate::request::{Name, RemoteKv, Request, Tags};
 use crate::units::Micros;
 
 /// Where a request is.
@@ -39,6 +40,11 @@ pub(super) struct SplitRequest {
     routed: Micros,
     /// The outcome of the prefill, and when its response was there.
     prefilled: Option<(Outcome, Micros)>,
+    /// An earlier turn of its session, of which a decode instance keeps the KV, until its prefill has read it or ended without.
+    earlier: Option<(InstanceIndex, RequestId)>,
+    reuse_began: Option<Micros>,
+    reuse_ended: Option<Micros>,
+    reused_tokens: u32,
     pub decode_arrival: Option<Micros>,
     transfer_began: Option<Micros>,
     transfer_ended: Option<Micros>,
@@ -68,6 +74,8 @@ impl SplitRequest {
             ttft: self.ttft,
             transferred_tokens: self.transferred_tokens,
             transfers: self.transfers,
+            reuse: between(self.reuse_began, self.reuse_ended),
+            reused_tokens: self.reused_tokens,
         }
     }
 }
@@ -85,6 +93,10 @@ pub(super) enum PairEvent {
     ArriveDecode(RequestId),
     /// The decode part has ended without a read: the blocks of the prefill are released.
     Release(InstanceIndex, RequestId),
+    /// The blocks that a decode instance keeps of a request are released.
+    ReleaseKept(InstanceIndex, RequestId),
+    /// The time is over for which a decode instance keeps the blocks of a request.
+    Expire(RequestId),
     /// A request no longer needs an instance, which may drain.
     Left(InstanceIndex),
     /// A first token, this time after the arrival of its request.
@@ -130,6 +142,8 @@ pub(in super::super) struct Pairs {
     pub now: Micros,
     /// If instances come and go.
     pub(super) scaled: Option<ScaledPools>,
+    /// What decode instances keep for the next turns of sessions.
+    kept: KeptKv,
 }
 
 /// The requests that need each instance, and a number that changes with the pools.
@@ -160,6 +174,7 @@ impl Pairs {
             loads: Vec::new(),
             now: Micros::ZERO,
             scaled: None,
+            kept: KeptKv::default(),
         }
     }
 
@@ -210,6 +225,10 @@ impl Pairs {
             stage: PairStage::Prefill,
             routed: now,
             prefilled: None,
+            earlier: None,
+            reuse_began: None,
+            reuse_ended: None,
+            reused_tokens: 0,
             decode_arrival: None,
             transfer_began: None,
             transfer_ended: None,
@@ -276,14 +295,73 @@ impl Pairs {
         settings.decider.decide(request, &PoolsView { cluster, decode, chosen, prefill, transfers })
     }
 
-    /// A decode instance begins to read.
+    /// An instance begins to read: a decode instance what was prefilled, or a prefill instance an earlier turn.
     pub(super) fn reads_kv(&mut self, read: KvRead) {
-        let Some(pair) = self.live.get(&read.id) else { return };
-        let between = EndedRead { id: read.id, source: pair.prefill, destination: pair.decode };
-        let Some(network) = &mut self.network else { return };
-        network.begin(read.at, between, read.tokens);
+        let (Some(pair), Some(network)) = (self.live.get_mut(&read.id), &mut self.network) else { return };
+        if pair.stage == PairStage::Prefill {
+            let Some((source, turn)) = pair.earlier else { return };
+            (pair.reuse_began, pair.reused_tokens) = (Some(read.at), read.tokens);
+            let moved = Moved::Decoded(turn);
+            network.begin(read.at, EndedRead { id: read.id, moved, source, destination: pair.prefill }, read.tokens);
+            return;
+        }
+        let (source, destination) = (pair.prefill, pair.decode);
+        network.begin(read.at, EndedRead { id: read.id, moved: Moved::Prefilled, source, destination }, read.tokens);
         let transfers = network.count() as u32;
         self.begins(read.at, read.id, read.tokens, transfers);
+    }
+
+    /// How long decode instances keep blocks for the next turns of sessions; `None`: not at all.
+    fn keeps(&self) -> Option<Micros> {
+        match &self.settings.flow {
+            TransferFlow::Nixl(flow) => flow.keeps,
+            TransferFlow::Blis(_) => None,
+        }
+    }
+
+    /// Lets the prefill of `request` on `prefill` read the last turn of its session, if a decode instance keeps its KV. Returns that turn.
+    pub(super) fn take_turn(
+        &mut self,
+        now: Micros,
+        request: &mut Request,
+        prefill: InstanceIndex,
+        block_size: u32,
+    ) -> Option<(InstanceIndex, RequestId)> {
+        self.keeps()?;
+        let turn = self.kept.take(now, request.tags.session, request.id)?;
+        let tokens = turn.tokens_of(request, block_size);
+        request.remote = (turn.instance != prefill && tokens > 0).then_some(RemoteKv { tokens, until: turn.until });
+        Some((turn.instance, turn.id))
+    }
+
+    /// The prefill of request `id`, which is live, is one that may read the turn `earlier`.
+    pub(super) fn follows(&mut self, id: RequestId, earlier: Option<(InstanceIndex, RequestId)>) {
+        self.live.get_mut(&id).into_iter().for_each(|pair| pair.earlier = earlier);
+    }
+
+    /// The prefill of request `id` has read an earlier turn at `now`.
+    pub(super) fn reused(&mut self, now: Micros, id: RequestId) {
+        self.live.get_mut(&id).into_iter().for_each(|pair| pair.reuse_ended = Some(now));
+    }
+
+    /// Removes and returns the turns of which `instance` keeps the blocks.
+    pub fn forget_kept(&mut self, instance: InstanceIndex) -> Vec<RequestId> {
+        self.kept.forget(instance)
+    }
+
+    /// The time is over for which the blocks of `turn` are kept. Returns the instance that keeps them, if they can be released.
+    pub(super) fn expire(&mut self, turn: RequestId) -> Option<InstanceIndex> {
+        let (instance, next) = self.kept.get(turn)?;
+        if let Some(next) = next {
+            // A read that has begun ends; without one, its prefill computes all.
+            self.live.get_mut(&next).filter(|pair| pair.reuse_began.is_none())?.earlier.take()?;
+        }
+        Some(instance)
+    }
+
+    /// The blocks of `turn` are released. Returns whether they were kept.
+    pub(super) fn released(&mut self, turn: RequestId) -> bool {
+        self.kept.release(turn)
     }
 
     /// A part of a request generates its first token. Returns whether that is the first token of the request, and the time of the part:
@@ -312,6 +390,8 @@ impl Pairs {
             return Some(self.decode_ended(part));
         }
         let (id, decode) = (part.id, pair.decode);
+        // Without a read, nothing else releases it.
+        let unread = pair.earlier.filter(|_| pair.reuse_began.is_none());
         // The router counts the tenant of a request once, on the decode instance; BLIS on both.
         let tags = if is_blis { part.tags } else { Tags { tenant: Name::NONE, ..part.tags } };
         if part.completed() {
@@ -326,6 +406,7 @@ impl Pairs {
             let hop = self.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
             pair.prefilled = Some((part, at - hop));
             self.schedule(at, event);
+            self.release_unread(part.ended_at, unread);
             return Some(StageEnd {
                 part: Outcome { output_tokens: 0, generated_tokens: 0, tags, ..part },
                 leaves: None,
@@ -334,6 +415,7 @@ impl Pairs {
         }
         let leaves = Outcome { instance: Some(decode), e2e: None, ..part };
         let pair = self.live.remove(&id)?;
+        self.release_unread(part.ended_at, unread);
         [pair.prefill, decode].into_iter().for_each(|instance| self.end_use(part.ended_at, instance));
         let whole = Outcome { output_tokens: pair.request.output_tokens, ..part };
         Some(StageEnd {
@@ -341,6 +423,13 @@ impl Pairs {
             leaves: (!is_blis).then_some(leaves),
             whole: Some((pair.times(), whole)),
         })
+    }
+
+    /// Releases the blocks of a turn that its next one did not read.
+    fn release_unread(&mut self, at: Micros, unread: Option<(InstanceIndex, RequestId)>) {
+        if let Some((instance, turn)) = unread {
+            self.schedule(at, PairEvent::ReleaseKept(instance, turn));
+        }
     }
 
     /// The decode part has ended, and with it the request.
@@ -351,6 +440,14 @@ impl Pairs {
         if !is_blis && pair.transfer_began.is_none() {
             // Also at the end of the simulation, where it has no effect.
             self.schedule(part.ended_at, PairEvent::Release(pair.prefill, part.id));
+        }
+        if let Some(time) = self.keeps().filter(|_| part.completed()) {
+            let tokens = pair.request.input_tokens + part.generated_tokens.saturating_sub(1);
+            let content = pair.request.content.clone();
+            let (since, until) = (part.ended_at, part.ended_at.saturating_add(time));
+            let turn = KeptTurn { id: part.id, instance: pair.decode, since, until, tokens, content };
+            self.kept.keep(pair.request.tags.session, turn);
+            self.schedule(until, PairEvent::Expire(part.id));
         }
         let prefill = pair.prefilled.as_ref().map(|&(outcome, _)| outcome);
         let mut whole = Outcome {

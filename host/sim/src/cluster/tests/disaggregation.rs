@@ -74,8 +74,9 @@ impl PairLog {
 fn pair_setup() -> impl Strategy<Value = PairSetup> {
     let link = (prop_oneof![Just(f64::INFINITY), 1.0f64..400.0], 0u64..5_000, 0u64..20_000, 0u64..3_000);
     let roles = proptest::collection::vec(0usize..5, 6);
-    (setup(), roles, 0usize..4, link, any::<bool>()).prop_map(
-        |(mut inner, roles, decider, (card, latency, handshake, hop), contention)| {
+    let keeps = proptest::option::of((prop_oneof![1_000u64..100_000, 1_000u64..2_000_000], 0u32..20));
+    (setup(), roles, 0usize..4, link, any::<bool>(), keeps).prop_map(
+        |(mut inner, roles, decider, (card, latency, handshake, hop), contention, keeps)| {
             inner.instances.truncate(5);
             while inner.instances.len() < 2 {
                 let index = InstanceIndex::at(inner.instances.len());
@@ -83,6 +84,10 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
             }
             for instance in &mut inner.instances {
                 (instance.offload, instance.adapters) = (None, None);
+                if let Some((_, threshold)) = keeps.filter(|_| !inner.config.semantics.reserves_before_decode) {
+                    instance.options.keeps_decoded_kv = true;
+                    instance.options.kv_recompute_threshold = threshold;
+                }
             }
             let n = inner.instances.len();
             let role = |i: usize| match (i, roles[i]) {
@@ -115,6 +120,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                         token_bytes: vec![1000.0; n],
                     },
                     prefill_first: contention && roles[5] == 0,
+                    keeps: keeps.map(|(time, _)| Micros(time)),
                 }),
             };
             let disaggregation = DisaggregationConfig {
@@ -175,8 +181,14 @@ fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
         if let (Some(ttft), Some(_)) = (outcome.ttft, times.decode_first) {
             assert!(sum <= ttft, "the stages take longer than the TTFT: {times:?} {outcome:?}");
         }
+        assert!(times.reused_tokens <= outcome.input_tokens, "{times:?}");
+        assert!(
+            times.prefill_queue.is_none_or(|queue| times.reuse <= Some(queue)),
+            "it is a part of the queue: {times:?}"
+        );
         if outcome.completed() {
             assert!(stages.into_iter().all(|stage| stage.is_some()), "a stage is missing: {times:?}");
+            assert_eq!(times.reuse.is_some(), times.reused_tokens > 0, "a read that did not end: {times:?}");
             assert_eq!(outcome.instance, Some(times.decode));
             let part = log.parts.iter().find(|part| part.id == times.id && part.instance == Some(times.decode));
             let cached = part.expect("it decoded").cached_tokens;
@@ -459,6 +471,7 @@ fn by_hand(hop: u64) -> PairSetup {
                     token_bytes: vec![1000.0; 3],
                 },
                 prefill_first: false,
+                keeps: None,
             }),
             decider: Box::new(AlwaysDisaggregate),
             decode_routing: None,

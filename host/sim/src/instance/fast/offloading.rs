@@ -52,7 +52,10 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> TierAdmission {
         if self.reads_kv(key) {
-            return self.begin_read(queue_key, key, now);
+            match self.begin_read(queue_key, key, now) {
+                TierAdmission::Nothing => {}
+                read => return read,
+            }
         }
         if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now, observer) }
     }

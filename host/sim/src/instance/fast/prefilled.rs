@@ -115,19 +115,14 @@ impl Fast {
         Ok(1)
     }
 
-    /// Releases the blocks of `key`, which has finished, as `Fast::release`; those of a prefill stay until they are read.
+    /// Releases the blocks of `key`, which has finished, as `Fast::release`, or keeps them until they are read.
     #[inline(always)]
     pub(super) fn release_finished(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
-        if self.transferred.is_some() && self.stays(key) {
+        if self.transferred.is_some() && self.live[key].request.leaves_kv(&self.config) {
             self.pin(key, tokens, known, now);
         } else {
             self.release(key, tokens, known, now);
         }
-    }
-
-    /// Whether the blocks of `key` are to be read by a decode instance.
-    fn stays(&self, key: RequestKey) -> bool {
-        self.live[key].request.stage == Stage::Prefill && !self.config.semantics.reserves_before_decode
     }
 
     fn pin(&mut self, key: RequestKey, tokens: u32, known: u32, now: Micros) {
@@ -147,32 +142,39 @@ impl Fast {
         self.refused = None;
     }
 
-    /// Whether `key` reads its blocks from a prefill instance: as long as it was not in the batch.
+    /// Whether `key` may read blocks of another instance: as long as it was not in the batch.
     pub(super) fn reads_kv(&self, key: RequestKey) -> bool {
         let live = &self.live[key];
         self.transferred.is_some() && live.scheduling_delay().is_none() && live.request.reads_kv(self.config.semantics)
     }
 
-    /// Begins the read of the waiting request `key`, if there are blocks for its whole prompt.
+    /// Begins the read of the waiting request `key`, if there is something to read, and if there are blocks for its whole prompt.
     pub(super) fn begin_read(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
         let reserved = self.reserved_blocks();
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
         let local = hit.blocks * self.config.block_size;
+        let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
+        if tokens == 0 {
+            return TierAdmission::Nothing;
+        }
         let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
-        let missing = live.target.div_ceil(self.config.block_size) - hit.blocks;
-        let (whole, free) = (missing + hit.unheld + spare, self.kv.free_blocks());
-        let needed = whole + reserved;
+        let missing = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks;
+        let (whole, free) = (missing(live.target) + hit.unheld + spare, self.kv.free_blocks());
+        if self.config.reserve_full_prompt && whole > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+        }
+        let taken = missing(local + tokens);
+        let needed = taken + hit.unheld + spare + reserved;
         if needed > free {
-            let is_whole = self.config.reserve_full_prompt && whole > free;
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: if is_whole { whole } else { needed } });
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
         }
         self.kv.claim_found(&mut live.holding);
-        self.kv.take(missing);
+        self.kv.take(taken);
         live.cached_tokens = local;
-        live.computed = live.target;
+        live.computed = local + tokens;
         live.state = RequestState::Loading;
-        let (id, tokens) = (live.request.id, live.target - local);
+        let id = live.request.id;
         self.moves_kv().begin(id, now, tokens);
         self.waiting.remove(&queue_key);
         self.loading.push(key);

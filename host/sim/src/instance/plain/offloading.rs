@@ -37,7 +37,10 @@ impl Plain {
         observer: &mut impl Observer,
     ) -> TierAdmission {
         if self.reads_kv(&self.waiting[&key]) {
-            return self.begin_read(key, now);
+            match self.begin_read(key, now) {
+                TierAdmission::Nothing => {}
+                read => return read,
+            }
         }
         let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
         let live = &self.waiting[&key];

@@ -103,45 +103,50 @@ impl Plain {
         Ok(())
     }
 
-    /// Releases the blocks of `request`, which has finished; those of a prefill stay until they are read.
+    /// Releases the blocks of `request`, which has finished, or keeps them until they are read.
     pub(super) fn release_finished(&mut self, request: &Request) {
-        let stays = request.stage == Stage::Prefill && !self.config.semantics.reserves_before_decode;
-        if stays && self.transferred.get_or_insert_default().pin(request.id, ()).is_none() {
+        if request.leaves_kv(&self.config) && self.transferred.get_or_insert_default().pin(request.id, ()).is_none() {
             return;
         }
         self.kv.release(request.id);
     }
 
-    /// Whether `live` reads its blocks from a prefill instance: as long as it was not in the batch.
+    /// Whether `live` may read blocks of another instance: as long as it was not in the batch.
     pub(super) fn reads_kv(&self, live: &PlainRequest) -> bool {
         live.scheduling_delay.is_none() && live.request.reads_kv(self.config.semantics)
     }
 
-    /// Begins the read of the waiting request `key`, if there are blocks for its whole prompt.
+    /// Begins the read of the waiting request `key`, if there is something to read, and if there are blocks for its whole prompt.
     pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> TierAdmission {
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
         let local = cached.len() as u32 * self.config.block_size;
-        let whole = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
-        let needed = whole + self.reserved_blocks();
-        let free = self.kv.free_blocks();
+        let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
+        if tokens == 0 {
+            return TierAdmission::Nothing;
+        }
+        let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
+        let whole = self.kv.needs(live.target, &cached) + spare;
+        if self.config.reserve_full_prompt && whole > free {
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+        }
+        let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
         if needed > free {
-            let is_whole = self.config.reserve_full_prompt && whole > free;
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: if is_whole { whole } else { needed } });
+            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
         let allocation = AllocationRequest {
             request: &live.request,
             start: local,
-            end: live.target,
+            end: local + tokens,
             prefill: true,
             in_flight: true, // they get their hashes after the read
             cached: &cached,
         };
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
-        self.transferred.get_or_insert_default().begin(live.request.id, now, live.target - local);
+        self.transferred.get_or_insert_default().begin(live.request.id, now, tokens);
         live.cached_tokens = local;
-        live.computed = live.target;
+        live.computed = local + tokens;
         self.loading.push(live);
         TierAdmission::Begun
     }
