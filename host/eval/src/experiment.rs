@@ -1079,6 +1079,7 @@ impl EngineConfig {
         let parity = spec.parity.unwrap_or(defaults::PARITY);
         let name = spec.engine.unwrap_or(defaults::ENGINE);
         let profile = EngineProfile::from(name);
+        let keeps_decoded_kv = spec.pd_bidirectional == Some(true);
         let mut engine = Self {
             long_prefill_token_threshold: spec.long_prefill_token_threshold.unwrap_or(0),
             block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
@@ -1096,8 +1097,12 @@ impl EngineConfig {
                 watermark_blocks: 0,
                 max_num_queued_reqs: spec.max_num_queued_reqs,
                 max_num_queued_tokens: spec.max_num_queued_tokens,
-                keeps_decoded_kv: spec.pd_bidirectional == Some(true),
-                kv_recompute_threshold: spec.pd_recompute_threshold.unwrap_or(disaggregation::KV_RECOMPUTE_THRESHOLD),
+                keeps_decoded_kv,
+                kv_recompute_threshold: if keeps_decoded_kv {
+                    spec.pd_recompute_threshold.unwrap_or(disaggregation::KV_RECOMPUTE_THRESHOLD)
+                } else {
+                    0
+                },
             },
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
