@@ -654,12 +654,19 @@ def overload():
             *class_of("batch", 1.2, **shape),
         )
 
+    def one(name, family, splits, work, measured=105):
+        return scenario(name, family, splits, work, measured=measured)
+
     return [
-        scenario("unequal", "unequal", "smoke, train", workload(90, *three())),
-        scenario("bursts", "bursts", "train", workload(78, *three(small=3, large=5, cv=8))),
-        scenario("critical", "many-critical", "train", workload(86, *three(large=4, critical=2.5, standard=2))),
-        scenario("unequal-2", "unequal", "select", workload(92, *three(small=6, large=8, cv=2.5))),
-        scenario("bursts-2", "bursts", "select", workload(80, *three(cv=7))),
+        one("unequal", "unequal", "smoke, train", workload(90, *three())),
+        one("bursts", "bursts", "train", workload(78, *three(small=3, large=5, cv=8)), 150),
+        one("critical", "many-critical", "train", workload(86, *three(large=4, critical=2.5, standard=2))),
+        one("long-outputs", "long-outputs", "smoke, train", workload(72, *three(small=6, large=9, output=290)), 240),
+        one("short-outputs", "short-outputs", "train", workload(106, *three(small=5, large=4, cv=4, output=160)), 90),
+        one("many-tenants", "many-tenants", "train", workload(82, *three(small=10, critical=1.6, standard=2.8, cv=6, output=240))),
+        one("unequal-2", "unequal", "select", workload(92, *three(small=6, large=8, cv=2.5))),
+        one("bursts-2", "bursts", "select", workload(80, *three(cv=7)), 150),
+        one("long-outputs-2", "long-outputs", "select", workload(76, *three(small=5, large=7, cv=4, output=270)), 240),
         scenario("held-unequal", "unequal", "test", workload(80, *three(small=5, large=10, output=260))),
         scenario("held-bursts", "bursts", "test", workload(76, *three(small=3, large=4, cv=10))),
         scenario("held-critical", "many-critical", "test", workload(84, *three(small=5, critical=3, standard=1.6, cv=4))),
