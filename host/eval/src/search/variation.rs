@@ -92,8 +92,16 @@ impl ProgramGenerator<'_> {
             child.memories.extend(other.memories.iter().copied());
         }
         let mut from = self.below(source.size());
+        // Two conditions are joined: both, or one of both.
+        let is_joined = is_truth(&self.grammar.decisions[at]) && self.chance(0.3);
+        from = if is_joined { 0 } else { from };
         let Some(part) = source.node_mut(&mut from) else { return child };
         let part = shifted(part.clone(), shift, child.memories.len());
+        if is_joined {
+            let function = self.one_of(&[Operator::Min, Operator::Max]);
+            child.values[at] = Expr::Apply(function, vec![child.values[at].clone(), part]);
+            return self.fitting(child, parent);
+        }
         let mut to = self.below(child.values[at].size());
         if let Some(node) = child.values[at].node_mut(&mut to) {
             *node = part;
@@ -116,7 +124,11 @@ impl ProgramGenerator<'_> {
             return self.with_other_memory(program, at);
         }
         if self.chance(0.25) {
-            return self.with_other_constant(program);
+            return if self.chance(0.3) {
+                self.with_measured_constant(program, at)
+            } else {
+                self.with_other_constant(program)
+            };
         }
         let memories = program.memories.len();
         let mut index = self.below(program.values[at].size());
@@ -178,6 +190,22 @@ impl ProgramGenerator<'_> {
             }
         }
         program
+    }
+
+    /// With the size of an input for a constant beside it; with another constant if there is none.
+    fn with_measured_constant(&mut self, mut program: Program, at: usize) -> Program {
+        let decision = &self.grammar.decisions[at];
+        let size = program.values[at].size();
+        let first = self.below(size);
+        for index in (first..size).chain(0..first) {
+            let Some(Expr::Apply(function, arguments)) = program.values[at].node_mut(&mut { index }) else { continue };
+            let before = arguments.clone();
+            self.measure_constants(decision, *function, arguments);
+            if *arguments != before {
+                return program;
+            }
+        }
+        self.with_other_constant(program)
     }
 
     fn with_other_constant(&mut self, program: Program) -> Program {
