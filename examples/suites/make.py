@@ -500,18 +500,18 @@ def stale():
             client("long", 0.3, prompt=6000, output=150, cv=cv, spread=0.5),
         )
 
-    def one(name, family, splits, work, **run):
-        return scenario(name, family, splits, work, measured=90, **run)
+    def one(name, family, splits, work, measured=90, **run):
+        return scenario(name, family, splits, work, measured=measured, **run)
 
     slow = {"snapshot_refresh_interval": 2000000, "cache_signal_delay": 2000000}
     two_gpus = {"num_instances": 3, "group": '"hardware=A100-SXM,tp=1,instances=3"'}
     return [
-        one("second", "second", "smoke, train", mixed(48, 36, 3072, 600)),
-        one("two-seconds", "two-seconds", "train", mixed(46, 36, 3072, 600), **slow),
-        one("bursts", "bursts", "train", mixed(38, 36, 2048, 800, cv=3)),
+        one("second", "second", "smoke, train", mixed(48, 36, 3072, 600), 60),
+        one("two-seconds", "two-seconds", "train", mixed(46, 36, 3072, 600), 360, **slow),
+        one("bursts", "bursts", "train", mixed(38, 36, 2048, 800, cv=3), 60),
         one("a100", "other-gpu", "train", mixed(20, 30, 3072, 500), hardware="A100-SXM"),
-        one("two-gpus", "two-gpus", "train", mixed(32, 36, 3072, 600), **two_gpus),
-        one("second-2", "second", "select", mixed(50, 44, 2560, 500)),
+        one("two-gpus", "two-gpus", "smoke, train", mixed(32, 36, 3072, 600), 60, **two_gpus),
+        one("second-2", "second", "select", mixed(50, 44, 2560, 500), 360),
         one("bursts-2", "bursts", "select", mixed(40, 30, 3072, 700, cv=2.5)),
         one("two-gpus-2", "two-gpus", "select", mixed(30, 40, 2560, 700), **two_gpus),
         one("held-second", "second", "test", mixed(46, 40, 3584, 700)),
@@ -654,12 +654,19 @@ def overload():
             *class_of("batch", 1.2, **shape),
         )
 
+    def one(name, family, splits, work, measured=105):
+        return scenario(name, family, splits, work, measured=measured)
+
     return [
-        scenario("unequal", "unequal", "smoke, train", workload(90, *three())),
-        scenario("bursts", "bursts", "train", workload(78, *three(small=3, large=5, cv=8))),
-        scenario("critical", "many-critical", "train", workload(86, *three(large=4, critical=2.5, standard=2))),
-        scenario("unequal-2", "unequal", "select", workload(92, *three(small=6, large=8, cv=2.5))),
-        scenario("bursts-2", "bursts", "select", workload(80, *three(cv=7))),
+        one("unequal", "unequal", "smoke, train", workload(90, *three())),
+        one("bursts", "bursts", "train", workload(78, *three(small=3, large=5, cv=8)), 150),
+        one("critical", "many-critical", "train", workload(86, *three(large=4, critical=2.5, standard=2))),
+        one("long-outputs", "long-outputs", "smoke, train", workload(72, *three(small=6, large=9, output=290)), 240),
+        one("short-outputs", "short-outputs", "train", workload(106, *three(small=5, large=4, cv=4, output=160)), 90),
+        one("many-tenants", "many-tenants", "train", workload(82, *three(small=10, critical=1.6, standard=2.8, cv=6, output=240))),
+        one("unequal-2", "unequal", "select", workload(92, *three(small=6, large=8, cv=2.5))),
+        one("bursts-2", "bursts", "select", workload(80, *three(cv=7)), 150),
+        one("long-outputs-2", "long-outputs", "select", workload(76, *three(small=5, large=7, cv=4, output=270)), 240),
         scenario("held-unequal", "unequal", "test", workload(80, *three(small=5, large=10, output=260))),
         scenario("held-bursts", "bursts", "test", workload(76, *three(small=3, large=4, cv=10))),
         scenario("held-critical", "many-critical", "test", workload(84, *three(small=5, critical=3, standard=1.6, cv=4))),
@@ -772,8 +779,10 @@ def disaggregation():
         scenario("chats", "chats", "train", workload(24, chats(24))),
         scenario("documents", "documents", "train", workload(8, documents())),
         scenario("bursts", "bursts", "train", workload(12, chats(16), documents(0.4, cv=4))),
+        scenario("slow-network", "slow-network", "smoke, train", workload(15, chats(20, 3072), documents(0.5, 5000)), pd_transfer_bandwidth=2),
         scenario("mixed-2", "mixed", "select", workload(14, chats(20), documents(0.8))),
         scenario("bursts-2", "bursts", "select", workload(13, chats(12), documents(0.3, cv=5))),
+        scenario("slow-network-2", "slow-network", "select", workload(13, chats(16), documents(0.3, 5000)), pd_transfer_bandwidth=1.8),
         scenario("held-mixed", "mixed", "test", workload(15, chats(18, 5120), documents(0.6, prompt=5000))),
         scenario("held-chats", "chats", "test", workload(28, chats(28))),
         scenario("held-documents", "documents", "test", workload(7, documents(prompt=7000))),

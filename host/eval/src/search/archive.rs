@@ -74,7 +74,7 @@ pub(super) struct SearchOutcome {
     pub cpu_ms: f64,
     /// Why it has no score; empty if it has one.
     pub error: String,
-    /// Its runs in train and select, if it was evaluated in select.
+    /// Its runs in train and select.
     pub runs: Vec<RunScore>,
 }
 
@@ -119,9 +119,6 @@ impl SearchOutcome {
 }
 
 fn runs(result: &EvaluationResult) -> Vec<RunScore> {
-    if result.private.scenarios.is_empty() {
-        return Vec::new();
-    }
     let trained = result.scenarios.iter().filter(|run| run.stage == Split::Train.name());
     let score = |run: &ScenarioDocument| RunScore {
         stage: run.stage.clone(),

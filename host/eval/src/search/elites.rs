@@ -8,6 +8,7 @@ use rand::RngExt as _;
 
 use super::archive::SearchOutcome;
 use super::program::Program;
+use crate::suite::Split;
 
 /// The best program of a cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,17 +22,27 @@ pub(super) struct Elite {
 /// Size, distribution of requests over instances, and what distinguishes the kind: prefix-cache hits or rejections.
 type MapCell = [u8; 3];
 
-/// The best programs so far, by cell.
+/// The best programs so far, by cell; and by scenario of train, which may be worse in the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Elites {
     cells: BTreeMap<MapCell, Elite>,
+    /// With the logarithm of its score there.
+    specialists: BTreeMap<String, (f64, Elite)>,
 }
+
+/// Share of the parents that are the best ones of a scenario.
+const SPECIALISTS: f64 = 0.25;
 
 impl Elites {
     /// Keeps a program with a score of train if it is the best of its cell. Of equally good ones the first stays.
     pub fn offer(&mut self, elite: Elite) {
         if !elite.outcome.is_trained() {
             return;
+        }
+        for (scenario, score) in scores(&elite.outcome) {
+            if self.specialists.get(&scenario).is_none_or(|(known, _)| score > *known) {
+                self.specialists.insert(scenario, (score, elite.clone()));
+            }
         }
         let cell = cell(&elite);
         let is_better = |known: &Elite| elite.outcome.train_score > known.outcome.train_score;
@@ -55,15 +66,29 @@ impl Elites {
         all
     }
 
-    /// A parent: in half of the cases that of any cell, else the best of three.
+    /// A parent: in a quarter of the cases the best of a scenario; else in half of them that of any cell, or the best of three.
     pub fn pick(&self, draw: &mut Generator) -> Option<&Elite> {
         let all = self.best();
         if all.is_empty() {
             return None;
         }
+        if !self.specialists.is_empty() && draw.random::<f64>() < SPECIALISTS {
+            let at = draw.random_range(0..self.specialists.len());
+            return self.specialists.values().nth(at).map(|(_, elite)| elite);
+        }
         let tries = if draw.random::<f64>() < 0.5 { 1 } else { 3 };
         (0..tries).map(|_| draw.random_range(0..all.len())).min().map(|at| all[at])
     }
+}
+
+/// The mean logarithm of the scores in each scenario of train.
+fn scores(outcome: &SearchOutcome) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for run in outcome.runs.iter().filter(|run| run.stage == Split::Train.name()) {
+        let sum = sums.entry(run.scenario.clone()).or_default();
+        *sum = (sum.0 + run.score.max(1e-6).ln(), sum.1 + 1.0);
+    }
+    sums.into_iter().map(|(scenario, (sum, count))| (scenario, sum / count)).collect()
 }
 
 fn cell(elite: &Elite) -> MapCell {
@@ -76,8 +101,10 @@ fn cell(elite: &Elite) -> MapCell {
 
 #[cfg(test)]
 mod tests {
+    use super::super::archive::RunScore;
     use super::super::program::Expr;
     use super::*;
+    use blis_sim::rng::Stream;
 
     fn elite(number: usize, train_score: f64) -> Elite {
         let program = Program { values: vec![Expr::Constant(1.0)], memories: Vec::new() };
@@ -105,5 +132,28 @@ mod tests {
         other.outcome.cache_hit_rate = 0.9;
         elites.offer(other);
         assert_eq!(elites.best().iter().map(|one| one.number).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn the_best_of_a_scenario_is_a_parent_although_it_is_worse_in_the_others() {
+        let with_runs = |number: usize, scores: [f64; 2]| {
+            let mut one = elite(number, (scores[0] * scores[1]).sqrt());
+            let run = |(scenario, score): (&str, f64)| {
+                let stage = Split::Train.name().to_owned();
+                RunScore { stage, scenario: scenario.to_owned(), seed: 1, score }
+            };
+            one.outcome.runs = ["fast", "slow"].into_iter().zip(scores).map(run).collect();
+            one
+        };
+        let mut elites = Elites::default();
+        [(1, [1.2, 1.2]), (2, [1.3, 0.5]), (3, [1.25, 0.6])]
+            .into_iter()
+            .for_each(|(number, scores)| elites.offer(with_runs(number, scores)));
+        assert_eq!(elites.best().iter().map(|one| one.number).collect::<Vec<_>>(), [1]);
+        let mut draw = Stream::new(1, "test").at(0);
+        let mut picked: Vec<usize> = (0..100).filter_map(|_| elites.pick(&mut draw)).map(|one| one.number).collect();
+        picked.sort_unstable();
+        picked.dedup();
+        assert_eq!(picked, [1, 2]);
     }
 }

@@ -30,16 +30,27 @@ fn negative(value: Expr) -> Expr {
     apply(Operator::Negative, vec![value])
 }
 
-/// The programs, each once: for every decision the values of its kind, for the other decisions a constant.
+/// The programs, each once: for every decision the built-in policies of its kind, with a constant for the other decisions, and the first of
+/// every decision together.
 pub(super) fn seeds(grammar: &Grammar) -> Vec<Program> {
     let Program { values: empty, .. } = neutral(grammar);
     let mut all = vec![neutral(grammar)];
+    let mut together = empty.clone();
+    let mut decided = 0;
     for (at, decision) in grammar.decisions.iter().enumerate() {
-        for value in values(decision) {
+        let known = values(decision);
+        if let Some(first) = known.first() {
+            together[at] = first.clone();
+            decided += 1;
+        }
+        for value in known {
             let mut values = empty.clone();
             values[at] = value;
             all.push(Program { values, memories: Vec::new() });
         }
+    }
+    if decided > 1 {
+        all.push(Program { values: together, memories: Vec::new() });
     }
     all
 }
@@ -54,8 +65,27 @@ pub(super) fn neutral(grammar: &Grammar) -> Program {
     Program { values: grammar.decisions.iter().map(value).collect(), memories: Vec::new() }
 }
 
+/// Built-in policies of a decision as expressions (docs/policies.md, docs/kv-offloading.md). Policies that a search is to find again are none of them.
 fn values(decision: &DecisionGrammar) -> Vec<Expr> {
-    if decision.kind == Kind::Routing { routing() } else { Vec::new() }
+    match (decision.function, decision.part) {
+        ("route", _) => routing(),
+        // tier-shed: what is not below 0
+        ("admit", _) => vec![sum(vec![input("r.class_priority"), constant(0.5)])],
+        // program-aware
+        ("fair_pick", _) => vec![sum(vec![
+            weighted(0.8, apply(Operator::FewestBest, vec![input("f.served_decayed")])),
+            weighted(0.2, apply(Operator::MostBest, vec![input("f.head_wait")])),
+        ])],
+        // sjf
+        ("rank", _) => vec![input("r.input_tokens")],
+        // slru, lfu
+        ("keep", _) => vec![apply(Operator::Min, vec![input("c.uses"), constant(2.0)]), input("c.uses")],
+        // prefix-threshold, never
+        ("disaggregate", Some("remote")) => {
+            vec![apply(Operator::Subtract, vec![input("d.uncached"), constant(16.0)]), constant(0.0)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The terms of BLIS's and llm-d's routing policies (docs/policies.md).
@@ -79,4 +109,45 @@ fn routing() -> Vec<Expr> {
         few_tokens(),
         sum(vec![few_tokens(), sticky(constant(1e6), constant(0.0))]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::variation::KINDS;
+    use super::*;
+
+    fn inputs(value: &Expr) -> Vec<&str> {
+        match value {
+            Expr::Input(name) => vec![name],
+            Expr::Apply(_, arguments) => arguments.iter().flat_map(inputs).collect(),
+            Expr::Constant(_) | Expr::EventTable(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn seeds_read_what_their_decisions_have() {
+        let mut read = 0;
+        for kind in KINDS {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            for program in seeds(&grammar) {
+                for (value, decision) in program.values.iter().zip(&grammar.decisions) {
+                    let known = |name: &&str| decision.inputs.iter().any(|input| input.name == **name);
+                    let names = inputs(value);
+                    assert!(names.iter().all(known), "{}: {names:?}", decision.function);
+                    read += names.len();
+                }
+            }
+        }
+        assert!(read > 20, "{read}");
+    }
+
+    #[test]
+    fn seeds_of_several_decisions_are_combined() {
+        let grammar = Grammar::new(&[Kind::Admission, Kind::Fairness, Kind::Scheduling]).expect("kinds of the grammar");
+        let all = seeds(&grammar);
+        let nothing = neutral(&grammar);
+        let decided =
+            |program: &Program| program.values.iter().zip(&nothing.values).filter(|(one, other)| one != other).count();
+        assert_eq!(all.iter().map(decided).collect::<Vec<_>>(), [0, 1, 1, 1, 3]);
+    }
 }

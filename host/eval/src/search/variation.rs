@@ -5,7 +5,7 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, Grammar, InputRange, Operator};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, InputRange, Operator};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
 use super::seeds::neutral;
 
@@ -67,7 +67,7 @@ impl ProgramGenerator<'_> {
         let one = self.below(values.len());
         for (at, (value, decision)) in values.iter_mut().zip(&grammar.decisions).enumerate() {
             if at == one || self.chance(0.3) {
-                *value = self.expression(decision, memories.len(), NEW_DEPTH);
+                *value = self.decided(decision, memories.len(), NEW_DEPTH);
             }
         }
         Program { values, memories }.without_unread()
@@ -92,8 +92,16 @@ impl ProgramGenerator<'_> {
             child.memories.extend(other.memories.iter().copied());
         }
         let mut from = self.below(source.size());
+        // Two conditions are joined: both, or one of both.
+        let is_joined = is_truth(&self.grammar.decisions[at]) && self.chance(0.3);
+        from = if is_joined { 0 } else { from };
         let Some(part) = source.node_mut(&mut from) else { return child };
         let part = shifted(part.clone(), shift, child.memories.len());
+        if is_joined {
+            let function = self.one_of(&[Operator::Min, Operator::Max]);
+            child.values[at] = Expr::Apply(function, vec![child.values[at].clone(), part]);
+            return self.fitting(child, parent);
+        }
         let mut to = self.below(child.values[at].size());
         if let Some(node) = child.values[at].node_mut(&mut to) {
             *node = part;
@@ -116,13 +124,24 @@ impl ProgramGenerator<'_> {
             return self.with_other_memory(program, at);
         }
         if self.chance(0.25) {
-            return self.with_other_constant(program);
+            return if self.chance(0.3) {
+                self.with_measured_constant(program, at)
+            } else {
+                self.with_other_constant(program)
+            };
         }
         let memories = program.memories.len();
         let mut index = self.below(program.values[at].size());
         let change = self.below(10);
         let leaf = self.leaf(decision, memories);
-        let fresh = self.expression(decision, memories, NEW_DEPTH - 1);
+        let is_truth = index == 0 && is_truth(decision);
+        let fresh = match is_truth {
+            true => self.decided(decision, memories, NEW_DEPTH - 1),
+            false => self.expression(decision, memories, NEW_DEPTH - 1),
+        };
+        // Of two conditions, one or both.
+        let functions: &[Operator] =
+            if is_truth && self.chance(0.5) { &[Operator::Min, Operator::Max] } else { &Operator::TWO };
         let Some(node) = program.values[at].node_mut(&mut index) else { return program };
         match change {
             // Another part instead of it.
@@ -136,7 +155,7 @@ impl ProgramGenerator<'_> {
             }
             // One function of it and another part.
             4..7 => {
-                let function = self.one_of(&Operator::TWO);
+                let function = self.one_of(functions);
                 let old = std::mem::replace(node, Expr::Constant(0.0));
                 let mut both = if self.chance(0.5) { vec![old, fresh] } else { vec![fresh, old] };
                 self.measure_constants(decision, function, &mut both);
@@ -171,6 +190,22 @@ impl ProgramGenerator<'_> {
             }
         }
         program
+    }
+
+    /// With the size of an input for a constant beside it; with another constant if there is none.
+    fn with_measured_constant(&mut self, mut program: Program, at: usize) -> Program {
+        let decision = &self.grammar.decisions[at];
+        let size = program.values[at].size();
+        let first = self.below(size);
+        for index in (first..size).chain(0..first) {
+            let Some(Expr::Apply(function, arguments)) = program.values[at].node_mut(&mut { index }) else { continue };
+            let before = arguments.clone();
+            self.measure_constants(decision, *function, arguments);
+            if *arguments != before {
+                return program;
+            }
+        }
+        self.with_other_constant(program)
     }
 
     fn with_other_constant(&mut self, program: Program) -> Program {
@@ -230,6 +265,20 @@ impl ProgramGenerator<'_> {
         consistent(EventTable { on, until, key, amount, replaces, decay_ms })
     }
 
+    /// An expression for the whole decision: in half of the cases a comparison, if the decision is a truth.
+    fn decided(&mut self, decision: &DecisionGrammar, memories: usize, depth: usize) -> Expr {
+        if !is_truth(decision) || self.chance(0.5) {
+            return self.expression(decision, memories, depth);
+        }
+        let depths = [1, if self.chance(0.5) { 1 } else { depth - 1 }];
+        let mut both: Vec<Expr> = depths.iter().map(|&depth| self.expression(decision, memories, depth)).collect();
+        if self.chance(0.5) {
+            both.swap(0, 1);
+        }
+        self.measure_constants(decision, Operator::Subtract, &mut both);
+        Expr::Apply(Operator::Subtract, both)
+    }
+
     fn expression(&mut self, decision: &DecisionGrammar, memories: usize, depth: usize) -> Expr {
         if depth <= 1 || self.chance(0.2) {
             return self.leaf(decision, memories);
@@ -275,6 +324,11 @@ impl ProgramGenerator<'_> {
         let size = 10f64.powf(7.0 * self.draw.random::<f64>() - 3.0);
         rounded(if self.chance(0.2) { -size } else { size })
     }
+}
+
+/// Whether the sign of an expression decides, so that a difference is a comparison.
+fn is_truth(decision: &DecisionGrammar) -> bool {
+    matches!(decision.output, DecisionOutput::Truth | DecisionOutput::Truths)
 }
 
 /// The values of `part` in the first run, if it is an input or the lowest, the highest or the mean of one.
@@ -374,6 +428,17 @@ mod tests {
                 assert_runs(&Program { values, memories: Vec::new() }, &grammar);
             }
         }
+    }
+
+    #[test]
+    fn truths_are_often_comparisons() {
+        let compared = |kind: Kind| {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0) };
+            let is_difference = |value: &Expr| matches!(value, Expr::Apply(Operator::Subtract, _));
+            (0..200).filter(|_| is_difference(&made.random().values[0])).count()
+        };
+        assert!(compared(Kind::Admission) > 80 && compared(Kind::Scheduling) < 50);
     }
 
     #[test]
