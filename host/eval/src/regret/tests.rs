@@ -122,7 +122,7 @@ impl TestService {
         let mut survey = surveyor.survey;
         survey.with_targets(false);
         let (samples, window, kinds) = (10_000, Some(Micros(20_000_000)), DecisionKind::ALL.to_vec());
-        let options = RegretOptions { samples, window, seed: 1, kinds };
+        let options = RegretOptions { samples, window, at_random: false, seed: 1, kinds };
         let window = survey.window(&options);
         let samples = survey.sample(&options);
         let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
@@ -136,6 +136,7 @@ impl TestService {
                 longest: Micros::MAX,
                 alternatives: 10,
                 rollouts: true,
+                signals: true,
                 scaling: ScalingBranchOptions { window, requests_per_gpu: 0.0 },
             },
             &NoNames,
