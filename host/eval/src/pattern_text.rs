@@ -7,12 +7,12 @@ use super::regret::SignalOf;
 
 impl Display for DecisionPatterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, decision, scenario, decisions, wrong, regret_s, signals, rules, .. } = self;
+        let Self { kind, decision, scenario, decisions, wrong, regret_s, window_s, signals, rules, .. } = self;
         let decision = decision.as_ref().map_or_else(String::new, |decision| format!(" ({decision})"));
         write!(
             f,
             "{kind}{decision} in {scenario}: {wrong} of {decisions} decisions drawn at random are wrong: another one \
-             would save all requests together {:.0} ms or more",
+             would save all requests together {:.0} ms or more within {window_s:.1} s",
             1e3 * WRONG_S
         )?;
         if *wrong > 0 {
@@ -43,11 +43,12 @@ fn rule(f: &mut fmt::Formatter<'_>, index: usize, rule: &PatternRule) -> fmt::Re
     writeln!(
         f,
         "  {}. {}: {wrong} of {decisions} wrong, mean cost {}, {:.0} % of the regret; of the others {others_wrong} of \
-         {others} (p {p:.3})",
+         {others} ({})",
         index + 1,
         condition(rule),
         ms(*mean_regret_s),
-        100.0 * regret_share
+        100.0 * regret_share,
+        probability(*p)
     )?;
     rule.reference.as_ref().map_or(Ok(()), |reference| {
         write!(f, "     ")?;
@@ -74,23 +75,31 @@ fn condition(rule: &PatternRule) -> String {
 }
 
 fn better_alternative(f: &mut fmt::Formatter<'_>, better: &BetterAlternative) -> fmt::Result {
-    let BetterAlternative { signal, lower, count, wrong, expected, p } = better;
-    let side = if *lower { "lower" } else { "higher" };
+    let BetterAlternative { signal, prefers_lower, lower, higher, wrong, expected_lower, expected_higher, p } = better;
+    let side = if *prefers_lower { "lower" } else { "higher" };
     writeln!(
         f,
-        "  the best alternative has a {side} `{signal}` than the choice in {count} of {wrong} wrong decisions; any \
-         alternative would in {expected:.0} (p {p:.3})"
+        "  `{signal}` tells the best alternative: the {side} the better. It is lower than of the choice in {lower} and higher in \
+         {higher} of {wrong} wrong decisions; of any alternative in {expected_lower:.0} and {expected_higher:.0} ({})",
+        probability(*p)
     )
 }
 
 fn decided(f: &mut fmt::Formatter<'_>, reference: &ReferenceDecisions) -> fmt::Result {
     let ReferenceDecisions { policy, known, other, better, worse, saved_s } = reference;
+    if *other == 0 {
+        return writeln!(f, "{policy} would decide the same in all {known}");
+    }
     let result = if *saved_s < 0.0 { "costs" } else { "saves" };
     writeln!(
         f,
         "{policy} would decide otherwise in {other} of {known}: better in {better}, worse in {worse}, and {result} {} in all",
         ms(saved_s.abs())
     )
+}
+
+fn probability(p: f64) -> String {
+    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p {p:.3}") }
 }
 
 /// Request-seconds as ms, or as s from ten on.

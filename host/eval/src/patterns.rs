@@ -13,7 +13,7 @@ use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::regret::{DecisionKind, DecisionRegret, SignalOf, Stratum};
+use super::regret::{DecisionColumn, DecisionKind, DecisionRegret, SignalOf, Stratum};
 
 /// A smaller regret is no wrong decision, request-seconds.
 pub const WRONG_S: f64 = 0.005;
@@ -40,6 +40,8 @@ pub struct DecisionPatterns {
     pub decisions: usize,
     /// Number of those with a regret of 5 ms or more.
     pub wrong: usize,
+    /// Time after a decision in which its effects count, s.
+    pub window_s: f64,
     /// Sum of the regrets, request-seconds.
     pub regret_s: f64,
     /// Number of signals of which rules were tried.
@@ -83,20 +85,24 @@ pub struct PatternRule {
     pub reference: Option<ReferenceDecisions>,
 }
 
-/// How the best alternatives to wrong decisions differ from the choices.
+/// How the best alternatives to wrong decisions differ from the choices, beside any of the alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BetterAlternative {
     /// The field of scripts.
     pub signal: String,
-    /// Whether it is lower in the best alternative; else higher.
-    pub lower: bool,
-    /// Number of wrong decisions of which that is true.
-    pub count: usize,
+    /// Whether it is more often lower, or less often higher, than in any alternative; else the reverse.
+    pub prefers_lower: bool,
+    /// Number of wrong decisions to which the best alternative has a lower value than the choice.
+    pub lower: usize,
+    /// The same with a higher value.
+    pub higher: usize,
     /// Number of wrong decisions.
     pub wrong: usize,
-    /// The number if the best one were any of the alternatives.
-    pub expected: f64,
-    /// Probability of as large a difference in any signal if none tells the best one.
+    /// Mean of `lower` if the best alternative were any of them.
+    pub expected_lower: f64,
+    /// Mean of `higher`, likewise.
+    pub expected_higher: f64,
+    /// Probability of as large a difference in any signal if none tells the best alternative.
     pub p: f64,
 }
 
@@ -120,7 +126,7 @@ pub struct ReferenceDecisions {
 /// The patterns of all `decisions` of `scenario`, drawn at random from each kind, in the order in which they were made. `reference` is
 /// the policy of [`DecisionRegret::advised`]. Decisions with two choices are apart by what was chosen.
 #[must_use]
-pub fn find(scenario: &str, decisions: &[DecisionRegret], reference: &str) -> Vec<DecisionPatterns> {
+pub fn find(scenario: &str, (decisions, window_s): (&[DecisionRegret], f64), reference: &str) -> Vec<DecisionPatterns> {
     let mut groups: BTreeMap<(DecisionKind, Option<&str>), Vec<&DecisionRegret>> = BTreeMap::new();
     for one in decisions.iter().filter(|one| one.stratum == Stratum::Uniform) {
         let is_split = matches!(one.kind, DecisionKind::Admission | DecisionKind::Load);
@@ -129,7 +135,7 @@ pub fn find(scenario: &str, decisions: &[DecisionRegret], reference: &str) -> Ve
     }
     let found = groups.into_iter().map(|((kind, choice), those)| {
         let decision = choice.map(str::to_owned);
-        DecisionPatterns { decision, ..of_kind(kind.name(), scenario, &those, reference) }
+        DecisionPatterns { decision, window_s, ..of_kind(kind.name(), scenario, &those, reference) }
     });
     found.collect()
 }
@@ -168,6 +174,7 @@ fn of_kind(kind: &str, scenario: &str, decisions: &[&DecisionRegret], reference:
         scenario: scenario.to_owned(),
         decisions: decisions.len(),
         wrong: regrets.iter().filter(|&&regret| regret >= WRONG_S).count(),
+        window_s: 0.0,
         regret_s: total,
         signals: signals.len(),
         rules,
@@ -333,57 +340,69 @@ fn between(low: f64, high: f64) -> f64 {
     steps.map(rounded).find(|&number| number >= low && number < high).unwrap_or(low)
 }
 
-/// The signal of which the best alternatives to wrong decisions differ from the choice more often than any alternative does.
+/// The signal by which the best alternatives to wrong decisions differ most from any of the alternatives.
 fn better_alternative(decisions: &[&DecisionRegret]) -> Option<BetterAlternative> {
     let those: Vec<&DecisionRegret> = decisions.iter().copied().filter(|one| one.regret_s >= WRONG_S).collect();
     let columns = &those.first()?.signals.columns;
     if those.len() < LEAST {
         return None;
     }
-    let tried = (0..columns.len()).flat_map(|column| [(column, true), (column, false)]);
-    let compared = tried.filter_map(|(column, lower)| Some((column, lower, comparison(&those, column, lower)?)));
-    let (column, lower, found) =
-        compared.fold(None, |best: Option<(usize, bool, AlternativeCount)>, one| match best {
-            Some(best) if best.2.z >= one.2.z - 1e-9 => Some(best),
-            _ => Some(one),
-        })?;
-    let standard = Normal::standard();
-    let p = ((1.0 - standard.cdf(found.z)) * 2.0 * columns.len() as f64).min(1.0);
+    let compared = columns.iter().enumerate().filter_map(|(at, column)| Some((column, signs(&those, at)?)));
+    let (column, found) = compared.fold(None, |best: Option<(&DecisionColumn, SignCounts)>, one| match best {
+        Some(best) if best.1.z.abs() >= one.1.z.abs() - 1e-9 => Some(best),
+        _ => Some(one),
+    })?;
+    let p = (2.0 * Normal::standard().sf(found.z.abs()) * columns.len() as f64).min(1.0);
+    let SignCounts { lower, higher, expected_lower, expected_higher, z } = found;
     (p <= LEVEL).then(|| BetterAlternative {
-        signal: columns[column].signal.to_owned(),
+        signal: column.signal.to_owned(),
+        prefers_lower: z < 0.0,
         lower,
-        count: found.count,
+        higher,
         wrong: those.len(),
-        expected: found.expected,
+        expected_lower,
+        expected_higher,
         p,
     })
 }
 
-/// How often a signal of the best alternative is lower, or higher, than that of the choice.
-struct AlternativeCount {
-    count: usize,
-    /// The mean of that number if the best one is any of the alternatives.
-    expected: f64,
-    /// Standard deviations above it.
+/// How often a signal of the best alternative is lower and higher than that of the choice.
+#[derive(Default)]
+struct SignCounts {
+    lower: usize,
+    higher: usize,
+    /// The means of the two if the best alternative is any of them.
+    expected_lower: f64,
+    expected_higher: f64,
+    /// `higher` − `lower` above its mean, in standard deviations.
     z: f64,
 }
 
-/// `None` if the number is certain, or a decision has no such signal.
-fn comparison(wrong: &[&DecisionRegret], column: usize, lower: bool) -> Option<AlternativeCount> {
-    let (mut count, mut expected, mut variance) = (0, 0.0, 0.0);
+/// The counts of one column; `None` if they are certain, or a decision has no such signal.
+fn signs(wrong: &[&DecisionRegret], column: usize) -> Option<SignCounts> {
+    let mut found = SignCounts::default();
+    let (mut excess, mut variance) = (0.0, 0.0);
     for one in wrong {
         let (rows, values) = (&one.signals.rows, &one.signals.columns.get(column)?.values);
         let value = |branch: usize| rows.get(branch).copied().flatten().and_then(|row| values.get(row)).copied();
         let chosen = value(0)?;
-        let differs =
-            |branch: usize| value(branch).is_some_and(|value| if lower { value < chosen } else { value > chosen });
+        // A branch that chooses none has no value: neither lower nor higher.
+        let sign = |branch: usize| {
+            value(branch).map_or(0.0, |value| f64::from(i8::from(value > chosen) - i8::from(value < chosen)))
+        };
         let alternatives = one.branches.len() - 1;
-        let share = (1..=alternatives).filter(|&branch| differs(branch)).count() as f64 / alternatives as f64;
-        count += usize::from(differs(one.best()));
-        expected += share;
-        variance += share * (1.0 - share);
+        let share =
+            |of: f64| (1..=alternatives).filter(|&branch| sign(branch) == of).count() as f64 / alternatives as f64;
+        let (lower, higher, best) = (share(-1.0), share(1.0), sign(one.best()));
+        found.lower += usize::from(best < 0.0);
+        found.higher += usize::from(best > 0.0);
+        found.expected_lower += lower;
+        found.expected_higher += higher;
+        excess += best - (higher - lower);
+        variance += higher + lower - (higher - lower).powi(2);
     }
-    (variance > 0.0).then(|| AlternativeCount { count, expected, z: (count as f64 - expected - 0.5) / variance.sqrt() })
+    let z = excess / variance.sqrt();
+    (variance > 0.0).then_some(SignCounts { z, ..found })
 }
 
 /// What `policy` would have decided; `None` if that is known of no decision.

@@ -79,19 +79,16 @@ impl EvaluationSuite {
         let warmup = config.warmup;
         let Some((reference_name, reference)) = reference else {
             let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, None))?;
+            let patterns = patterns::find(name, (&all, regret.window_s), "");
             let regret = ScenarioRegret { scenario: name.clone(), regret };
-            return Ok(PatternFeedback {
-                regret,
-                patterns: patterns::find(name, &all, ""),
-                worst_minute: String::new(),
-            });
+            return Ok(PatternFeedback { regret, patterns, worst_minute: String::new() });
         };
         let other: Vec<RequestTimes> = surveyed(&reference)?.0.times();
         let advising = self.advising(&config, &reference.configs[scenario]);
         let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, Some(&advising)))?;
         Ok(PatternFeedback {
+            patterns: patterns::find(name, (&all, regret.window_s), reference_name),
             regret: ScenarioRegret { scenario: name.clone(), regret },
-            patterns: patterns::find(name, &all, reference_name),
             worst_minute: worst_minute(name, &own, (reference_name, &other), warmup),
         })
     }

@@ -220,7 +220,7 @@ pub struct BranchOutcome {
     /// Requests in the window that were rejected, dropped, evicted or timed out.
     pub failed_requests: u32,
     #[serde(skip)]
-    own_s: f64,
+    pub(crate) own_s: f64,
     /// GPU-seconds held within the window, of decisions about the number of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_s: Option<f64>,

@@ -39,9 +39,9 @@ pub(in crate::cli) struct ShinkaArgs {
     /// Maximum feedback, bytes
     #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
     feedback_bytes: usize,
-    /// Patterns over N decisions of each kind, 64 if no number is given: where they are wrong, by which signal, and what the best
+    /// Patterns over N decisions of each kind, 128 if no number is given: where they are wrong, by which signal, and what the best
     /// reference policy would do; 0 for none. Takes about half as long again as an evaluation in train
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "64",
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "128",
         value_parser = patterns)]
     patterns: u32,
 }
