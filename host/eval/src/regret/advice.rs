@@ -8,16 +8,8 @@ use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
 use super::branches::{ObservedDecision, state};
-use super::{DecisionKind, DecisionSample, InstanceStates, is_made_next};
-
-/// A decision of another policy in the place of a sampled one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advice {
-    /// What it would have decided.
-    pub(super) decision: ForcedDecision,
-    /// The state of the instances: the decision counts only where it is that of the actual run.
-    pub(super) state: InstanceStates,
-}
+use super::survey::Advice;
+use super::{DecisionKind, DecisionSample, is_made_next};
 
 /// Adds to each of `samples` about admission and routing what the policy of `timeline` would have decided. `timeline` is a simulation
 /// from the start, in which all other kinds are decided by the policies of the actual run; every decision in front of

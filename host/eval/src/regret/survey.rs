@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
+use blis_sim::cluster::{ForcedDecision, RecordedDecision, RecordedDecisions};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{AdapterEviction, Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
@@ -16,8 +16,7 @@ use blis_sim::units::Micros;
 use rand::seq::index;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::advice::Advice;
-use super::{DecisionKind, RegretOptions, Stratum};
+use super::{DecisionKind, InstanceStates, RegretOptions, Stratum};
 use crate::bound::ServedRequest;
 
 /// Records the arrivals, the decisions and the ended requests of a run.
@@ -98,6 +97,15 @@ pub struct DecisionSample {
     pub eviction: Option<Arc<EvictionChoice>>,
     /// What another policy would have decided, if that is asked for.
     pub advice: Option<Arc<Advice>>,
+}
+
+/// A decision of another policy in the place of a sampled one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What it would have decided.
+    pub(super) decision: ForcedDecision,
+    /// The state of the instances: the decision counts only where it is that of the actual run.
+    pub(super) state: InstanceStates,
 }
 
 /// A choice between LoRA adapters that could make room for that of a request.

@@ -5,7 +5,7 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, Grammar, InputRange, Operator};
+use super::grammar::{DecisionGrammar, Grammar, InputRange, Operator, PatternSignal};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
 use super::seeds::neutral;
 
@@ -44,7 +44,12 @@ impl Operation {
 pub(super) struct ProgramGenerator<'a> {
     pub grammar: &'a Grammar,
     pub draw: Generator,
+    /// Signals that patterns over decisions of the parent name: drawn more often.
+    pub favoured: Vec<PatternSignal>,
 }
+
+/// Share of new inputs that are drawn from those that patterns name, if they name any of the decision.
+const FAVOURED: f64 = 0.5;
 
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
@@ -266,8 +271,21 @@ impl ProgramGenerator<'_> {
         if decision.inputs.is_empty() || self.chance(0.25) {
             return Expr::Constant(self.constant());
         }
+        let favoured: Vec<usize> = (0..decision.inputs.len()).filter(|&at| self.is_favoured(decision, at)).collect();
+        if !favoured.is_empty() && self.chance(FAVOURED) {
+            let at = self.one_of(&favoured);
+            return Expr::Input(decision.inputs[at].name.clone());
+        }
         let at = self.below(decision.inputs.len());
         Expr::Input(decision.inputs[at].name.clone())
+    }
+
+    /// Whether a pattern names the input `at` of `decision`.
+    fn is_favoured(&self, decision: &DecisionGrammar, at: usize) -> bool {
+        let name = &decision.inputs[at].name;
+        let field = name.rsplit('.').next().unwrap_or(name);
+        let is_of = |one: &PatternSignal| one.kind == decision.kind.name() || one.kind == decision.function;
+        self.favoured.iter().any(|one| is_of(one) && one.signal == field)
     }
 
     /// Of any order of magnitude from 0.001 to 10 000.
@@ -380,7 +398,8 @@ mod tests {
     fn random_programs_and_their_offspring_run() {
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0) };
+            let mut made =
+                ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0), favoured: Vec::new() };
             let mut program = made.random();
             for _ in 0..40 {
                 let other = made.random();
