@@ -36,7 +36,7 @@ pub struct DecisionPatterns {
     pub decision: Option<String>,
     /// Name of the scenario.
     pub scenario: String,
-    /// Number of decisions.
+    /// Number of decisions in the sample.
     pub decisions: usize,
     /// Number of those with a regret of 5 ms or more.
     pub wrong: usize,
@@ -106,7 +106,7 @@ pub struct BetterAlternative {
     pub p: f64,
 }
 
-/// What a reference policy would have decided in the place of a candidate.
+/// What a reference policy would have decided instead of a candidate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceDecisions {
     /// Name of the policy.
@@ -419,3 +419,6 @@ fn advised(decisions: &[&DecisionRegret], policy: &str) -> Option<ReferenceDecis
     }
     (sum.known > 0).then_some(sum)
 }
+
+#[cfg(test)]
+mod tests;

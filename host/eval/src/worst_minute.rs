@@ -29,6 +29,8 @@ pub fn worst_minute(
     let Some(length) = ROW_LENGTHS.into_iter().find(|length| length.0 * ROWS as u64 <= span.0) else {
         return String::new();
     };
+    let seconds = ROWS as u64 * length.0 / 1_000_000;
+    let what = if seconds == 60 { "minute".to_owned() } else { format!("{seconds} s") };
     let rows = (span.0 / length.0) as usize;
     let start = |row: usize| Micros(warmup.0 + row as u64 * length.0);
     let measured = |times: &[RequestTimes]| -> Vec<TimeRow> {
@@ -42,15 +44,20 @@ pub fn worst_minute(
     let all = 0..=rows - ROWS;
     let worst = all.max_by(|one, other| excess(one).total_cmp(&excess(other)).then(other.cmp(one)));
     let Some(from) = worst.filter(|from| excess(from) > 0.0) else {
-        return format!("Worst minute of {scenario}: in none its requests spend more time than with {name}\n");
+        return format!("Worst {what} of {scenario}: in none its requests spend more time than with {name}\n");
     };
     let seconds = |at: Micros| at.0 / 1_000_000;
     let mut text = format!(
-        "Worst minute of {scenario}: from {} to {} s its requests spend {:.1} request-seconds more than with {name} (in brackets)\n\
-         from s  arrived  present  mean TTFT ms  not served  served by instance\n",
+        "Worst {what} of {scenario}: from {} to {} s its requests spend {:.1} request-seconds more than with {name} (in brackets)\n\
+         {:>6} {:>7} {:>15} {:>15} {:>11}  served by instance\n",
         seconds(start(from)),
         seconds(start(from + ROWS)),
         excess(&from),
+        "from s",
+        "arrived",
+        "present",
+        "mean TTFT, ms",
+        "not served",
     );
     for row in from..from + ROWS {
         text.push_str(&line(seconds(start(row)), &own[row], &other[row], length));
@@ -109,7 +116,8 @@ fn line(from_s: u64, own: &TimeRow, other: &TimeRow, length: Micros) -> String {
     let pair = |of: &dyn Fn(&TimeRow) -> String| format!("{} ({})", of(own), of(other));
     let unserved =
         if own.unserved + other.unserved > 0 { pair(&|row| row.unserved.to_string()) } else { "0".to_owned() };
-    let mut text = format!("{from_s} {} {} {} {unserved} ", own.arrived, pair(&present), pair(&ttft));
+    let (arrived, present, ttft) = (own.arrived, pair(&present), pair(&ttft));
+    let mut text = format!("{from_s:>6} {arrived:>7} {present:>15} {ttft:>15} {unserved:>11}  ");
     let counts: Vec<String> = own.by_instance.iter().take(INSTANCES).map(usize::to_string).collect();
     let more = if own.by_instance.len() > INSTANCES { " …" } else { "" };
     // Writing to a text does not fail.
@@ -142,14 +150,32 @@ mod tests {
     fn the_minute_with_the_slow_requests_is_shown() {
         let (own, other) = (requests(Micros(4_000_000), true), requests(Micros(2_000_000), true));
         let text = worst_minute("bursts", &own, ("token-aware", &other), Micros(10_000_000));
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        Worst minute of bursts: from 30 to 90 s its requests spend 20.0 request-seconds more than with token-aware (in brackets)
+        from s arrived         present   mean TTFT, ms  not served  served by instance
+            30      10       1.0 (1.0)       500 (500)           0  [5 5]
+            40      10       1.0 (1.0)       500 (500)           0  [5 5]
+            50      10       1.0 (1.0)       500 (500)           0  [5 5]
+            60      10       1.0 (1.0)       500 (500)           0  [5 5]
+            70      10       3.4 (1.9)     2000 (1000)           0  [5 5]
+            80      10       1.6 (1.1)       500 (500)           0  [5 5]
+        ");
     }
 
     #[test]
     fn requests_that_are_not_served_are_no_gain() {
         let (own, other) = (requests(Micros(4_000_000), false), requests(Micros(4_000_000), true));
         let text = worst_minute("overload", &own, ("least-loaded", &other), Micros::ZERO);
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        Worst minute of overload: from 20 to 80 s its requests spend 566.0 request-seconds more than with least-loaded (in brackets)
+        from s arrived         present   mean TTFT, ms  not served  served by instance
+            20      10       1.0 (1.0)       500 (500)           0  [5 5]
+            30      10       1.0 (1.0)       500 (500)           0  [5 5]
+            40      10       1.0 (1.0)       500 (500)           0  [5 5]
+            50      10       1.0 (1.0)       500 (500)           0  [5 5]
+            60      10       1.0 (1.0)       500 (500)           0  [5 5]
+            70      10       0.0 (3.4)     2000 (2000)      10 (0)  [5 5]
+        ");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::gateway::{self, GatewayOptions};
-use super::signals::{self, DecisionSignals};
+use super::signals::{self, KnownSignals};
 use super::{
     BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, ObservedSignals,
     Situation, WorkloadTexts, run_branch,
@@ -142,23 +142,23 @@ impl DecisionFork {
         (request, state): (&Request, &InstanceStates),
         observed: &mut ObservedDecision,
         decisions: impl Iterator<Item = ForcedDecision>,
-    ) -> DecisionSignals {
+    ) -> KnownSignals {
         let seen = std::mem::take(&mut observed.signals);
         match self.sample.kind {
             DecisionKind::Routing => {
                 let row = |instance| observed.shown.iter().position(|&shown| shown == instance);
                 let row = |decision| if let ForcedDecision::Route(instance) = decision { row(instance) } else { None };
-                DecisionSignals { rows: decisions.map(row).collect(), ..seen }
+                KnownSignals { rows: decisions.map(row).collect(), ..seen }
             }
             DecisionKind::Admission => seen.over_instances(),
             DecisionKind::Fairness | DecisionKind::Ordering | DecisionKind::Eviction => {
-                DecisionSignals::of_requests(&signals::dispatched(decisions, &*self.timeline), state, at)
+                KnownSignals::of_requests(&signals::dispatched(decisions, &*self.timeline), state, at)
             }
             DecisionKind::Disaggregation
             | DecisionKind::Scheduling
             | DecisionKind::Load
             | DecisionKind::AdapterEviction
-            | DecisionKind::Scaling => DecisionSignals::of_state(request, state),
+            | DecisionKind::Scaling => KnownSignals::of_state(request, state),
         }
     }
 
@@ -196,7 +196,7 @@ impl DecisionFork {
             let cost = forced(timeline)?;
             branches.push(branch(other.text(names), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
-        let signals = kept(options, || DecisionSignals::of_state(request, &state));
+        let signals = kept(options, || KnownSignals::of_state(request, &state));
         let about = DecisionContext { sample: self.sample, request, at, situations: Vec::new() };
         Ok(compare(about, branches, state, names).map(|regret| DecisionRegret { signals, ..regret }))
     }
@@ -225,7 +225,7 @@ impl DecisionFork {
         };
         let signals = kept(options, || {
             let requests = [first, second].map(|id| self.timeline.request(id));
-            DecisionSignals::of_requests(&requests, &state, at)
+            KnownSignals::of_requests(&requests, &state, at)
         });
         let mut other = self.timeline.clone();
         other.serve_next(InstanceIndex::at(instance), second);
@@ -252,8 +252,8 @@ impl DecisionFork {
 }
 
 /// The `signals`, if they are kept.
-fn kept(options: &BranchOptions, signals: impl FnOnce() -> DecisionSignals) -> DecisionSignals {
-    if options.signals { signals() } else { DecisionSignals::default() }
+fn kept(options: &BranchOptions, signals: impl FnOnce() -> KnownSignals) -> KnownSignals {
+    if options.signals { signals() } else { KnownSignals::default() }
 }
 
 /// What is decided about a request inside an instance.
@@ -328,7 +328,7 @@ pub(super) fn compare(
         observed: None,
         state,
         branches,
-        signals: DecisionSignals::default(),
+        signals: KnownSignals::default(),
         advised: None,
     })
 }
@@ -461,7 +461,7 @@ pub(super) struct ObservedDecision {
     score_regret: Option<f64>,
     /// Whether the signals are kept.
     keeps: bool,
-    signals: DecisionSignals,
+    signals: KnownSignals,
 }
 
 impl ObservedDecision {
@@ -477,7 +477,7 @@ impl ObservedDecision {
             seen: None,
             score_regret: None,
             keeps: false,
-            signals: DecisionSignals::default(),
+            signals: KnownSignals::default(),
         }
     }
 
@@ -546,7 +546,7 @@ impl ObservedDecision {
             _ => return,
         };
         if self.keeps {
-            self.signals = DecisionSignals::of_instances(request, cluster, columns);
+            self.signals = KnownSignals::of_instances(request, cluster, columns);
         }
         let signals = cluster.signals;
         self.shown = cluster.instances.iter().map(|info| info.id).collect();

@@ -57,7 +57,7 @@ use branches::{DecisionFork, ObservedDecision};
 pub use look_ahead::{LookAhead, look_ahead};
 pub use report::{Estimate, Regret, Section};
 pub use scaling::ScalingBranchOptions;
-pub use signals::{DecisionColumn, DecisionNumber, DecisionSignals, SignalOf};
+pub use signals::{DecisionColumn, DecisionNumber, KnownSignals, SignalOf};
 pub use survey::{DecisionSample, RequestTimes, Survey, Surveyor};
 
 /// Options of the outcome regret.
@@ -194,7 +194,7 @@ pub struct DecisionRegret {
     pub branches: Vec<BranchOutcome>,
     /// What could be read at the decision, if it is kept.
     #[serde(skip)]
-    pub signals: DecisionSignals,
+    pub signals: KnownSignals,
     /// The branch with the decision of another policy ([`add_advice`]); `None` if that is unknown.
     #[serde(skip)]
     pub advised: Option<usize>,

@@ -14,7 +14,7 @@ use super::InstanceStates;
 
 /// What was known when a decision was made.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DecisionSignals {
+pub struct KnownSignals {
     /// Columns over the instances or requests that could be chosen.
     pub columns: Vec<DecisionColumn>,
     /// The row of each branch, the actual one first; `None` of a branch that chooses none.
@@ -66,7 +66,7 @@ pub enum SignalOf {
     Group,
 }
 
-impl DecisionSignals {
+impl KnownSignals {
     /// The columns of the instances that are up to date in `cluster`, and the numbers of `request`. `rows` is for the branches.
     pub(super) fn of_instances(
         request: &RequestView<'_>,

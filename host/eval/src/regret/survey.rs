@@ -99,7 +99,7 @@ pub struct DecisionSample {
     pub advice: Option<Arc<Advice>>,
 }
 
-/// A decision of another policy in the place of a sampled one.
+/// A decision of another policy instead of a sampled one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// What it would have decided.

@@ -126,11 +126,10 @@ impl SearchOutcome {
 fn pattern_signals(result: &EvaluationResult) -> Vec<PatternSignal> {
     let mut all: Vec<PatternSignal> = Vec::new();
     for of_kind in &result.patterns {
-        let better = of_kind.better_alternative.as_ref().map(|better| &better.signal);
-        for signal in of_kind.rules.iter().map(|rule| &rule.signal).chain(better) {
-            let named = PatternSignal { kind: of_kind.kind.clone(), signal: signal.clone() };
-            if !all.contains(&named) {
-                all.push(named);
+        let better = of_kind.better_alternative.iter().map(|better| (&better.signal, Some(!better.prefers_lower)));
+        for (signal, rises) in better.chain(of_kind.rules.iter().map(|rule| (&rule.signal, None))) {
+            if !all.iter().any(|one| one.kind == of_kind.kind && one.signal == *signal) {
+                all.push(PatternSignal { kind: of_kind.kind.clone(), signal: signal.clone(), rises });
             }
         }
     }

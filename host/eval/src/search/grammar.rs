@@ -169,6 +169,8 @@ pub(super) struct PatternSignal {
     pub kind: String,
     /// The field of scripts, as `queue_depth`.
     pub signal: String,
+    /// Whether the best alternatives to wrong decisions have more of it than the choices, or less; `None` if that is not known.
+    pub rises: Option<bool>,
 }
 
 /// What expressions of one function may read, and how its result is made.

@@ -5,7 +5,7 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, Grammar, InputRange, Operator, PatternSignal};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange, Operator, PatternSignal};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
 use super::seeds::neutral;
 
@@ -49,7 +49,9 @@ pub(super) struct ProgramGenerator<'a> {
 }
 
 /// Share of new inputs that are drawn from those that patterns name, if they name any of the decision.
-const FAVOURED: f64 = 0.5;
+const FAVOURED: f64 = 0.25;
+/// Share of mutations that add a term in the input that tells the best alternative, if there is one.
+const DIRECTED: f64 = 0.25;
 
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
@@ -85,7 +87,38 @@ impl ProgramGenerator<'_> {
         for _ in 0..changes {
             child = self.changed(child);
         }
+        if let Some((at, name, rises)) = self.better_input()
+            && self.chance(DIRECTED)
+        {
+            child = self.with_term(child, at, (name, rises));
+        }
         self.fitting(child, parent)
+    }
+
+    /// An input that tells the best alternative to wrong decisions of the parent: the decision, the name, and whether more of it is
+    /// better. Only of decisions in which the highest value wins.
+    fn better_input(&self) -> Option<(usize, String, bool)> {
+        let highest_wins = |decision: &DecisionGrammar| {
+            matches!(decision.output, DecisionOutput::Column | DecisionOutput::Choice) && decision.rows.is_some()
+        };
+        let of_decision = |(at, decision): (usize, &DecisionGrammar)| {
+            let tells = |input: &Input| -> Option<(usize, String, bool)> {
+                let named = self.favoured.iter().find(|one| is_named(one, decision, input))?;
+                named.rises.filter(|_| input.is_column).map(|rises| (at, input.name.clone(), rises))
+            };
+            decision.inputs.iter().find_map(tells).filter(|_| highest_wins(decision))
+        };
+        self.grammar.decisions.iter().enumerate().find_map(of_decision)
+    }
+
+    /// The program with a multiple of an input added to its decision `at`, or subtracted.
+    fn with_term(&mut self, mut program: Program, at: usize, (name, rises): (String, bool)) -> Program {
+        let weight = Expr::Constant(self.constant().abs());
+        let term = Expr::Apply(Operator::Multiply, vec![Expr::Input(name), weight]);
+        let function = if rises { Operator::Add } else { Operator::Subtract };
+        let old = std::mem::replace(&mut program.values[at], Expr::Constant(0.0));
+        program.values[at] = Expr::Apply(function, vec![old, term]);
+        program
     }
 
     /// A program with a part of `other` instead of a part of `parent`.
@@ -282,10 +315,7 @@ impl ProgramGenerator<'_> {
 
     /// Whether a pattern names the input `at` of `decision`.
     fn is_favoured(&self, decision: &DecisionGrammar, at: usize) -> bool {
-        let name = &decision.inputs[at].name;
-        let field = name.rsplit('.').next().unwrap_or(name);
-        let is_of = |one: &PatternSignal| one.kind == decision.kind.name() || one.kind == decision.function;
-        self.favoured.iter().any(|one| is_of(one) && one.signal == field)
+        self.favoured.iter().any(|one| is_named(one, decision, &decision.inputs[at]))
     }
 
     /// Of any order of magnitude from 0.001 to 10 000.
@@ -293,6 +323,13 @@ impl ProgramGenerator<'_> {
         let size = 10f64.powf(7.0 * self.draw.random::<f64>() - 3.0);
         rounded(if self.chance(0.2) { -size } else { size })
     }
+}
+
+/// Whether `pattern` names `input` of `decision`.
+fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, input: &Input) -> bool {
+    let field = input.name.rsplit('.').next().unwrap_or(&input.name);
+    let is_of = pattern.kind == decision.kind.name() || pattern.kind == decision.function;
+    is_of && pattern.signal == field
 }
 
 /// The values of `part` in the first run, if it is an input or the lowest, the highest or the mean of one.
