@@ -353,6 +353,76 @@ fn a_result_is_the_same_on_any_number_of_threads_and_from_the_cache() {
     assert_ne!(one["hashes"]["result"], other["hashes"]["result"]);
 }
 
+/// Round-robin looks at no cache, and `token-aware` does: the one scenario of smoke says so.
+#[test]
+fn patterns_say_where_decisions_are_wrong() {
+    const WORDS: [&str; 5] = ["evaluate", "round-robin", "--suite", "shared-prefix", "--stage=smoke"];
+    let evaluate = |more: &[&str]| {
+        let mut result = results(&[&WORDS[..], more].concat()).remove(0);
+        result.as_object_mut().expect("an object").remove("cost");
+        result
+    };
+    let one = evaluate(&["--patterns", "--threads", "1"]);
+    assert_eq!(one, evaluate(&["--patterns=128", "--threads", "2", "--verify"]), "the same on any number of threads");
+    let routing = &one["patterns"][0];
+    assert_eq!((&routing["kind"], &routing["decisions"]), (&json!("routing"), &json!(128)));
+    let rules = routing["rules"].as_array().expect("rules");
+    let better = &routing["better_alternative"];
+    let named = rules.iter().chain([better]).filter_map(|one| one["signal"].as_str());
+    assert!(named.into_iter().any(|signal| signal.starts_with("cached_")), "{routing:#}");
+    let reference = &routing["reference"];
+    assert_eq!((&reference["policy"], &reference["known"]), (&json!("token-aware"), &json!(128)), "{reference:#}");
+    assert!(reference["better"].as_u64() > reference["worse"].as_u64(), "{reference:#}");
+    assert!(reference["saved_s"].as_f64() > Some(0.0), "{reference:#}");
+    let text = |name: &str| one["artifacts"][name].as_str().unwrap_or_else(|| panic!("{name}: {one:#}"));
+    let bytes = text("patterns").len() + text("worst_minute").len();
+    assert!((500..=3000).contains(&bytes), "{bytes}");
+    insta::assert_snapshot!(format!("{}\n{}", text("patterns"), text("worst_minute")));
+    let printed = blis!([&WORDS[..], &["--patterns", "--output", "text"]].concat()).done().stdout;
+    assert!(printed.contains("Worst minute of both: ") && printed.contains("routing in both: "), "{printed}");
+    // A search that asks for no texts has the patterns, without a reference.
+    let brief = evaluate(&["--patterns", "--feedback-bytes", "0"]);
+    assert_eq!((&brief["artifacts"], brief["patterns"][0].get("reference")), (&json!({}), None));
+    assert_eq!(brief["patterns"][0]["better_alternative"], *better);
+    assert!(evaluate(&[]).get("patterns").is_none());
+}
+
+/// Decisions of kinds without a reference, and those with two choices.
+#[test]
+fn patterns_of_admission_and_flow_control_follow_their_schema() {
+    let schema = fs::read_to_string(root().join("docs/evaluation.schema.json")).expect("schema");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let dir = Scratch::new();
+    let [shedding] =
+        scripts(&dir, [("shedding", "fn admit(r, s) { max(s.queue_depth) < 12 || r.class_priority >= 0 }\n")]);
+    let overload = overloaded(&dir, "classes: {batch: {sheddable: true}}\n");
+    for (candidate, suite) in [(shedding.as_str(), overload.as_str()), ("global-strict", "tenants")] {
+        let words = ["evaluate", candidate, "--suite", suite, "--stage", "smoke", "--patterns=32"];
+        let result = results(&words).remove(0);
+        let wrong: Vec<String> = validator.iter_errors(&result).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{wrong:?}: {result:#}");
+        let found = result["patterns"].as_array().unwrap_or_else(|| panic!("{result:#}"));
+        let kinds: Vec<&str> = found.iter().filter_map(|one| one["kind"].as_str()).collect();
+        let expected: &[&str] = match suite {
+            "tenants" => &["fairness", "ordering"],
+            _ => &["admission", "admission", "routing", "scheduling"],
+        };
+        assert_eq!(kinds, expected, "{found:#?}");
+        let count = |one: &Value| one["decisions"].as_u64().expect("a number");
+        let of_kind = |kind: &str| found.iter().filter(|one| one["kind"] == kind).map(count).sum::<u64>();
+        assert!(kinds.iter().all(|kind| of_kind(kind) <= 32), "{found:#?}");
+        assert_eq!(of_kind(kinds[0]), 32, "decisions at random, those with two choices together");
+    }
+}
+
+#[test]
+fn a_number_of_decisions_that_makes_no_pattern_is_refused() {
+    let refused = blis!("evaluate round-robin --suite shared-prefix --patterns=8");
+    assert_eq!(refused.code, Some(2));
+    insta::assert_snapshot!(refused.stderr);
+}
+
 #[test]
 fn results_follow_their_schema() {
     let schema: Value =
@@ -370,7 +440,7 @@ fn results_follow_their_schema() {
         "tests/adversaries/nan.rhai",
         "tests/adversaries/always-first.rhai",
     ];
-    let words = [&["evaluate", "--suite", &suite, "--stage", "select"][..], &paths[..]].concat();
+    let words = [&["evaluate", "--suite", &suite, "--stage", "select", "--patterns=16"][..], &paths[..]].concat();
     let all = results(&words);
     let keys = |result: &Value, part: &str| -> Vec<String> {
         result[part].as_object().expect("an object").keys().cloned().collect()
@@ -804,6 +874,7 @@ fn a_server_survives_invalid_requests() {
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"stage\": \"test\"}",
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"wall\": 5}",
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"scenario\": \"nowhere\"}",
+        "{\"candidate\": \"fn route(r, s) { 0 }\", \"patterns\": 8}",
         "{\"cancel\": \"unknown\"}",
     ];
     let mut replies = String::new();

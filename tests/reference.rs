@@ -29,7 +29,7 @@ const SCHEMAS: [(&str, &str); 14] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 40] = [
+const SOURCES: [(&str, &str); 41] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -46,6 +46,7 @@ const SOURCES: [(&str, &str); 40] = [
     ("host/eval/src/regret/report.rs", "run.schema.json"),
     ("host/eval/src/regret/mod.rs", "run.schema.json"),
     ("host/eval/src/result.rs", "evaluation.schema.json"),
+    ("host/eval/src/patterns.rs", "evaluation.schema.json"),
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
     ("host/eval/src/evaluation/record.rs", "record.schema.json"),
     ("host/eval/src/search/result.rs", "search.schema.json"),

@@ -73,6 +73,26 @@ fn a_search_that_is_killed_goes_on_to_the_same_result() {
     assert_eq!(resumed, found(&words(&killed)));
 }
 
+/// The patterns of programs are in the archive, and a search that goes on from it has the same result.
+#[test]
+fn patterns_of_a_search_are_in_its_archive() {
+    let folder = Scratch::new();
+    let archive = folder.path("search.sqlite");
+    let words = format!("{SUITE} --evaluations 72 --patterns=32 --archive {archive}");
+    let one = found(&format!("{words} --workers 2"));
+    let connection = rusqlite::Connection::open(&archive).expect("an archive");
+    let count = |condition: &str| -> i64 {
+        let all = format!("SELECT count(*) FROM evaluations WHERE {condition}");
+        connection.query_row(&all, [], |row| row.get(0)).expect("a number")
+    };
+    let named = "patterns LIKE '%\"kind\":\"routing\",\"signal\":\"%'";
+    assert!(count(named) > 3, "{}", count("phase = 'search' AND rung = 2"));
+    assert_eq!(count(&format!("{named} AND rung = 1")), 0, "only what reaches train");
+    assert_eq!(one, found(&words), "from the archive");
+    let refused = blis!(format!("search {SUITE} --evaluations 72 --archive {archive}"));
+    assert!(refused.stderr.contains("its patterns is `32`, not `0`"), "{}", refused.stderr);
+}
+
 #[test]
 fn what_is_no_search_is_refused() {
     let folder = Scratch::new();

@@ -18,7 +18,7 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
     BranchOptions, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, ScalingBranchOptions, Survey,
-    Surveyor, WorkloadTexts, decision_regrets, look_ahead,
+    Surveyor, WorkloadTexts, add_advice, decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
 use crate::targets::slo_targets;
@@ -26,6 +26,7 @@ use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
 use blis_plugin::incidents::Incidents;
+use blis_plugin::{Column, rows};
 use blis_report::{FileError, write_whole};
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
@@ -126,6 +127,32 @@ pub(crate) fn regret(
     named: (&Names, &BTreeMap<String, GoodputTargets>),
     mut survey: Survey,
 ) -> Result<Regret, RunError> {
+    let (decisions, window) = decisions(config, deployment, named, (&mut survey, None))?;
+    if let Some(path) = &config.evaluation.regret.path {
+        write(path, &decisions).map_err(|error| RunError::file(&error))?;
+    }
+    Ok(Regret::new(decisions, &survey, window))
+}
+
+/// The decisions of the run that `survey` has recorded, with what the policies of `reference`, if there is one, would have decided about
+/// admission and routing; and the regret of all.
+pub(crate) fn compared_decisions(
+    config: &Experiment,
+    deployment: &Deployment,
+    named: (&Names, &BTreeMap<String, GoodputTargets>),
+    (mut survey, reference): (Survey, Option<&Experiment>),
+) -> Result<(Vec<DecisionRegret>, Regret), RunError> {
+    let (decisions, window) = decisions(config, deployment, named, (&mut survey, reference))?;
+    Ok((decisions.clone(), Regret::new(decisions, &survey, window)))
+}
+
+/// The sampled decisions with their regret, and the time in which their effects count.
+fn decisions(
+    config: &Experiment,
+    deployment: &Deployment,
+    named: (&Names, &BTreeMap<String, GoodputTargets>),
+    (survey, reference): (&mut Survey, Option<&Experiment>),
+) -> Result<(Vec<DecisionRegret>, Micros), RunError> {
     check_roles(config)?;
     let settings = &config.evaluation.regret;
     survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
@@ -134,7 +161,7 @@ pub(crate) fn regret(
     let is_sampled = |&kind: &DecisionKind| settings.samples_kind(kind.of_policy()) && is_made(kind);
     let kinds = DecisionKind::ALL.into_iter().filter(is_sampled).collect();
     let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
-    let options = RegretOptions { samples, window, seed, kinds };
+    let options = RegretOptions { samples, window, at_random: settings.is_for_patterns(), seed, kinds };
     let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);
     let longest = if brief { LONGEST_BRIEF_BRANCH } else { Micros::MAX };
     let window = survey.window(&options).min(longest);
@@ -142,16 +169,20 @@ pub(crate) fn regret(
         window: scaling_window(config, deployment, window)?,
         requests_per_gpu: survey.requests_per_gpu(),
     };
-    let branches = BranchOptions { window, longest, alternatives, rollouts: !brief, scaling };
-    let samples = survey.sample(&options);
+    let signals = settings.is_for_patterns();
+    let branches = BranchOptions { window, longest, alternatives, rollouts: !brief, signals, scaling };
+    let mut samples = survey.sample(&options);
     let actual = survey.actual_decisions();
-    let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
-    let decisions = setup
-        .on_timeline(|timeline| decision_regrets(timeline, &samples, &actual, &branches, &WorkloadNames(named.0)))?;
-    if let Some(path) = &settings.path {
-        write(path, &decisions).map_err(|error| RunError::file(&error))?;
+    let setup = |config| {
+        let arrivals = ArrivalList::new(survey.arrivals());
+        BranchSetup { config, deployment, names: named.0, arrivals }
+    };
+    if let Some(reference) = reference {
+        setup(reference).on_timeline(|timeline| add_advice(timeline, &mut samples, &actual))?;
     }
-    Ok(Regret::new(decisions, &survey, window))
+    let decisions = setup(config)
+        .on_timeline(|timeline| decision_regrets(timeline, &samples, &actual, &branches, &WorkloadNames(named.0)))?;
+    Ok((decisions, window))
 }
 
 /// Time in which the effects of a number of replicas count: that of other decisions, at least the time to start one and a minute
@@ -194,7 +225,11 @@ impl BranchSetup<'_> {
         engine: impl Fn(InstanceConfig) -> I + Clone + Send + Sync + 'static,
     ) -> Result<(Box<dyn AnyTimeline>, Incidents), RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
-        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
+        let shown = Reads { load: true, in_flight: true, ..Reads::NOTHING };
+        // Patterns are about all signals, whether the policy reads them or not.
+        let all = rows::reads_of(Column::ALL);
+        let all = Reads { adapters: self.deployment.adapters.is_some(), ..all };
+        let reads = if self.config.evaluation.regret.is_for_patterns() { all } else { shown };
         Ok((I::timeline(cluster, self.arrivals, reads), incidents))
     }
 }

@@ -203,12 +203,22 @@ pub struct RegretSettings {
     pub path: Option<PathBuf>,
     /// For the feedback of an evaluation: the kinds of decisions that candidates make.
     decided: Option<Vec<Kind>>,
+    /// Whether decisions are drawn at random only, with their signals, for patterns.
+    for_patterns: bool,
 }
 
 impl Default for RegretSettings {
     /// No regret is computed.
     fn default() -> Self {
-        Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None, decided: None }
+        Self {
+            kind: RegretName::None,
+            samples: 0,
+            alternatives: 0,
+            window: None,
+            path: None,
+            decided: None,
+            for_patterns: false,
+        }
     }
 }
 
@@ -229,6 +239,7 @@ impl RegretSettings {
             window: spec.regret_window,
             path: spec.regret_path.clone(),
             decided: None,
+            for_patterns: false,
         })
     }
 
@@ -236,7 +247,18 @@ impl RegretSettings {
     /// regret, which it does not show.
     pub(crate) fn brief(samples: u32, decided: &[Kind]) -> Self {
         let decided = Some(decided.to_vec());
-        Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None, decided }
+        let kind = RegretName::Outcome;
+        Self { kind, samples, alternatives: 2, window: None, path: None, decided, for_patterns: false }
+    }
+
+    /// As [`Self::brief`], with `samples` decisions of each kind at random, for patterns.
+    pub(crate) fn patterns(samples: u32, decided: &[Kind]) -> Self {
+        Self { alternatives: 3, for_patterns: true, ..Self::brief(samples, decided) }
+    }
+
+    /// Whether it is that of patterns.
+    pub(crate) fn is_for_patterns(&self) -> bool {
+        self.for_patterns
     }
 
     /// Whether it is that of a feedback.

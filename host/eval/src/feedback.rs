@@ -7,6 +7,7 @@ use super::CascadeResult;
 use super::cascade::{RunSummary, ScoredRun, StageResult, log_score};
 use super::fitness::{Factors, Fitness, significant};
 use super::objective::Objective;
+use super::patterns::DecisionPatterns;
 use super::regret::{DecisionKind, DecisionRegret, Regret, Section};
 use super::result::{Artifacts, EvaluationResult};
 use super::suite::{Split, Suite, SuiteLimits};
@@ -35,12 +36,31 @@ pub struct ComparedPolicy {
 
 impl ComparedPolicy {
     /// Geometric mean over its runs.
-    fn score(&self) -> f64 {
+    pub fn score(&self) -> f64 {
         geometric_mean(self.runs.iter().map(|run| run.score))
     }
 }
 
-/// Fills in all texts except the error, and cuts all of them to `bytes` together. `known` are policies in the
+/// What is known about the decisions of a candidate in its worst run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PatternFeedback {
+    pub regret: ScenarioRegret,
+    pub patterns: Vec<DecisionPatterns>,
+    /// The minute in which it does worst; empty without a reference.
+    pub worst_minute: String,
+}
+
+/// Bytes of the texts about patterns and the worst minute together.
+const PATTERN_BYTES: usize = 3000;
+
+/// Fills in the texts about patterns and the worst minute.
+pub fn fill_patterns(artifacts: &mut Artifacts, patterns: &[DecisionPatterns], worst_minute: String) {
+    artifacts.patterns = patterns.iter().map(ToString::to_string).collect();
+    artifacts.worst_minute = worst_minute;
+    cut_all([&mut artifacts.patterns, &mut artifacts.worst_minute], PATTERN_BYTES);
+}
+
+/// Fills in all texts except the error and those about patterns, and cuts all of them to `bytes` together. `known` are policies in the
 /// [worst scenario](worst_scenario).
 pub fn fill(
     document: &mut EvaluationResult,
@@ -131,10 +151,26 @@ fn largest_weights(suite: &Suite) -> Vec<&Objective> {
 
 /// Cuts the texts to `bytes` together: the last ones first.
 pub fn cut(artifacts: &mut Artifacts, bytes: usize) {
+    let Artifacts {
+        error,
+        scenarios,
+        better_policies,
+        patterns,
+        worst_minute,
+        worst_decisions,
+        situations,
+        anomalies,
+        limits,
+    } = artifacts;
+    let of_decisions = [patterns, worst_minute, worst_decisions, situations];
+    cut_all([error, scenarios, better_policies].into_iter().chain(of_decisions).chain([anomalies, limits]), bytes);
+}
+
+/// Cuts `texts` to `bytes` together: the last ones first.
+fn cut_all<'a>(texts: impl IntoIterator<Item = &'a mut String>, bytes: usize) {
     const MARK: &str = "\n… (cut)";
-    let Artifacts { error, scenarios, better_policies, worst_decisions, situations, anomalies, limits } = artifacts;
     let mut left = bytes;
-    for text in [error, scenarios, better_policies, worst_decisions, situations, anomalies, limits] {
+    for text in texts {
         if text.len() > left {
             let mut end = left.saturating_sub(MARK.len());
             while !text.is_char_boundary(end) {

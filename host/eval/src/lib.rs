@@ -47,6 +47,8 @@ mod objective;
 pub mod open;
 mod over_time;
 mod paired;
+mod pattern_text;
+pub mod patterns;
 pub mod planning;
 pub mod prices;
 mod recording;
@@ -68,6 +70,7 @@ mod tiers;
 pub mod timer;
 pub mod worker;
 pub mod workload_config;
+mod worst_minute;
 
 /// Hash of the sources and data that a result depends on. Results that another build wrote into a cache are not used.
 pub const BUILD: &str = env!("BLIS_BUILD");

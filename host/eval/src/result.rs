@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cascade::{CascadeResult, ScoredRun, StageResult, log_score};
 use super::fitness::FitnessComponent;
+use super::patterns::DecisionPatterns;
 use super::stratified::StratifiedDifference;
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
@@ -78,6 +79,9 @@ pub struct EvaluationResult {
     pub features: BTreeMap<String, f64>,
     /// Feedback: texts for the author of the next candidate.
     pub artifacts: Artifacts,
+    /// Patterns over the decisions of the worst run, if they are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<DecisionPatterns>,
     /// Results for people, which must not become part of a prompt.
     pub private: PrivateDocument,
     /// Hashes of the inputs and of the result.
@@ -171,6 +175,12 @@ pub struct Artifacts {
     /// Known policies that do better in the worst scenario.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub better_policies: String,
+    /// Where decisions are wrong, by which signal, and what the best reference policy would have decided.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub patterns: String,
+    /// The minute in which the candidate does worst beside that policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub worst_minute: String,
     /// The decisions with the largest regret, with the signals that the policy read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worst_decisions: String,
@@ -188,11 +198,23 @@ pub struct Artifacts {
 impl Artifacts {
     /// The texts that are not empty, by name, most important first.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { error, scenarios, better_policies, worst_decisions, situations, anomalies, limits } = self;
+        let Self {
+            error,
+            scenarios,
+            better_policies,
+            patterns,
+            worst_minute,
+            worst_decisions,
+            situations,
+            anomalies,
+            limits,
+        } = self;
         let all = [
             ("error", error),
             ("scenarios", scenarios),
             ("better_policies", better_policies),
+            ("patterns", patterns),
+            ("worst_minute", worst_minute),
             ("worst_decisions", worst_decisions),
             ("situations", situations),
             ("anomalies", anomalies),
@@ -342,6 +364,7 @@ impl EvaluationResult {
             gates: gates(&public, !cascade.stages.is_empty()),
             features: features(&public, traits),
             artifacts: Artifacts::default(),
+            patterns: Vec::new(),
             private: PrivateDocument {
                 scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
                 score: select.map(|stage| stage.score),

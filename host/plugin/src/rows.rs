@@ -237,6 +237,15 @@ fn role_number(role: InstanceRole) -> u32 {
     }
 }
 
+/// The values of `column`, one for each instance; empty if the host does not keep it up to date. Without a request, nothing of
+/// it is cached.
+#[must_use]
+pub fn column_values(column: Column, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) -> Vec<f64> {
+    let mut values = Vec::with_capacity(cluster.len());
+    each_value(column, request, cluster, |value| values.push(value));
+    values
+}
+
 /// Gives `to` the values of `column`. Without a request, nothing of it is cached.
 pub(crate) fn each_value(
     column: Column,

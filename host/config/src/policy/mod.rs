@@ -97,6 +97,17 @@ impl PolicySettings {
         self.used(kind).map_or("", PolicyUse::name)
     }
 
+    /// These policies with that of `other` for `kind`.
+    #[must_use]
+    pub fn with_policy_of(mut self, other: &Self, kind: Kind) -> Self {
+        if let Some(theirs) = other.used(kind)
+            && let Some(used) = self.uses.iter_mut().find(|used| used.kind == kind)
+        {
+            *used = theirs.clone();
+        }
+        self
+    }
+
     /// Resets the policy for `kind` to the default, because of `source`.
     pub fn reset(&mut self, kind: Kind, source: SettingSource) {
         if let Some(used) = self.uses.iter_mut().find(|used| used.kind == kind) {

@@ -42,7 +42,7 @@ pub struct EvaluationSuite {
     pub suite: Suite,
     /// SHA-256 of the suite and of all files that it names, hexadecimal.
     hash: String,
-    scenarios: Vec<PreparedScenario>,
+    pub(super) scenarios: Vec<PreparedScenario>,
     workloads: Mutex<HashMap<(usize, u64), Arc<ScenarioWorkload>>>,
     /// Summaries of runs that all candidates share, by policy, scenario and seed.
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
@@ -71,15 +71,15 @@ pub struct SharedRun {
 }
 
 #[derive(Debug)]
-struct PreparedScenario {
+pub(super) struct PreparedScenario {
     config: Experiment,
-    deployment: Deployment,
+    pub(super) deployment: Deployment,
 }
 
 /// The requests of one scenario under one seed.
-struct ScenarioWorkload {
-    names: Names,
-    slo_targets: BTreeMap<String, GoodputTargets>,
+pub(super) struct ScenarioWorkload {
+    pub(super) names: Names,
+    pub(super) slo_targets: BTreeMap<String, GoodputTargets>,
     horizon: Micros,
     /// `None` in a closed loop: the clients wait for outputs, so the requests are generated again for each run.
     kept: Option<Arc<[Request]>>,
@@ -104,7 +104,7 @@ const MAX_SHARED_RUNS: usize = 4096;
 pub struct EvaluatedPolicy {
     /// Key of its runs in the memory of an evaluation suite.
     key: String,
-    configs: Vec<Experiment>,
+    pub(super) configs: Vec<Experiment>,
     /// Whether its key and the hash of the suite determine what it decides. A plugin that a suite names may change.
     is_fixed: bool,
     /// Fuel or operations per request that all its decisions in a run may use together.
@@ -229,7 +229,7 @@ impl EvaluationSuite {
 
     /// Simulates `policy` until `handle` is used; `observer` records the run. `budget` replaces the limit of
     /// operations of a run if it is larger.
-    fn simulate<S: Observer>(
+    pub(super) fn simulate<S: Observer>(
         &self,
         policy: &EvaluatedPolicy,
         (scenario, seed): (usize, u64),

@@ -10,13 +10,14 @@ use rayon::prelude::*;
 use super::cache::{self, ResultCache};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
+use super::decision_patterns::patterns_of;
 use super::native;
 use super::options::{EvaluationOptions, NativeCode, host, late_result};
 use crate::Fitness;
 use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, run_cascade, run_single_stage};
 use crate::error::RunError;
-use crate::feedback::{self, ComparedPolicy, ScenarioRegret};
+use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
 use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::Suite;
 use crate::timer::Timer;
@@ -198,30 +199,78 @@ fn run_candidate(
     }
     let mut document = EvaluationResult::of(suite, &cascade, traits);
     document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
-    if options.feedback_bytes > 0 {
-        let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);
-        let (known, regret) = both(
-            options.parallel,
-            || known_policies(&context, &cascade),
-            || worst_run_regret(&context, &cascade, budget),
-        );
-        let known = match known {
-            Ok(known) => known,
-            // The candidate has its score; only the text is missing.
-            Err(_) if handle.is_cancelled() => {
-                document.depends_on_clock = true;
-                Vec::new()
-            }
-            Err(failure) => return Err(Box::new(invalid(PolicyRole::Reference, &failure, traits, handle))),
-        };
-        let regret = regret.transpose().unwrap_or_else(|MissingRegret { why, depends_on_clock }| {
-            document.depends_on_clock |= depends_on_clock;
-            document.artifacts.worst_decisions = format!("The regret of decisions was not computed: {why}\n");
-            None
-        });
-        feedback::fill(&mut document, suite, &cascade, (regret.as_ref(), &known), options.feedback_bytes);
-    }
+    add_feedback(&mut document, &context, &cascade, options)
+        .map_err(|failure| Box::new(invalid(PolicyRole::Reference, &failure, traits, handle)))?;
     Ok(document)
+}
+
+/// Adds the texts and the patterns.
+///
+/// # Errors
+/// If a policy of the suite fails.
+fn add_feedback(
+    document: &mut EvaluationResult,
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    options: &EvaluationOptions,
+) -> Result<(), RunError> {
+    let (suite, handle) = (&context.prepared.suite, &context.handle);
+    if options.feedback_bytes == 0 {
+        // Without texts, as in a search: the patterns without a reference.
+        let found = (options.patterns > 0).then(|| found_patterns(context, cascade, (options.patterns, &[]))).flatten();
+        match found.transpose() {
+            Ok(found) => document.patterns = found.map(|found| found.patterns).unwrap_or_default(),
+            Err(MissingRegret { depends_on_clock, .. }) => document.depends_on_clock |= depends_on_clock,
+        }
+        return Ok(());
+    }
+    let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);
+    let regret = || (options.patterns == 0).then(|| worst_run_regret(context, cascade, budget)).flatten();
+    let (known, regret) = both(options.parallel, || known_policies(context, cascade), regret);
+    let known = match known {
+        Ok(known) => known,
+        // The candidate has its score; only the text is missing.
+        Err(_) if handle.is_cancelled() => {
+            document.depends_on_clock = true;
+            Vec::new()
+        }
+        Err(failure) => return Err(failure),
+    };
+    let mut regret = regret.transpose().unwrap_or_else(|MissingRegret { why, depends_on_clock }| {
+        document.depends_on_clock |= depends_on_clock;
+        document.artifacts.worst_decisions = format!("The regret of decisions was not computed: {why}\n");
+        None
+    });
+    if options.patterns > 0 {
+        match found_patterns(context, cascade, (options.patterns, &known)).transpose() {
+            Ok(Some(PatternFeedback { regret: of_patterns, patterns, worst_minute })) => {
+                regret = Some(of_patterns);
+                feedback::fill_patterns(&mut document.artifacts, &patterns, worst_minute);
+                document.patterns = patterns;
+            }
+            Ok(None) => {}
+            Err(MissingRegret { why, depends_on_clock }) => {
+                document.depends_on_clock |= depends_on_clock;
+                document.artifacts.patterns = format!("The patterns were not computed: {why}\n");
+            }
+        }
+    }
+    feedback::fill(document, suite, cascade, (regret.as_ref(), &known), options.feedback_bytes);
+    Ok(())
+}
+
+/// The patterns over decisions in the worst run; `None` if there is no such run.
+fn found_patterns(
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    wanted: (u32, &[ComparedPolicy]),
+) -> Option<Result<PatternFeedback, MissingRegret>> {
+    let handle = &context.handle;
+    if handle.is_cancelled() {
+        return Some(Err(MissingRegret::at_the_wall_limit()));
+    }
+    let found = patterns_of(context, cascade, wanted)?;
+    Some(found.map_err(|failure| missing(&failure, handle)))
 }
 
 /// Reference policies that the feedback compares a candidate with, of those that the suite has ranked: the best ones, because the first
@@ -270,6 +319,20 @@ struct MissingRegret {
     depends_on_clock: bool,
 }
 
+impl MissingRegret {
+    fn at_the_wall_limit() -> Self {
+        Self { why: "the wall limit was reached", depends_on_clock: true }
+    }
+}
+
+/// Why a branch failed. Which of several failing branches fails first depends on the threads, so all failures get the same text.
+fn missing(failure: &RunError, handle: &CancelHandle) -> MissingRegret {
+    if handle.is_cancelled() || is_late(failure) {
+        return MissingRegret::at_the_wall_limit();
+    }
+    MissingRegret { why: "the candidate failed, or took too many operations, in a branch", depends_on_clock: false }
+}
+
 /// The regret of decisions in the worst run of the stages that the feedback shows, of at most `budget` operations; `None` if
 /// there is no such run.
 fn worst_run_regret(
@@ -282,19 +345,16 @@ fn worst_run_regret(
     let EvaluationContext { prepared, candidate, handle, .. } = context;
     let at = (worst.scenario, worst.seed);
     let compute = || prepared.scenario_regret(candidate, at, SAMPLES, worst.summary.operations, (handle, budget));
-    let found = if handle.is_cancelled() { None } else { Some(compute()) };
-    Some(match found {
-        Some(Ok(Some(regret))) => Ok(regret),
-        Some(Ok(None)) => Err(MissingRegret {
+    if handle.is_cancelled() {
+        return Some(Err(MissingRegret::at_the_wall_limit()));
+    }
+    Some(match compute() {
+        Ok(Some(regret)) => Ok(regret),
+        Ok(None) => Err(MissingRegret {
             why: "the branches of a few decisions would take too many operations",
             depends_on_clock: false,
         }),
-        // Which of several failing branches fails first depends on the threads, so all failures get the same text.
-        Some(Err(failure)) if !handle.is_cancelled() && !is_late(&failure) => Err(MissingRegret {
-            why: "the candidate failed, or took too many operations, in a branch",
-            depends_on_clock: false,
-        }),
-        _ => Err(MissingRegret { why: "the wall limit was reached", depends_on_clock: true }),
+        Err(failure) => Err(missing(&failure, handle)),
     })
 }
 

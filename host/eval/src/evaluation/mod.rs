@@ -10,6 +10,7 @@
 pub mod cache;
 pub mod candidate;
 pub mod context;
+mod decision_patterns;
 pub mod evaluate;
 pub mod fork_server;
 pub mod held_out;

@@ -90,6 +90,7 @@ fn start(
         .args(["evaluate", "--allow-native", "--native-here", "--suite", &prepared.suite.name_or_file()])
         .args(["--stage", options.until.name(), "--epoch", &options.epoch.to_string()])
         .args(["--feedback-bytes", &options.feedback_bytes.to_string()])
+        .arg(format!("--patterns={}", options.patterns))
         .args(["--wall-s", &options.wall.as_secs_f64().to_string(), "--log", "off"])
         .args(["--", &candidate.file])
         .stdin(Stdio::from(OwnedFd::from(writer)))

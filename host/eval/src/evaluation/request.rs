@@ -14,7 +14,7 @@ use super::cache::ResultCache;
 use super::candidate::{CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
 use super::evaluate::evaluate_cached;
-use super::options::{EvaluationOptions, NativeCode};
+use super::options::{EvaluationOptions, NativeCode, checked_patterns};
 use crate::cascade::StagePlan;
 use crate::error::RunError;
 use crate::result::EvaluationResult;
@@ -32,6 +32,7 @@ pub struct EvaluationRequest {
     pub stage: Option<Split>,
     pub epoch: u64,
     pub feedback_bytes: Option<usize>,
+    pub patterns: Option<u32>,
     pub wall_s: Option<f64>,
     /// Restricts the evaluation to one scenario.
     pub scenario: Option<String>,
@@ -173,6 +174,7 @@ impl SuiteSet {
             epoch: request.epoch,
             wall: Duration::from_secs_f64(wall),
             feedback_bytes: request.feedback_bytes.unwrap_or(8000),
+            patterns: request.patterns.map_or(Ok(0), checked_patterns).map_err(wrong)?,
             parallel: false,
             only: part(&prepared.suite, request).map_err(wrong)?,
             parameters: Vec::new(),

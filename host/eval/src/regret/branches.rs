@@ -13,6 +13,7 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::gateway::{self, GatewayOptions};
+use super::signals::{self, KnownSignals};
 use super::{
     BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, ObservedSignals,
     Situation, WorkloadTexts, run_branch,
@@ -68,13 +69,15 @@ impl DecisionFork {
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let (span, most) = ((at, options.window), options.alternatives);
-        let mut observed = ObservedDecision::new(self.sample.kind, request.id);
+        let mut observed =
+            ObservedDecision { keeps: options.signals, ..ObservedDecision::new(self.sample.kind, request.id) };
         let mut after = self.timeline.clone();
         after.decide(&mut observed)?;
         // Without a decision, no instance serves the model of the request.
         let Some(decision) = observed.decision else { return Ok(None) };
+        let advised = self.sample.advice.as_ref().filter(|advice| advice.state == state).map(|advice| advice.decision);
         let state = if observed.shown.is_empty() { state } else { state.of(&observed.shown) };
-        let alternatives = match decision {
+        let mut alternatives = match decision {
             ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
             ForcedDecision::Route(chosen) => {
                 let others = candidates(&observed, &state, chosen, most);
@@ -88,6 +91,11 @@ impl DecisionFork {
                 gateway::alternatives(self.sample.kind, request.id, &observed.options, &*after, most)
             }
         };
+        let further = advised.filter(|&advised| advised != decision && !alternatives.contains(&advised));
+        alternatives.extend(further);
+        let decisions = || [decision].into_iter().chain(alternatives.iter().copied());
+        let advised = advised.and_then(|advised| decisions().position(|one| one == advised));
+        let signals = kept(options, || self.signals(at, (request, &state), &mut observed, decisions()));
         let text = |force| decision_text(force, &*self.timeline, names);
         let mut branches = Vec::with_capacity(alternatives.len() + 1);
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
@@ -121,8 +129,37 @@ impl DecisionFork {
             reason,
             observed: seen,
             score_regret,
+            signals,
+            advised,
             ..regret
         }))
+    }
+
+    /// What could be read at the decision, with the row of each of the `decisions` of the branches.
+    fn signals(
+        &self,
+        at: Micros,
+        (request, state): (&Request, &InstanceStates),
+        observed: &mut ObservedDecision,
+        decisions: impl Iterator<Item = ForcedDecision>,
+    ) -> KnownSignals {
+        let seen = std::mem::take(&mut observed.signals);
+        match self.sample.kind {
+            DecisionKind::Routing => {
+                let row = |instance| observed.shown.iter().position(|&shown| shown == instance);
+                let row = |decision| if let ForcedDecision::Route(instance) = decision { row(instance) } else { None };
+                KnownSignals { rows: decisions.map(row).collect(), ..seen }
+            }
+            DecisionKind::Admission => seen.over_instances(),
+            DecisionKind::Fairness | DecisionKind::Ordering | DecisionKind::Eviction => {
+                KnownSignals::of_requests(&signals::dispatched(decisions, &*self.timeline), state, at)
+            }
+            DecisionKind::Disaggregation
+            | DecisionKind::Scheduling
+            | DecisionKind::Load
+            | DecisionKind::AdapterEviction
+            | DecisionKind::Scaling => KnownSignals::of_state(request, state),
+        }
     }
 
     /// Computes the regret of a decision about the request inside an instance, from its routing on: all before the decision is the
@@ -159,8 +196,9 @@ impl DecisionFork {
             let cost = forced(timeline)?;
             branches.push(branch(other.text(names), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
+        let signals = kept(options, || KnownSignals::of_state(request, &state));
         let about = DecisionContext { sample: self.sample, request, at, situations: Vec::new() };
-        Ok(compare(about, branches, state, names))
+        Ok(compare(about, branches, state, names).map(|regret| DecisionRegret { signals, ..regret }))
     }
 
     /// Computes the regret of serving the first request of the longest queue instead of the second.
@@ -185,6 +223,10 @@ impl DecisionFork {
             cost.awaiting_first_token = cost.awaiting_first_token.saturating_add(past.awaiting_first_token);
             cost
         };
+        let signals = kept(options, || {
+            let requests = [first, second].map(|id| self.timeline.request(id));
+            KnownSignals::of_requests(&requests, &state, at)
+        });
         let mut other = self.timeline.clone();
         other.serve_next(InstanceIndex::at(instance), second);
         let rollout = options
@@ -205,8 +247,13 @@ impl DecisionFork {
         ];
         let request = Request { tags: own.tags, ..Request::new(own.id, own.arrival, own.input_tokens, 0) };
         let about = DecisionContext { sample: self.sample, request: &request, at, situations: Vec::new() };
-        Ok(compare(about, branches, state, names))
+        Ok(compare(about, branches, state, names).map(|regret| DecisionRegret { signals, ..regret }))
     }
+}
+
+/// The `signals`, if they are kept.
+fn kept(options: &BranchOptions, signals: impl FnOnce() -> KnownSignals) -> KnownSignals {
+    if options.signals { signals() } else { KnownSignals::default() }
 }
 
 /// What is decided about a request inside an instance.
@@ -281,6 +328,8 @@ pub(super) fn compare(
         observed: None,
         state,
         branches,
+        signals: KnownSignals::default(),
+        advised: None,
     })
 }
 
@@ -410,14 +459,26 @@ pub(super) struct ObservedDecision {
     reason: String,
     seen: Option<ObservedSignals>,
     score_regret: Option<f64>,
+    /// Whether the signals are kept.
+    keeps: bool,
+    signals: KnownSignals,
 }
 
 impl ObservedDecision {
     pub fn new(kind: DecisionKind, request: RequestId) -> Self {
-        let options = GatewayOptions::default();
-        let shown = Vec::new();
-        let (prefills, reason) = (Vec::new(), String::new());
-        Self { kind, request, decision: None, shown, prefills, options, reason, seen: None, score_regret: None }
+        Self {
+            kind,
+            request,
+            decision: None,
+            shown: Vec::new(),
+            prefills: Vec::new(),
+            options: GatewayOptions::default(),
+            reason: String::new(),
+            seen: None,
+            score_regret: None,
+            keeps: false,
+            signals: KnownSignals::default(),
+        }
     }
 
     pub fn scores(&self) -> Vec<f64> {
@@ -441,23 +502,23 @@ impl Observer for ObservedDecision {
 
 impl ObservedDecision {
     fn observe(&mut self, decision: &Decision<'_>) {
-        let (cluster, scores) = match *decision {
-            Decision::Admission { request, cluster, decision, .. }
+        let (request, cluster, columns, scores) = match *decision {
+            Decision::Admission { request, cluster, columns, decision }
                 if (self.kind, self.request) == (DecisionKind::Admission, request.id) =>
             {
                 self.decision = Some(ForcedDecision::Admit(*decision == AdmissionDecision::Admit));
                 if let AdmissionDecision::Reject(reason) = decision {
                     self.reason = reason.to_string();
                 }
-                (cluster, &[][..])
+                (request, cluster, columns, &[][..])
             }
-            Decision::Routing { request, cluster, choice, scores, .. }
+            Decision::Routing { request, cluster, choice, columns, scores, .. }
                 if (self.kind, self.request) == (DecisionKind::Routing, request.id) =>
             {
                 self.decision = Some(ForcedDecision::Route(cluster.instances[choice.target].id));
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
-                (cluster, scores)
+                (request, cluster, columns, scores)
             }
             Decision::Disaggregation(ref choice)
                 if (self.kind, self.request) == (DecisionKind::Disaggregation, choice.request.id) =>
@@ -484,6 +545,9 @@ impl ObservedDecision {
             }
             _ => return,
         };
+        if self.keeps {
+            self.signals = KnownSignals::of_instances(request, cluster, columns);
+        }
         let signals = cluster.signals;
         self.shown = cluster.instances.iter().map(|info| info.id).collect();
         self.seen = Some(ObservedSignals {

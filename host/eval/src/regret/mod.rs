@@ -29,11 +29,13 @@
 //! The order is: [`Survey`] records the actual run, [`Survey::sample`] chooses decisions, [`decision_regrets`] runs
 //! their branches, [`Regret::new`] sums up.
 
+mod advice;
 mod branches;
 mod gateway;
 mod look_ahead;
 mod report;
 mod scaling;
+mod signals;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -50,11 +52,13 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub use advice::add_advice;
 use branches::{DecisionFork, ObservedDecision};
 pub use look_ahead::{LookAhead, look_ahead};
 pub use report::{Estimate, Regret, Section};
 pub use scaling::ScalingBranchOptions;
-pub use survey::{DecisionSample, Survey, Surveyor};
+pub use signals::{DecisionColumn, DecisionNumber, KnownSignals, SignalOf};
+pub use survey::{DecisionSample, RequestTimes, Survey, Surveyor};
 
 /// Options of the outcome regret.
 #[derive(Clone, Debug)]
@@ -66,6 +70,8 @@ pub struct RegretOptions {
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
     pub window: Option<Micros>,
+    /// Whether that number is drawn at random of each kind instead, and no others.
+    pub at_random: bool,
     /// Seed of the sample.
     pub seed: u64,
     /// The kinds of decisions to sample.
@@ -84,6 +90,8 @@ pub struct BranchOptions {
     /// Whether each alternative is run a second time with all later decisions made anew; without, the rollout regret is that
     /// with the actual ones.
     pub rollouts: bool,
+    /// Whether the signals of each decision are kept.
+    pub signals: bool,
     /// What differs for the number of replicas.
     pub scaling: ScalingBranchOptions,
 }
@@ -184,6 +192,12 @@ pub struct DecisionRegret {
     pub state: InstanceStates,
     /// The actual branch, then the alternatives.
     pub branches: Vec<BranchOutcome>,
+    /// What could be read at the decision, if it is kept.
+    #[serde(skip)]
+    pub signals: KnownSignals,
+    /// The branch with the decision of another policy ([`add_advice`]); `None` if that is unknown.
+    #[serde(skip)]
+    pub advised: Option<usize>,
 }
 
 /// The outcome of one branch.
@@ -206,7 +220,7 @@ pub struct BranchOutcome {
     /// Requests in the window that were rejected, dropped, evicted or timed out.
     pub failed_requests: u32,
     #[serde(skip)]
-    own_s: f64,
+    pub(crate) own_s: f64,
     /// GPU-seconds held within the window, of decisions about the number of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_s: Option<f64>,
@@ -229,7 +243,7 @@ pub struct ObservedSignals {
 }
 
 /// State of the instances, by instance; with replicas that come and go, of those that the decision was about.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceStates {
     /// Requests in the waiting queue.
     pub queue_depth: Vec<u32>,
@@ -241,6 +255,15 @@ pub struct InstanceStates {
     pub free_kv_blocks: Vec<u32>,
     /// Leading blocks of the prompt in the prefix cache.
     pub cached_blocks: Vec<u32>,
+}
+
+impl DecisionRegret {
+    /// Index of the alternative with the lowest cost.
+    #[must_use]
+    pub fn best(&self) -> usize {
+        let alternatives = self.branches.iter().enumerate().skip(1);
+        alternatives.min_by(|one, other| one.1.cost_s.total_cmp(&other.1.cost_s)).map_or(0, |(index, _)| index)
+    }
 }
 
 impl DecisionKind {

@@ -9,7 +9,7 @@ use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
 use super::branches::{DecisionContext, DecisionFork, branch, compare, state};
-use super::{BranchOptions, BranchOutcome, DecisionRegret, WorkloadTexts};
+use super::{BranchOptions, BranchOutcome, DecisionRegret, KnownSignals, WorkloadTexts};
 
 /// What is different in branches with another number of replicas.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +49,14 @@ impl DecisionFork {
         let about = DecisionContext { sample: self.sample, request: &request, at, situations: Vec::new() };
         let reason = format!("{} before", decided.from);
         let request_id = format!("group_{}", decided.group);
-        Ok(compare(about, branches, state, names).map(|regret| DecisionRegret { request_id, reason, ..regret }))
+        let signals =
+            if options.signals { KnownSignals::of_group(decided.from, &state) } else { KnownSignals::default() };
+        Ok(compare(about, branches, state, names).map(|regret| DecisionRegret {
+            request_id,
+            reason,
+            signals,
+            ..regret
+        }))
     }
 }
 

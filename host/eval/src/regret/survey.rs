@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
+use blis_sim::cluster::{ForcedDecision, RecordedDecision, RecordedDecisions};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{AdapterEviction, Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
@@ -16,7 +16,7 @@ use blis_sim::units::Micros;
 use rand::seq::index;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{DecisionKind, RegretOptions, Stratum};
+use super::{DecisionKind, InstanceStates, RegretOptions, Stratum};
 use crate::bound::ServedRequest;
 
 /// Records the arrivals, the decisions and the ended requests of a run.
@@ -56,11 +56,25 @@ struct DecisionEntry {
 struct RequestEnd {
     id: RequestId,
     arrival: Micros,
-    has_first_token: bool,
+    ttft: Option<Micros>,
     generated_tokens: u32,
     e2e: Option<Micros>,
     /// Whether the request missed an SLO target.
     missed: bool,
+    /// The instance that served it; `None` if it reached none.
+    instance: Option<InstanceIndex>,
+}
+
+/// When a request was in the service, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTimes {
+    pub arrival: Micros,
+    /// Time to first token; `None` if there was none.
+    pub ttft: Option<Micros>,
+    /// End-to-end latency; `None` unless it completed.
+    pub e2e: Option<Micros>,
+    /// The instance that served it; `None` if it reached none.
+    pub instance: Option<InstanceIndex>,
 }
 
 /// A decision of the sample, for which the regret is computed.
@@ -81,6 +95,17 @@ pub struct DecisionSample {
     pub loads: Option<bool>,
     /// Which LoRA adapter made room for that of the request, of such a decision.
     pub eviction: Option<Arc<EvictionChoice>>,
+    /// What another policy would have decided, if that is asked for.
+    pub advice: Option<Arc<Advice>>,
+}
+
+/// A decision of another policy instead of a sampled one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What it would have decided.
+    pub(super) decision: ForcedDecision,
+    /// The state of the instances: the decision counts only where it is that of the actual run.
+    pub(super) state: InstanceStates,
 }
 
 /// A choice between LoRA adapters that could make room for that of a request.
@@ -105,12 +130,24 @@ impl Survey {
     #[must_use]
     pub fn served(&self, warmup: Micros) -> Vec<ServedRequest> {
         let index: FxHashMap<RequestId, usize> = self.arrivals.iter().map(|request| request.id).zip(0..).collect();
-        let counted = self.ended.iter().filter(|ended| ended.has_first_token && ended.arrival >= warmup);
+        let counted = self.ended.iter().filter(|ended| ended.ttft.is_some() && ended.arrival >= warmup);
         let served = counted.filter_map(|ended| {
             let &RequestEnd { id, generated_tokens, e2e, .. } = ended;
             Some(ServedRequest { index: *index.get(&id)?, generated_tokens, completed: e2e.is_some() })
         });
         served.collect()
+    }
+
+    /// The times of all requests, in order of arrival.
+    #[must_use]
+    pub fn times(&self) -> Vec<RequestTimes> {
+        let of = |ended: &RequestEnd| {
+            let &RequestEnd { arrival, ttft, e2e, instance, .. } = ended;
+            RequestTimes { arrival, ttft, e2e, instance }
+        };
+        let mut times: Vec<RequestTimes> = self.ended.iter().map(of).collect();
+        times.sort_by_key(|one| one.arrival);
+        times
     }
 
     /// Every decision of admission and routing, by request.
@@ -179,9 +216,11 @@ impl Survey {
         let missed: FxHashSet<RequestId> =
             self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
         let few = match options.kinds.contains(&DecisionKind::Routing) {
+            _ if options.at_random => options.samples,
             true => options.samples.div_ceil(4),
             false => options.samples.div_ceil(options.kinds.len().max(1)),
         };
+        let selected = if options.at_random { 0 } else { few };
         let mut draw = Draw { random: Stream::new(options.seed, "regret"), turn: 0, taken: Vec::new() };
         let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, entry)| entry.kind == kind);
         let numbers =
@@ -194,14 +233,14 @@ impl Survey {
         let mut margins: Vec<(usize, f64)> =
             of(routing).filter_map(|(number, entry)| Some((number, entry.margin?))).collect();
         margins.sort_by(|one, other| other.1.total_cmp(&one.1));
-        let others = few.min(late.len()) + few.min(margins.len());
+        let others = selected.min(late.len()) + selected.min(margins.len());
         draw.some(options.samples.saturating_sub(others), numbers(&mut of(routing)), routing, Stratum::Uniform);
-        draw.some(few, late, routing, Stratum::Missed);
-        draw.first(few, margins.into_iter().map(|(number, _)| number), routing, Stratum::Margin);
+        draw.some(selected, late, routing, Stratum::Missed);
+        draw.first(selected, margins.into_iter().map(|(number, _)| number), routing, Stratum::Margin);
 
         let admission = DecisionKind::Admission;
         let rejected: Vec<usize> = numbers(&mut of(admission).filter(|(_, entry)| entry.rejected));
-        let others = (few / 2).min(rejected.len());
+        let others = (selected / 2).min(rejected.len());
         draw.some(few - others, numbers(&mut of(admission)), admission, Stratum::Uniform);
         draw.some(others, rejected, admission, Stratum::Missed);
         let queued = of(routing).filter(|(_, entry)| entry.queued);
@@ -234,6 +273,7 @@ impl Survey {
                 .get(&self.decisions[number].request)
                 .filter(|_| kind == DecisionKind::AdapterEviction)
                 .cloned(),
+            advice: None,
         };
         draw.taken.into_iter().map(sample).collect()
     }
@@ -322,10 +362,11 @@ impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
         self.survey.ended.push(RequestEnd {
             id: outcome.id,
             arrival: outcome.arrival,
-            has_first_token: outcome.ttft.is_some(),
+            ttft: outcome.ttft,
             generated_tokens: outcome.generated_tokens,
             e2e: outcome.e2e,
             missed,
+            instance: outcome.instance,
         });
     }
 }

@@ -20,16 +20,20 @@ use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::semantics::Semantics;
 
 use super::*;
+use blis_plugin::{Column, rows};
 
 /// The texts of names; a request without a class has the first one.
 const CLASSES: [&str; 3] = ["", "critical", "background"];
 
+#[derive(Debug)]
 struct TestService {
     instances: u32,
     max_num_seqs: u32,
     refresh: u64,
     admission: Box<dyn AdmissionPolicy>,
     routing: Box<dyn RoutingPolicy>,
+    /// The routing policy that is asked for its decisions.
+    advisor: Box<dyn RoutingPolicy>,
     flow: Option<FlowControl>,
     /// LoRA adapters, and the policy that decides which one makes room.
     adapters: Option<(Arc<AdapterSettings>, KvCacheChoice)>,
@@ -37,8 +41,16 @@ struct TestService {
 
 impl TestService {
     fn new(instances: u32, routing: impl RoutingPolicy + 'static) -> Self {
-        let (admission, routing) = (Box::new(AlwaysAdmit), Box::new(routing));
-        Self { instances, max_num_seqs: 8, refresh: 0, admission, routing, flow: None, adapters: None }
+        let (admission, advisor) = (Box::new(AlwaysAdmit), routing.fork());
+        let routing = Box::new(routing);
+        Self { instances, max_num_seqs: 8, refresh: 0, admission, routing, advisor, flow: None, adapters: None }
+    }
+
+    fn copy(&self) -> Self {
+        let &Self { instances, max_num_seqs, refresh, .. } = self;
+        let (admission, routing, advisor) = (self.admission.fork(), self.routing.fork(), self.advisor.fork());
+        let (flow, adapters) = (self.flow.clone(), self.adapters.clone());
+        Self { instances, max_num_seqs, refresh, admission, routing, advisor, flow, adapters }
     }
 
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
@@ -97,14 +109,12 @@ impl TestService {
     fn regret(&self, requests: &[Request]) -> (Regret, Vec<DecisionRegret>) {
         let of = |fast: bool, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            let make = || (self.admission.fork(), self.routing.fork(), self.flow.clone(), self.adapters.clone());
-            let ((admission, routing, flow, adapters), sizes) =
-                (make(), (self.instances, self.max_num_seqs, self.refresh));
-            pool.install(move || {
-                let (instances, max_num_seqs, refresh) = sizes;
-                let service = TestService { instances, max_num_seqs, refresh, admission, routing, flow, adapters };
-                if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
-            })
+            let service = self.copy();
+            pool.install(
+                move || {
+                    if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
+                },
+            )
         };
         let one = of(true, 1);
         assert_eq!(of(true, 3), one, "the number of threads changes nothing");
@@ -122,11 +132,16 @@ impl TestService {
         let mut survey = surveyor.survey;
         survey.with_targets(false);
         let (samples, window, kinds) = (10_000, Some(Micros(20_000_000)), DecisionKind::ALL.to_vec());
-        let options = RegretOptions { samples, window, seed: 1, kinds };
+        let options = RegretOptions { samples, window, at_random: false, seed: 1, kinds };
         let window = survey.window(&options);
         let samples = survey.sample(&options);
-        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
-        let timeline = I::timeline(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
+        let mut samples = samples;
+        let advisor = TestService { routing: self.advisor.fork(), ..self.copy() };
+        let reads = Reads { adapters: false, ..rows::reads_of(Column::ALL) };
+        let timeline =
+            |service: &Self| I::timeline(service.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
+        add_advice(timeline(&advisor), &mut samples, &survey.actual_decisions()).expect("it ends");
+        let timeline = timeline(self);
         let regrets = decision_regrets(
             timeline,
             &samples,
@@ -136,6 +151,7 @@ impl TestService {
                 longest: Micros::MAX,
                 alternatives: 10,
                 rollouts: true,
+                signals: true,
                 scaling: ScalingBranchOptions { window, requests_per_gpu: 0.0 },
             },
             &NoNames,
@@ -274,6 +290,49 @@ fn a_short_request_behind_a_long_one_would_be_served_first() {
     let best = scheduling.iter().find(|one| one.request_id == "request_2").expect("it is second once");
     assert!(best.regret_s > 1.0 && best.own_s > 1.0, "400 tokens at 6 ms would not delay it: {best:?}");
     assert!(regret.kinds[&DecisionKind::Scheduling].uniform.is_some());
+}
+
+/// A policy that is asked for its decisions sees all that was decided before, as if it had decided it: asked about its own run, it
+/// decides the same each time, also if it counts.
+#[test]
+fn a_policy_would_decide_as_it_did() {
+    let requests = long_and_short();
+    let services = [
+        TestService::new(3, RoundRobin::default()),
+        TestService::new(3, LeastLoaded::default()),
+        TestService { refresh: 300_000, ..TestService::new(3, LeastLoaded::default()) },
+        TestService {
+            admission: Box::new(TokenBucket::new(4_000.0, 2_000.0).expect("valid")),
+            ..TestService::new(3, RoundRobin::default())
+        },
+    ];
+    for service in services {
+        let (_, regrets) = service.regret(&requests);
+        let asked = regrets.iter().filter(|one| matches!(one.kind, DecisionKind::Routing | DecisionKind::Admission));
+        assert!(asked.into_iter().all(|one| one.advised == Some(0)), "{service:?}");
+    }
+}
+
+#[test]
+fn the_decision_of_another_policy_has_a_branch() {
+    let busiest = TestService { advisor: Box::new(LeastLoaded::default()), ..TestService::new(3, AlwaysBusiest) };
+    let (_, regrets) = busiest.regret(&long_and_short());
+    let routing: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == DecisionKind::Routing).collect();
+    // All requests are on instance 0: the least loaded is one of the others, and the first of them of equal ones.
+    let advised = |one: &&DecisionRegret| one.advised.map(|branch| one.branches[branch].decision.clone().into_owned());
+    let names: Vec<Option<String>> = routing.iter().map(advised).collect();
+    assert_eq!(names.len(), 60);
+    assert_eq!(names[0].as_deref(), Some("instance_0"), "all are idle");
+    assert!(names[1..].iter().all(|name| name.as_deref() == Some("instance_1")), "{names:?}");
+    let one = routing[30];
+    let column = |signal: &str| {
+        let column = one.signals.columns.iter().find(|column| column.signal == signal);
+        column.map(|column| column.values.clone()).unwrap_or_default()
+    };
+    let seen = one.observed.as_ref().expect("signals");
+    assert_eq!(column("in_flight"), seen.in_flight.iter().map(|&count| f64::from(count)).collect::<Vec<_>>());
+    assert!(!column("waiting_tokens").is_empty() && column("id").is_empty(), "signals, whether the policy reads them");
+    assert_eq!(one.signals.rows[..2], [Some(0), Some(1)]);
 }
 
 /// One instance that serves so many requests at a time; the others wait in the gateway.

@@ -6,6 +6,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
+use super::grammar::PatternSignal;
 use super::program::Program;
 use super::variation::Operation;
 use crate::error::RunError;
@@ -76,6 +77,8 @@ pub(super) struct SearchOutcome {
     pub error: String,
     /// Its runs in train and select.
     pub runs: Vec<RunScore>,
+    /// The signals that patterns over its decisions name, if they are asked for.
+    pub patterns: Vec<PatternSignal>,
 }
 
 /// The score of one run.
@@ -109,6 +112,7 @@ impl SearchOutcome {
             cpu_ms: result.cost.cpu_ms,
             error: if result.status == EvaluationStatus::Ok { String::new() } else { result.artifacts.error.clone() },
             runs: runs(result),
+            patterns: pattern_signals(result),
         }
     }
 
@@ -116,6 +120,20 @@ impl SearchOutcome {
     pub fn is_trained(&self) -> bool {
         self.combined_score >= 2.0
     }
+}
+
+/// The signals of all rules, and those by which the best alternatives differ from the choices.
+fn pattern_signals(result: &EvaluationResult) -> Vec<PatternSignal> {
+    let mut all: Vec<PatternSignal> = Vec::new();
+    for of_kind in &result.patterns {
+        let better = of_kind.better_alternative.iter().map(|better| (&better.signal, Some(!better.prefers_lower)));
+        for (signal, rises) in better.chain(of_kind.rules.iter().map(|rule| (&rule.signal, None))) {
+            if !all.iter().any(|one| one.kind == of_kind.kind && one.signal == *signal) {
+                all.push(PatternSignal { kind: of_kind.kind.clone(), signal: signal.clone(), rises });
+            }
+        }
+    }
+    all
 }
 
 fn runs(result: &EvaluationResult) -> Vec<RunScore> {
@@ -153,7 +171,7 @@ const TABLES: &str = "
         status TEXT NOT NULL, combined_score REAL NOT NULL, smoke_score REAL NOT NULL, train_score REAL NOT NULL,
         select_score REAL NOT NULL, imbalance REAL NOT NULL, cache_hit_rate REAL NOT NULL, rejected_share REAL NOT NULL,
         mean_ttft_ms REAL NOT NULL, p99_ttft_ms REAL NOT NULL, mean_e2e_ms REAL NOT NULL, promotion REAL NOT NULL, cpu_ms REAL NOT NULL,
-        error TEXT NOT NULL, runs TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
+        error TEXT NOT NULL, runs TEXT NOT NULL, patterns TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
         PRIMARY KEY (phase, number)) WITHOUT ROWID;
     CREATE VIEW IF NOT EXISTS lineage AS
         SELECT number AS child, parent, operation FROM evaluations WHERE phase = 'search' AND parent IS NOT NULL
@@ -225,10 +243,11 @@ impl Archive {
         let ArchivedEvaluation { sha256, rung, outcome } = &recorded;
         let program = serde_json::to_string(&candidate.program).map_err(RunError::runtime)?;
         let runs = serde_json::to_string(&outcome.runs).map_err(RunError::runtime)?;
+        let patterns = serde_json::to_string(&outcome.patterns).map_err(RunError::runtime)?;
         let number_of = |parent: Option<usize>| parent.map(|number| number as i64);
         let written = self.connection.prepare_cached(
             "INSERT OR REPLACE INTO evaluations VALUES
-             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26)",
+             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)",
         );
         let written = written.and_then(|mut insert| {
             insert.execute(params![
@@ -255,6 +274,7 @@ impl Archive {
                 outcome.cpu_ms,
                 outcome.error,
                 runs,
+                patterns,
                 sha256,
                 program,
                 source,
@@ -293,6 +313,7 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             cpu_ms: row.get("cpu_ms")?,
             error: row.get("error")?,
             runs: serde_json::from_str(&row.get::<_, String>("runs")?).unwrap_or_default(),
+            patterns: serde_json::from_str(&row.get::<_, String>("patterns")?).unwrap_or_default(),
         };
         let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung: row.get("rung")?, outcome };
         all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);

@@ -162,6 +162,17 @@ impl InputRange {
     }
 }
 
+/// A signal that a pattern over decisions of a program names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PatternSignal {
+    /// Kind of the decisions, by name.
+    pub kind: String,
+    /// The field of scripts, as `queue_depth`.
+    pub signal: String,
+    /// Whether the best alternatives to wrong decisions have more of it than the choices, or less; `None` if that is not known.
+    pub rises: Option<bool>,
+}
+
 /// What expressions of one function may read, and how its result is made.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DecisionGrammar {

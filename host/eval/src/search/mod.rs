@@ -32,7 +32,7 @@ use blis_plugin::Kind;
 
 use self::archive::Archive;
 use self::grammar::Grammar;
-use self::run::SearchRun;
+use self::run::{SearchNumbers, SearchRun};
 use crate::error::RunError;
 use crate::evaluation::context::EvaluationSuite;
 use crate::evaluation::options::host;
@@ -51,6 +51,8 @@ pub struct SearchRequest<'a> {
     pub seed: u64,
     /// Epoch of the seeds of the suite.
     pub epoch: u64,
+    /// Decisions of each kind of which patterns are found for mutation; 0 for none.
+    pub patterns: u32,
     /// The file of the archive; in memory if `None`.
     pub archive: Option<&'a Path>,
     /// Workers and their limits. The suites and the queue are set by the search.
@@ -65,7 +67,7 @@ pub struct SearchRequest<'a> {
 /// If the suite cannot be used or does not decide a kind, if the archive is that of another search or cannot be written, or if
 /// the host fails in an evaluation.
 pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
-    let SearchRequest { evaluations, seed, epoch, archive, progress, .. } = request;
+    let SearchRequest { evaluations, seed, epoch, patterns, archive, progress, .. } = request;
     let suite = Suite::open(request.suite).map_err(RunError::refused)?;
     let kinds = decided(&suite, request.kinds)?;
     let grammar = Grammar::new(&kinds).map_err(|kind| {
@@ -80,6 +82,7 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
         ("kinds", names.join(", ")),
         ("seed", seed.to_string()),
         ("epoch", epoch.to_string()),
+        ("patterns", patterns.to_string()),
         ("program", host()),
     ];
     drop(prepared);
@@ -91,7 +94,7 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
     let mut found = None;
     server::serve(&server, |server| {
         let archive = Archive::open(archive, &settings)?;
-        let numbers = (seed, evaluations as usize, epoch);
+        let numbers = SearchNumbers { seed, evaluations: evaluations as usize, epoch, patterns };
         let mut search = SearchRun::new(server, &grammar, archive, numbers, progress);
         let all = search.run()?;
         found = Some(SearchResult::new(&suite, &kinds, seed, &all, &search.archive));

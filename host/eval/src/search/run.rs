@@ -90,14 +90,24 @@ pub(super) struct Found {
     pub cells: usize,
 }
 
+/// What a search follows from, beside suite and grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SearchNumbers {
+    pub seed: u64,
+    /// Programs to evaluate.
+    pub evaluations: usize,
+    /// Epoch of the seeds of the suite.
+    pub epoch: u64,
+    /// Decisions of each kind of which patterns are found; 0 for none.
+    pub patterns: u32,
+}
+
 /// A search in progress.
 pub(super) struct SearchRun<'a> {
     pub server: &'a Arc<EvaluationServer>,
     pub grammar: &'a Grammar,
     pub archive: Archive,
-    pub seed: u64,
-    pub evaluations: usize,
-    pub epoch: u64,
+    pub numbers: SearchNumbers,
     pub progress: &'a (dyn Fn(SearchProgress) + Sync),
     /// The grammar of new programs: without columns that the suite does not use.
     used: Grammar,
@@ -114,24 +124,11 @@ impl<'a> SearchRun<'a> {
         server: &'a Arc<EvaluationServer>,
         grammar: &'a Grammar,
         archive: Archive,
-        (seed, evaluations, epoch): (u64, usize, u64),
+        numbers: SearchNumbers,
         progress: &'a (dyn Fn(SearchProgress) + Sync),
     ) -> Self {
         let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
-        Self {
-            server,
-            grammar,
-            archive,
-            seed,
-            evaluations,
-            epoch,
-            progress,
-            used,
-            known,
-            elites,
-            tuning: None,
-            tuned: Vec::new(),
-        }
+        Self { server, grammar, archive, numbers, progress, used, known, elites, tuning: None, tuned: Vec::new() }
     }
 
     /// Runs the search to its end.
@@ -141,7 +138,7 @@ impl<'a> SearchRun<'a> {
     pub fn run(&mut self) -> Result<Found, RunError> {
         self.used = self.used_grammar()?;
         let (mut number, mut batch) = (0, 0);
-        while number < self.evaluations {
+        while number < self.numbers.evaluations {
             let candidates = self.next_batch(batch);
             let promoted = if batch == 0 || candidates.iter().all(|one| one.operation == Operation::Constants) {
                 usize::MAX
@@ -191,9 +188,9 @@ impl<'a> SearchRun<'a> {
 
     /// The programs of a batch, which follow from the batches before it.
     fn next_batch(&mut self, batch: usize) -> Vec<Candidate> {
-        let draw = Stream::new(self.seed, "search").at(batch as u64);
+        let draw = Stream::new(self.numbers.seed, "search").at(batch as u64);
         let used = self.used.clone();
-        let mut made = ProgramGenerator { grammar: &used, draw };
+        let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new() };
         if batch == 0 {
             return self.first_batch(&mut made);
         }
@@ -241,6 +238,7 @@ impl<'a> SearchRun<'a> {
             return Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
         };
         let other = self.elites.pick(&mut made.draw).filter(|_| kind < FRESH + CROSSED);
+        made.favoured = parent.outcome.patterns.clone();
         match other {
             Some(other) => Candidate {
                 program: made.crossed(&parent.program, &other.program),
@@ -262,7 +260,8 @@ impl<'a> SearchRun<'a> {
             let untuned = best
                 .into_iter()
                 .find(|elite| !self.tuned.contains(&elite.number) && !elite.program.constants().is_empty());
-            self.tuning = untuned.and_then(|elite| ConstantTuning::new(elite.number, &elite.program, self.seed));
+            self.tuning =
+                untuned.and_then(|elite| ConstantTuning::new(elite.number, &elite.program, self.numbers.seed));
             self.tuned.extend(self.tuning.as_ref().map(|tuning| tuning.parent));
         }
         let tuning = self.tuning.as_ref()?;
@@ -293,10 +292,10 @@ impl<'a> SearchRun<'a> {
     fn control(&mut self) -> Result<Vec<(usize, Candidate)>, RunError> {
         let (mut number, mut batch) = (0, 0);
         let mut best: Vec<(f64, usize, Candidate)> = Vec::new();
-        while number < self.evaluations {
-            let draw = Stream::new(self.seed, "control").at(batch as u64);
+        while number < self.numbers.evaluations {
+            let draw = Stream::new(self.numbers.seed, "control").at(batch as u64);
             let used = self.used.clone();
-            let mut made = ProgramGenerator { grammar: &used, draw };
+            let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new() };
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
             let promoted = BATCH.div_ceil(PROMOTED);
@@ -386,7 +385,7 @@ impl<'a> SearchRun<'a> {
         }
         let best = self.elites.best().first().map_or(0.0, |elite| elite.outcome.train_score);
         let best = outcomes.iter().filter(|one| one.is_trained()).map(|one| one.train_score).fold(best, f64::max);
-        let (evaluated, total) = (first + candidates.len(), self.evaluations.max(first + candidates.len()));
+        let (evaluated, total) = (first + candidates.len(), self.numbers.evaluations.max(first + candidates.len()));
         (self.progress)(SearchProgress { phase: phase.name(), evaluated, total, best });
         Ok(outcomes)
     }
@@ -432,7 +431,7 @@ impl<'a> SearchRun<'a> {
             self.known.insert(hashes[at].clone(), known);
         }
         for attempt in 1..=WALL_ATTEMPTS {
-            let (sent, results) = self.submit(&open, (phase, rung), sources)?;
+            let (sent, results) = self.submit(&open, (phase, rung), (jobs, sources))?;
             open.clear();
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
@@ -467,15 +466,18 @@ impl<'a> SearchRun<'a> {
         &self,
         open: &[usize],
         (phase, rung): (Phase, u8),
-        sources: &[String],
+        (jobs, sources): (&[(usize, &Candidate)], &[String]),
     ) -> Result<(usize, Receiver<ServerReply>), RunError> {
         let (sender, results) = channel();
         for &at in open {
+            // Constants are tuned by the score alone.
+            let teaches = phase == Phase::Search && rung == 2 && jobs[at].1.operation != Operation::Constants;
             let request = EvaluationRequest {
                 candidate: Some(CandidateSource::Source(sources[at].clone())),
                 stage: Some([Split::Smoke, Split::Train, Split::Select][usize::from(rung.clamp(1, 3)) - 1]),
-                epoch: self.epoch,
+                epoch: self.numbers.epoch,
                 feedback_bytes: Some(if phase == Phase::Inputs { MEASURED_BYTES } else { 0 }),
+                patterns: teaches.then_some(self.numbers.patterns),
                 ..EvaluationRequest::default()
             };
             let sender = sender.clone();

@@ -5,7 +5,7 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, InputRange, Operator};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange, Operator, PatternSignal};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
 use super::seeds::neutral;
 
@@ -44,7 +44,14 @@ impl Operation {
 pub(super) struct ProgramGenerator<'a> {
     pub grammar: &'a Grammar,
     pub draw: Generator,
+    /// Signals that patterns over decisions of the parent name: drawn more often.
+    pub favoured: Vec<PatternSignal>,
 }
+
+/// Share of new inputs that are drawn from those that patterns name, if they name any of the decision.
+const FAVOURED: f64 = 0.25;
+/// Share of mutations that add a term in the input that tells the best alternative, if there is one.
+const DIRECTED: f64 = 0.25;
 
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
@@ -80,7 +87,38 @@ impl ProgramGenerator<'_> {
         for _ in 0..changes {
             child = self.changed(child);
         }
+        if let Some((at, name, rises)) = self.better_input()
+            && self.chance(DIRECTED)
+        {
+            child = self.with_term(child, at, (name, rises));
+        }
         self.fitting(child, parent)
+    }
+
+    /// An input that tells the best alternative to wrong decisions of the parent: the decision, the name, and whether more of it is
+    /// better. Only of decisions in which the highest value wins.
+    fn better_input(&self) -> Option<(usize, String, bool)> {
+        let highest_wins = |decision: &DecisionGrammar| {
+            matches!(decision.output, DecisionOutput::Column | DecisionOutput::Choice) && decision.rows.is_some()
+        };
+        let of_decision = |(at, decision): (usize, &DecisionGrammar)| {
+            let tells = |input: &Input| -> Option<(usize, String, bool)> {
+                let named = self.favoured.iter().find(|one| is_named(one, decision, input))?;
+                named.rises.filter(|_| input.is_column).map(|rises| (at, input.name.clone(), rises))
+            };
+            decision.inputs.iter().find_map(tells).filter(|_| highest_wins(decision))
+        };
+        self.grammar.decisions.iter().enumerate().find_map(of_decision)
+    }
+
+    /// The program with a multiple of an input added to its decision `at`, or subtracted.
+    fn with_term(&mut self, mut program: Program, at: usize, (name, rises): (String, bool)) -> Program {
+        let weight = Expr::Constant(self.constant().abs());
+        let term = Expr::Apply(Operator::Multiply, vec![Expr::Input(name), weight]);
+        let function = if rises { Operator::Add } else { Operator::Subtract };
+        let old = std::mem::replace(&mut program.values[at], Expr::Constant(0.0));
+        program.values[at] = Expr::Apply(function, vec![old, term]);
+        program
     }
 
     /// A program with a part of `other` instead of a part of `parent`.
@@ -315,8 +353,18 @@ impl ProgramGenerator<'_> {
         if decision.inputs.is_empty() || self.chance(0.25) {
             return Expr::Constant(self.constant());
         }
+        let favoured: Vec<usize> = (0..decision.inputs.len()).filter(|&at| self.is_favoured(decision, at)).collect();
+        if !favoured.is_empty() && self.chance(FAVOURED) {
+            let at = self.one_of(&favoured);
+            return Expr::Input(decision.inputs[at].name.clone());
+        }
         let at = self.below(decision.inputs.len());
         Expr::Input(decision.inputs[at].name.clone())
+    }
+
+    /// Whether a pattern names the input `at` of `decision`.
+    fn is_favoured(&self, decision: &DecisionGrammar, at: usize) -> bool {
+        self.favoured.iter().any(|one| is_named(one, decision, &decision.inputs[at]))
     }
 
     /// Of any order of magnitude from 0.001 to 10 000.
@@ -329,6 +377,13 @@ impl ProgramGenerator<'_> {
 /// Whether the sign of an expression decides, so that a difference is a comparison.
 fn is_truth(decision: &DecisionGrammar) -> bool {
     matches!(decision.output, DecisionOutput::Truth | DecisionOutput::Truths)
+}
+
+/// Whether `pattern` names `input` of `decision`.
+fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, input: &Input) -> bool {
+    let field = input.name.rsplit('.').next().unwrap_or(&input.name);
+    let is_of = pattern.kind == decision.kind.name() || pattern.kind == decision.function;
+    is_of && pattern.signal == field
 }
 
 /// The values of `part` in the first run, if it is an input or the lowest, the highest or the mean of one.
@@ -434,7 +489,8 @@ mod tests {
     fn truths_are_often_comparisons() {
         let compared = |kind: Kind| {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0) };
+            let mut made =
+                ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0), favoured: Vec::new() };
             let is_difference = |value: &Expr| matches!(value, Expr::Apply(Operator::Subtract, _));
             (0..200).filter(|_| is_difference(&made.random().values[0])).count()
         };
@@ -445,7 +501,8 @@ mod tests {
     fn random_programs_and_their_offspring_run() {
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0) };
+            let mut made =
+                ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0), favoured: Vec::new() };
             let mut program = made.random();
             for _ in 0..40 {
                 let other = made.random();

@@ -12,7 +12,7 @@ use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
 use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::native;
-use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
+use blis_eval::evaluation::options::{EvaluationOptions, NativeCode, checked_patterns};
 use blis_eval::evaluation::shard::{self, ShardChoice};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
@@ -37,7 +37,7 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Record to check: a file, or a built-in one by its name. Its policy is evaluated again on the held-out scenarios of its suite; the exit
     /// code is 5 if the record does not hold
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["candidates", "suite", "stage", "lang", "incumbent", "epoch", "wall_s",
-        "feedback_bytes", "shard", "cache", "allow_native", "verify", "strict_exit", "report"])]
+        "feedback_bytes", "patterns", "shard", "cache", "allow_native", "verify", "strict_exit", "report"])]
     pub record: Option<String>,
     /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
@@ -66,6 +66,11 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Maximum feedback per candidate, bytes; 0 for none, which saves time
     #[arg(long, value_name = "N", default_value_t = 8000)]
     pub feedback_bytes: usize,
+    /// Patterns over N decisions of each kind, 128 if no number is given: where they are wrong, by which signal, and what the best
+    /// reference policy would do; 0 for none. Takes about half as long again as an evaluation in train
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "128",
+        value_parser = patterns, conflicts_with = "shard")]
+    pub patterns: u32,
     /// Run only part I of N of all simulations (I from 0) and write its results to --out: `blis
     /// evaluate merge` makes evaluation results of it. `next/N`: the parts that no other process with this folder has
     /// begun, until all are written. Feedback about single decisions is left out
@@ -141,6 +146,12 @@ impl From<LangName> for Technology {
 /// One day, as in suites.
 const MOST_SECONDS: f64 = 86_400.0;
 
+/// Decisions of each kind for patterns.
+pub(super) fn patterns(text: &str) -> Result<u32, String> {
+    let number = text.parse().map_err(|_| "must be a whole number of decisions".to_owned())?;
+    checked_patterns(number)
+}
+
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = parse::seconds_above_0(text).ok().map(Micros::as_secs_f64);
     seconds
@@ -214,6 +225,7 @@ fn options(args: &EvaluateArgs, suite: &EvaluationSuite) -> EvaluationOptions {
         epoch: args.epoch,
         wall: Duration::from_secs_f64(args.wall_s.unwrap_or(suite.suite.limits.wall_s)),
         feedback_bytes: args.feedback_bytes,
+        patterns: args.patterns,
         parallel: true,
         only: None,
         parameters: Vec::new(),

@@ -16,6 +16,7 @@ use clap::Args;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+use super::candidates::patterns;
 use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
@@ -35,6 +36,11 @@ pub(in crate::cli) struct SearchArgs {
     /// Epoch: other seeds of the suite for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
+    /// Patterns over N decisions of each kind of the programs that reach train, 64 if no number is given: the signals that they name
+    /// are drawn more often when these programs are changed; 0 for none
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "64",
+        value_parser = patterns)]
+    patterns: u32,
     /// SQLite file of all evaluations; one of the same search is continued
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
@@ -82,6 +88,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
         evaluations: args.evaluations,
         seed: args.seed,
         epoch: args.epoch,
+        patterns: args.patterns,
         archive: args.archive.as_deref(),
         server: ServerSettings {
             suites: Vec::new(),

@@ -16,7 +16,7 @@ use blis_plugin::Technology;
 use clap::Args;
 
 use super::super::workers::{default_worker_settings, run_cache};
-use super::candidates::StageName;
+use super::candidates::{StageName, patterns};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
@@ -39,6 +39,11 @@ pub(in crate::cli) struct ShinkaArgs {
     /// Maximum feedback, bytes
     #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
     feedback_bytes: usize,
+    /// Patterns over N decisions of each kind, 128 if no number is given: where they are wrong, by which signal, and what the best
+    /// reference policy would do; 0 for none. Takes about half as long again as an evaluation in train
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "128",
+        value_parser = patterns)]
+    patterns: u32,
 }
 
 /// Generations of ShinkaEvolve with the same epoch, so that candidates close to each other serve the same requests.
@@ -60,6 +65,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         epoch: args.epoch.unwrap_or_else(|| epoch_of(&args.results_dir)),
         wall: Duration::from_secs_f64(suite.suite.limits.wall_s),
         feedback_bytes: args.feedback_bytes,
+        patterns: args.patterns,
         parallel: true,
         only: None,
         parameters: Vec::new(),

@@ -38,7 +38,9 @@ impl Display for EvaluationSummary<'_> {
         if !result.artifacts.error.is_empty() {
             writeln!(f, "\n{}", result.artifacts.error.trim_end())?;
         }
-        table(f, result)
+        table(f, result)?;
+        let texts = [&result.artifacts.patterns, &result.artifacts.worst_minute];
+        texts.into_iter().filter(|text| !text.is_empty()).try_for_each(|text| write!(f, "\n{text}"))
     }
 }
 

@@ -26,6 +26,8 @@ ARTIFACTS: tuple[str, ...] = (
     "error",
     "scenarios",
     "better_policies",
+    "patterns",
+    "worst_minute",
     "worst_decisions",
     "situations",
     "anomalies",

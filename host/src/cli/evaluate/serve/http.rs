@@ -102,6 +102,7 @@ async fn evaluate_examples(State(server): State<Arc<EvaluationServer>>, body: By
             example_id: Some(example.clone()),
             epoch: request.epoch,
             feedback_bytes: request.feedback_bytes,
+            patterns: request.patterns,
             ..EvaluationRequest::default()
         };
         match evaluated(&server, &one).await {

@@ -1,0 +1,104 @@
+//! Patterns over the decisions of a candidate in its worst run, beside what the best reference policy would have decided.
+
+use std::sync::Arc;
+
+use blis_plugin::Kind;
+
+use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
+use crate::cancel::CancelHandle;
+use crate::cascade::{CascadeResult, ScoredRun};
+use crate::counterfactual;
+use crate::error::RunError;
+use crate::experiment::{Experiment, RegretSettings};
+use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
+use crate::patterns;
+use crate::regret::{DecisionKind, RequestTimes, Survey};
+use crate::worst_minute::worst_minute;
+
+/// Runs that patterns take, in those of the survey, of the reference and of its decisions, and of the candidate again.
+const RUNS: u64 = 4;
+/// Runs that the branches of one decision take, at most about.
+const RUNS_PER_DECISION: u64 = 2;
+
+/// The kinds of which a reference policy is asked for its decisions.
+const ADVISED: [Kind; 2] = [Kind::Admission, Kind::Routing];
+
+/// The patterns over `decisions` decisions of each kind in the worst run of the worst scenario that the feedback shows; `None` without
+/// such a run. The best policy of `known` there is the reference; if there is none, the patterns are without one.
+pub(super) fn patterns_of(
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    (decisions, known): (u32, &[ComparedPolicy]),
+) -> Option<Result<PatternFeedback, RunError>> {
+    let runs = feedback::worst_scenario(feedback::shown(cascade)?);
+    let worst: &ScoredRun = runs.into_iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
+    let EvaluationContext { prepared, candidate, handle, .. } = context;
+    let best = known.iter().max_by(|one, other| one.score().total_cmp(&other.score()).then(other.name.cmp(&one.name)));
+    let kinds = DecisionKind::ALL.iter().filter(|kind| prepared.suite.decides.contains(&kind.of_policy())).count();
+    let runs = RUNS + RUNS_PER_DECISION * kinds as u64 * u64::from(decisions);
+    let budget = worst.summary.operations.saturating_mul(runs);
+    let at = (worst.scenario, worst.seed);
+    let found = || -> Result<PatternFeedback, RunError> {
+        let reference = best.map(|best| Ok::<_, RunError>((best.name.as_str(), prepared.named(&best.name)?)));
+        let reference = reference.transpose()?;
+        prepared.scenario_patterns(candidate, (at, decisions), reference, (handle, budget))
+    };
+    Some(found())
+}
+
+impl EvaluationSuite {
+    /// The patterns over `decisions` decisions of each kind of `policy` in one run, and the minute in which it does worst beside the
+    /// `reference`. All simulations of the candidate together use at most `budget` operations, or the limit of a run if
+    /// that is larger. Ends when `handle` is used.
+    fn scenario_patterns(
+        &self,
+        policy: &EvaluatedPolicy,
+        (at, decisions): ((usize, u64), u32),
+        reference: Option<(&str, EvaluatedPolicy)>,
+        (handle, budget): (&Arc<CancelHandle>, u64),
+    ) -> Result<PatternFeedback, RunError> {
+        let (scenario, _) = at;
+        let sampled = |policy: &EvaluatedPolicy| {
+            let mut policy = policy.clone();
+            policy.configs[scenario].evaluation.regret = RegretSettings::patterns(decisions, &self.suite.decides);
+            policy
+        };
+        let surveyed = |policy: &EvaluatedPolicy| {
+            let (measured, config, workload) =
+                self.simulate(&sampled(policy), at, (handle, budget), |config, workload| {
+                    counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
+                })?;
+            let survey: Survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
+            Ok::<_, RunError>((survey, config, workload))
+        };
+        let name = &self.suite.scenarios[scenario].name;
+        let (survey, config, workload) = surveyed(policy)?;
+        let named = (&workload.names, &workload.slo_targets);
+        let deployment = &self.scenarios[scenario].deployment;
+        let own = survey.times();
+        let warmup = config.warmup;
+        let Some((reference_name, reference)) = reference else {
+            let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, None))?;
+            let patterns = patterns::find(name, (&all, regret.window_s), "");
+            let regret = ScenarioRegret { scenario: name.clone(), regret };
+            return Ok(PatternFeedback { regret, patterns, worst_minute: String::new() });
+        };
+        let other: Vec<RequestTimes> = surveyed(&reference)?.0.times();
+        let advising = self.advising(&config, &reference.configs[scenario]);
+        let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, Some(&advising)))?;
+        Ok(PatternFeedback {
+            patterns: patterns::find(name, (&all, regret.window_s), reference_name),
+            regret: ScenarioRegret { scenario: name.clone(), regret },
+            worst_minute: worst_minute(name, &own, (reference_name, &other), warmup),
+        })
+    }
+
+    /// The experiment of a candidate with the policies of `reference` where its decisions are asked for.
+    fn advising(&self, candidate: &Experiment, reference: &Experiment) -> Experiment {
+        let mut config = candidate.clone();
+        for kind in ADVISED.into_iter().filter(|kind| self.suite.decides.contains(kind)) {
+            config.cluster.policies = config.cluster.policies.with_policy_of(&reference.cluster.policies, kind);
+        }
+        config
+    }
+}
