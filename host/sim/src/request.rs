@@ -27,8 +27,6 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// The part of it that the instance executes to which it is dispatched.
     pub stage: Stage,
-    /// Whether its prompt has images, audio or video.
-    pub has_media: bool,
     /// Time at which it reaches the service.
     pub arrival: Micros,
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
@@ -40,6 +38,9 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     /// Priority set by the client: lower is served first (vLLM's `priority`); `None` if it left that to the service.
     pub client_priority: Option<i32>,
+    /// Prompt tokens that are embeddings of images, audio or video and new in this request: a round of a session does not count
+    /// those of earlier rounds.
+    pub media_tokens: u32,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
 }
@@ -72,7 +73,7 @@ impl Request {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
-            has_media: false,
+            media_tokens: 0,
             content: Content::UNIQUE,
         }
     }

@@ -365,7 +365,7 @@ impl Iterator for DistributionRequests {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
-            has_media: false,
+            media_tokens: 0,
             content: self.content.clone(),
         })
     }

@@ -152,7 +152,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
                 stage: Stage::Whole,
-                has_media: row.terms.has_media(),
+                media_tokens: row.terms.media_tokens(),
                 content,
             }
         });

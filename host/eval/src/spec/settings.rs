@@ -263,6 +263,8 @@ settings! {
     pd_handshake_latency: Micros = "pd-handshake-latency", Number, one(parse::delay), text::micros;
     pd_hop_latency: Micros = "pd-hop-latency", Number, one(parse::delay), text::micros;
     encode_decider: EncodeDeciderName = "encode-decider", Text, one(parse::choice), text::text;
+    encode_rate: f64 = "encode-rate", Number, one(parse::above_0), text::text;
+    encode_base_latency: Micros = "encode-base-latency", Number, one(parse::delay), text::micros;
 
     group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;
     node_pool: Vec<NodePoolSettings> = "node-pool", Texts, several(parse::node_pool), text::texts;

@@ -499,7 +499,7 @@ mod tests {
             sampling: crate::sampling::SamplingParams::default(),
             tags: Tags::default(),
             stage: crate::request::Stage::Whole,
-            has_media: false,
+            media_tokens: 0,
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };
         let view = RequestView::new(&request, 3, 16);

@@ -57,7 +57,7 @@ fn a_record_becomes_a_request() {
         sampling: SamplingParams::default(),
         tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         stage: blis_sim::request::Stage::Whole,
-        has_media: false,
+        media_tokens: 0,
         content: blis_sim::request::Content::UNIQUE,
     };
     assert_eq!(requests(workload), [expected]);
