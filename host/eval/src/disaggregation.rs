@@ -420,13 +420,16 @@ impl DisaggregationSettings {
         // What the KV of a token has over all GPUs of an instance.
         let token_bytes =
             |deployment: &Deployment| Some(deployment.kv_token_bytes? * f64::from(deployment.gpus().max(1)));
-        let groups = pools().map(|(pool, deployment)| RoleGroup {
+        let encoders = match self.parity {
+            ParityName::Blis => vec![None; self.pools.len()],
+            ParityName::Vllm => self.encoders(deployments)?,
+        };
+        let groups = pools().zip(&encoders).map(|((pool, deployment), &encoder)| RoleGroup {
             role: pool.role,
             gpus: deployment.gpus().max(1),
             // Refused below if it is unknown.
             token_bytes: token_bytes(deployment).unwrap_or(0.0),
-            // Their number is fixed.
-            encoder: None,
+            encoder,
         });
         let groups = groups.collect();
         let flow = match self.parity {
@@ -449,7 +452,9 @@ impl DisaggregationSettings {
                 })
             }
             ParityName::Vllm => TransferFlow::Nixl(NixlFlow {
-                encoders: self.encoders(deployments)?,
+                encoders: (self.pools.iter().zip(&encoders))
+                    .flat_map(|(pool, &encoder)| (0..pool.instances).map(move |_| encoder))
+                    .collect(),
                 network: KvNetwork {
                     embedding_bytes: self.embedding_bytes(deployments)?,
                     card: self.bandwidth * GB_PER_SECOND,
@@ -490,28 +495,24 @@ impl DisaggregationSettings {
         })
     }
 
-    /// How each instance encodes, where `deployments` are those of the pools; `None` for instances of other roles. Empty if no request
-    /// is encoded.
+    /// How the instances of each pool encode, where `deployments` are those of the pools; `None` for other roles, and if no request is
+    /// encoded.
     ///
     /// # Errors
-    /// If no rate is set, and the GPU has no share of its peak that is attained.
+    /// If no rate is set, and that of the GPU is unknown.
     fn encoders(&self, deployments: &[&Deployment]) -> Result<Vec<Option<Encoder>>, RunError> {
-        let mut encoders = Vec::new();
-        if self.encode == EncodeDeciderName::Never {
-            return Ok(encoders);
-        }
-        for (pool, deployment) in self.pools.iter().zip(deployments) {
-            let encoder = match pool.role {
-                InstanceRole::Encode => Some(Encoder {
-                    rate: self.encode_rate_of(deployment)? / 1e6,
-                    base_latency: self.encode_base,
-                    budget: deployment.batch_limits.max_num_batched_tokens.max(1),
-                }),
-                _ => None,
-            };
-            encoders.extend((0..pool.instances).map(|_| encoder));
-        }
-        Ok(encoders)
+        let is_on = self.encode != EncodeDeciderName::Never;
+        let encoder = |(pool, deployment): (&PoolSettings, &&Deployment)| {
+            if !(is_on && pool.role == InstanceRole::Encode) {
+                return Ok(None);
+            }
+            Ok(Some(Encoder {
+                rate: self.encode_rate_of(deployment)? / 1e6,
+                base_latency: self.encode_base,
+                budget: deployment.batch_limits.max_num_batched_tokens.max(1),
+            }))
+        };
+        self.pools.iter().zip(deployments).map(encoder).collect()
     }
 
     /// Tokens that an instance of `deployment` encodes per second: what is set, or GPUs · peak · MFU of prefill / operations per token.

@@ -1,5 +1,7 @@
 //! Prefill apart from decode: the two parts are one request, nothing is lost, and both engines agree.
 
+mod encoding;
+
 use super::replicas::scaling_loop;
 use super::*;
 use crate::cluster::{
