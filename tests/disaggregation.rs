@@ -152,7 +152,7 @@ fn each_role_is_scaled_by_itself() {
     assert!(outputs[0] == 1 && outputs[1] > 2, "{outputs:?}");
 }
 
-const IMAGES: &str = "run --model qwen/qwen3-14b --hardware H100 --tp 1 --encode-instances 1 --encode-decider multimodal --encode-rate 20000 \
+const IMAGES: &str = "run --model qwen/qwen3-14b --hardware H100 --tp 1 --encode-decider multimodal --encode-rate 20000 \
                       --output json --seed 7 --workload-spec tests/encode/images.yaml";
 
 /// Every request, by the columns of `--metrics-path`.
@@ -167,7 +167,8 @@ fn requests(flags: &str, folder: &Scratch) -> (Value, Vec<Value>) {
 #[test]
 fn images_are_encoded_before_their_prompts_are_computed() {
     let folder = Scratch::new();
-    for flags in ["--prefill-instances 1 --decode-instances 1 --pd-decider always", "--decode-instances 2"] {
+    let apart = "--encode-instances 1 --prefill-instances 1 --decode-instances 1 --pd-decider always";
+    for flags in [apart, "--encode-instances 1 --decode-instances 2"] {
         let (figures, requests) = requests(flags, &folder);
         let number =
             |request: &Value, name: &str| request[name].as_f64().unwrap_or_else(|| panic!("{name}: {request}"));
@@ -191,9 +192,27 @@ fn images_are_encoded_before_their_prompts_are_computed() {
         assert_eq!(of_all["encoded_requests"].as_u64(), Some(encoded.len() as u64));
         let tokens: f64 = encoded.iter().map(|request| number(request, "encoded_tokens")).sum();
         assert_eq!(of_all["encoded_tokens"].as_f64(), Some(tokens));
-        let plain = blis!(IMAGES, flags, "--engine plain").json();
+        let plain = blis!(IMAGES, flags, "--simulation plain").json();
         assert_eq!(plain["pd_metrics"], *of_all);
     }
+}
+
+/// Requests on their way from an encode instance keep the replicas that they go to, and their outcome regret is that of the same run.
+#[test]
+fn encoding_goes_with_an_autoscaler_flow_control_and_regret() {
+    let roles = "--role prefill --group role=decode,min=1,max=4 --group role=encode --pd-decider always --autoscaler queue \
+                 --policy-param scaling.running=2 --max-replicas 4 --scaling-interval 1 --startup-time 1s";
+    let [fast, plain] = ["fast", "plain"].map(|engine| {
+        let mut figures = blis!(IMAGES, roles, "--flow-control --simulation", engine).json();
+        figures.as_object_mut().expect("a document").remove("run");
+        figures
+    });
+    assert_eq!(fast, plain);
+    assert_eq!(fast["completed_requests"].as_u64(), Some(200));
+    assert!(fast["pd_metrics"]["encoded_requests"].as_u64() > Some(50), "{fast}");
+    let regret = "--prefill-instances 2 --decode-instances 1 --pd-decider always --encode-instances 2 --regret outcome --regret-samples 4";
+    let figures = blis!(IMAGES, regret, "--fitness-weights mean_ttft:1").json();
+    assert!(figures.to_string().contains("regret"), "{figures}");
 }
 
 /// In BLIS encoding takes no time.
@@ -211,5 +230,8 @@ fn encoding_takes_no_time_in_blis() {
 fn embeddings_need_the_width_of_the_model() {
     const UNKNOWN: &str = "run --model some/model --beta-coeffs 5000,10,100 --alpha-coeffs 1000,0,0 --total-kv-blocks 1000 --num-requests 2 \
                            --prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-decider always --encode-rate 5";
-    insta::assert_snapshot!(blis!(UNKNOWN).refused(), @"");
+    insta::assert_snapshot!(blis!(UNKNOWN).refused(), @r"
+    error: the hidden size of model is unknown
+    hint: embeddings have it: they need the model's config.json, `--model-config-folder`
+    ");
 }

@@ -75,7 +75,7 @@ impl<I: Instance> Cluster<I> {
         pairs.schedule(now, PairEvent::BeginBatch(instance));
     }
 
-    /// The answer of the instance that encoded request `id` is there.
+    /// The response of the instance that encoded request `id` is there.
     pub(super) fn encoded(&mut self, now: Micros, id: RequestId) {
         let Some(pairs) = &mut self.pairs else { return };
         let hop = pairs.hop();

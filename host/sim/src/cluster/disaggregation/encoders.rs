@@ -86,7 +86,7 @@ impl EncodingRequest {
         }
     }
 
-    /// Whether the instance that encodes has still to answer.
+    /// Whether the instance that encodes has still to respond.
     pub fn is_on_encoder(&self) -> bool {
         self.times.time.is_none()
     }
@@ -171,7 +171,7 @@ impl Encoders {
         self.queues.get_mut(instance.index()).map(|queue| std::mem::take(&mut queue.batch)).unwrap_or_default()
     }
 
-    /// The answer of the instance that encodes request `id` is there at `now`. Returns the request.
+    /// The response of the instance that encodes request `id` is there at `now`. Returns the request.
     pub fn answered(&mut self, now: Micros, id: RequestId) -> Option<&EncodingRequest> {
         let request = self.live.get_mut(&id)?;
         request.times.time = Some(request.end_stage(now));

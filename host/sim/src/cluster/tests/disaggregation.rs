@@ -475,6 +475,12 @@ fn assert_lives(setup: &PairSetup, log: &PairLog) {
             "{outcome:?} after the end of its replica"
         );
     }
+    for times in log.encoded.values() {
+        assert_eq!(roles[times.encode.index()], InstanceRole::Encode, "{times:?}");
+        let outcome = &log.simulation.outcomes[&times.id];
+        let gone = outcome.instance.and_then(|instance| gone.get(&instance));
+        assert!(gone.is_none_or(|&at| outcome.ended_at <= at), "{outcome:?} after the end of its replica");
+    }
     assert_eq!(log.simulation.counters.len(), roles.len());
 }
 

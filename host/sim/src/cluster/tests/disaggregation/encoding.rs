@@ -1,6 +1,7 @@
 //! Requests that are encoded first, worked out by hand.
 
 use super::*;
+use crate::cluster::{RecordedDecision, RecordedDecisions};
 use crate::policy::NeverDisaggregate;
 
 /// As [`by_hand`], with an instance that encodes behind the others.
@@ -107,9 +108,8 @@ fn a_request_that_ends_while_it_is_encoded_leaves_nothing() {
     }
 }
 
-/// The policy that chooses an instance to encode sees the requests in flight there.
-#[test]
-fn instances_that_encode_count_requests_in_flight() {
+/// As [`with_encoder`], with two of them, of which the one with fewer requests in flight is chosen.
+fn with_two_encoders() -> PairSetup {
     let mut setup = with_encoder(200);
     setup.inner.instances.push(InstanceConfig { index: InstanceIndex(4), ..setup.inner.instances[0].clone() });
     setup.disaggregation.roles.push(InstanceRole::Encode);
@@ -119,6 +119,13 @@ fn instances_that_encode_count_requests_in_flight() {
     }
     let least = Weighted::new(vec![(ScorerKind::ActiveRequests, 1.0)]).expect("one scorer");
     setup.disaggregation.encode_routing = Some(PoolRouting { policy: Box::new(least), ties: Ties::LowestIndex });
+    setup
+}
+
+/// The policy that chooses an instance to encode sees the requests in flight there.
+#[test]
+fn instances_that_encode_count_requests_in_flight() {
+    let setup = with_two_encoders();
     let requests: Vec<Request> =
         [0, 10, 20, 30, 60_000].into_iter().zip(0..).map(|(at, id)| request(id, at, 300)).collect();
     let log = both(&setup, &requests);
@@ -135,4 +142,38 @@ fn an_end_of_the_simulation_finds_requests_wherever_they_are() {
     let reached: Vec<_> = log.encoded.values().map(|&times| stages(times)).collect();
     // One is on its way back, one in a batch, one on its way there.
     assert_eq!(reached, [[Some(200), None, None], [Some(2900), None, None], [None; 3]]);
+}
+
+/// Replayed decisions include the instance that encodes, also of requests with one part.
+#[test]
+fn replayed_decisions_encode_on_the_same_instances() {
+    for threshold in [1, 400] {
+        let mut setup = with_two_encoders();
+        setup.disaggregation.decider =
+            Box::new(PrefixThreshold { tokens: threshold, prompt_tokens: 0, exceeds: false });
+        let requests: Vec<Request> =
+            (0..20).map(|id| request(id, u64::from(id) * u64::from(id) * 100, 150 * (id % 4))).collect();
+        let log = both(&setup, &requests);
+        assert_eq!(log.stages.is_empty(), threshold == 400);
+        let decision = |id: RequestId| {
+            let encode = log.encoded.get(&id).map(|times| times.encode);
+            let prefill = log.stages.get(&id).map(|times| times.prefill);
+            let decode = log.simulation.outcomes[&id].instance.expect("it was served");
+            match (encode, prefill) {
+                (Some(encode), _) => RecordedDecision::Encoded { encode, prefill, decode },
+                (None, Some(prefill)) => RecordedDecision::Split { decode, prefill },
+                (None, None) => RecordedDecision::Routed(decode),
+            }
+        };
+        let decisions: RecordedDecisions = requests.iter().map(|request| (request.id, decision(request.id))).collect();
+        // With another policy, which is not called.
+        setup.disaggregation.encode_routing = None;
+        setup.disaggregation.prefill_routing = None;
+        let list = ArrivalList::new(requests.clone().into());
+        let mut timeline = Timeline::new(setup.cluster(Fast::new), list, Reads::NOTHING);
+        timeline.replay(Arc::new(decisions));
+        let mut replayed = PairLog::default();
+        replayed.simulation.counters = timeline.finish(Micros::MAX, &mut replayed).expect("it ends");
+        assert_eq!(replayed.sorted(), log);
+    }
 }
