@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::macros::blis;
+use crate::macros::{Scratch, blis};
 
 const PUBLISHED: &str = "--model openai/gpt-oss-120b --hardware H200 --tp 1 --rate 45 --arrival-process constant \
                          --num-requests 5400 --prompt-tokens 5000 --prompt-tokens-stdev 0 --output-tokens 250 \
@@ -74,6 +74,12 @@ fn impossible_pools_are_one_error_before_the_run() {
             "--prefill-instances 1 --decode-instances 1 --kv-offloading-size 10",
             "cannot be used with instances that prefill",
         ),
+        ("--prefill-instances 1 --decode-instances 1 --encode-decider always", "needs instances that encode"),
+        ("--prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-rate 0", "must be a number above 0"),
+        (
+            "--prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-rate 9",
+            "`--encode-rate` needs requests that are encoded",
+        ),
         ("--prefill-instances 1 --decode-instances 1 --num-instances 1", "2 instances have roles"),
         ("--prefill-instances 0 --decode-instances 0 --pd-decider always", "needs instances that prefill apart from"),
         (
@@ -144,4 +150,88 @@ fn each_role_is_scaled_by_itself() {
     assert!(prompts[0] > 2 && prompts[1] == 1, "{prompts:?}");
     let outputs = peaks("--rate 10 --num-requests 2000 --prompt-tokens 100 --output-tokens 2000");
     assert!(outputs[0] == 1 && outputs[1] > 2, "{outputs:?}");
+}
+
+const IMAGES: &str = "run --model qwen/qwen3-14b --hardware H100 --tp 1 --encode-decider multimodal --encode-rate 20000 \
+                      --output json --seed 7 --workload-spec tests/encode/images.yaml";
+
+/// Every request, by the columns of `--metrics-path`.
+fn requests(flags: &str, folder: &Scratch) -> (Value, Vec<Value>) {
+    let path = folder.join("all.json");
+    let figures = blis!(IMAGES, flags, format!("--metrics-path {}", path.display())).json();
+    let mut all: Value = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
+    (figures, serde_json::from_value(all["requests"].take()).expect("a list"))
+}
+
+/// Images are encoded on the encode instance, text is not; with the stages behind them, the stages of encoding add up to TTFT.
+#[test]
+fn images_are_encoded_before_their_prompts_are_computed() {
+    let folder = Scratch::new();
+    let apart = "--encode-instances 1 --prefill-instances 1 --decode-instances 1 --pd-decider always";
+    for flags in [apart, "--encode-instances 1 --decode-instances 2"] {
+        let (figures, requests) = requests(flags, &folder);
+        let number =
+            |request: &Value, name: &str| request[name].as_f64().unwrap_or_else(|| panic!("{name}: {request}"));
+        let encoded: Vec<&Value> = requests.iter().filter(|request| request.get("encoded_by").is_some()).collect();
+        assert!((50..requests.len()).contains(&encoded.len()), "some have images");
+        for request in &encoded {
+            assert_eq!(number(request, "encoded_tokens") % 576.0, 0.0);
+            let encoding: f64 =
+                ["encode_queue_ms", "encode_ms", "encode_transfer_ms"].iter().map(|stage| number(request, stage)).sum();
+            let behind = ["p_queue_ms", "p_prefill_ms", "hold_ms", "d_wait_ms", "transfer_ms", "d_first_ms"];
+            match request.get("prefilled_by") {
+                Some(_) => {
+                    let sum = encoding + behind.iter().map(|stage| number(request, stage)).sum::<f64>();
+                    assert!((sum - number(request, "ttft_ms")).abs() < 0.002, "{request}");
+                }
+                None => assert!(encoding < number(request, "scheduling_delay_ms"), "{request}"),
+            }
+            assert!(number(request, "encode_ms") >= 6.0 + number(request, "encoded_tokens") / 20.0);
+        }
+        let of_all = &figures["pd_metrics"];
+        assert_eq!(of_all["encoded_requests"].as_u64(), Some(encoded.len() as u64));
+        let tokens: f64 = encoded.iter().map(|request| number(request, "encoded_tokens")).sum();
+        assert_eq!(of_all["encoded_tokens"].as_f64(), Some(tokens));
+        let plain = blis!(IMAGES, flags, "--simulation plain").json();
+        assert_eq!(plain["pd_metrics"], *of_all);
+    }
+}
+
+/// Requests on their way from an encode instance keep the replicas that they go to, and their outcome regret is that of the same run.
+#[test]
+fn encoding_goes_with_an_autoscaler_flow_control_and_regret() {
+    let roles = "--role prefill --group role=decode,min=1,max=4 --group role=encode --pd-decider always --autoscaler queue \
+                 --policy-param scaling.running=2 --max-replicas 4 --scaling-interval 1 --startup-time 1s";
+    let [fast, plain] = ["fast", "plain"].map(|engine| {
+        let mut figures = blis!(IMAGES, roles, "--flow-control --simulation", engine).json();
+        figures.as_object_mut().expect("a document").remove("run");
+        figures
+    });
+    assert_eq!(fast, plain);
+    assert_eq!(fast["completed_requests"].as_u64(), Some(200));
+    assert!(fast["pd_metrics"]["encoded_requests"].as_u64() > Some(50), "{fast}");
+    let regret = "--prefill-instances 2 --decode-instances 1 --pd-decider always --encode-instances 2 --regret outcome --regret-samples 4";
+    let figures = blis!(IMAGES, regret, "--fitness-weights mean_ttft:1").json();
+    assert!(figures.to_string().contains("regret"), "{figures}");
+}
+
+/// In BLIS encoding takes no time.
+#[test]
+fn encoding_takes_no_time_in_blis() {
+    const BLIS: &str = "run --model qwen/qwen3-14b --hardware H100 --tp 1 --output json --parity blis --prefill-instances 1 \
+                        --decode-instances 1 --pd-decider always --workload-spec tests/encode/images.yaml --num-requests 100";
+    let mut figures = ["", "--encode-instances 1 --encode-decider multimodal"].map(|flags| blis!(BLIS, flags).json());
+    let [without, with] = figures.each_mut().map(|figures| figures["pd_metrics"].take());
+    assert_eq!(without, with);
+    assert!(with.get("encoded_requests").is_none());
+}
+
+#[test]
+fn embeddings_need_the_width_of_the_model() {
+    const UNKNOWN: &str = "run --model some/model --beta-coeffs 5000,10,100 --alpha-coeffs 1000,0,0 --total-kv-blocks 1000 --num-requests 2 \
+                           --prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-decider always --encode-rate 5";
+    insta::assert_snapshot!(blis!(UNKNOWN).refused(), @r"
+    error: the hidden size of model is unknown
+    hint: embeddings have it: they need the model's config.json, `--model-config-folder`
+    ");
 }

@@ -171,6 +171,8 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--pd-recompute-threshold"], pd_recompute_threshold),
     (&["--pd-decoder-kv-ttl"], pd_decoder_kv_ttl),
     (&["--encode-decider"], encode_decider),
+    (&["--encode-rate"], encode_rate),
+    (&["--encode-base-latency"], encode_base_latency),
     (&["--group"], group),
     (&["--node-pool"], node_pool),
     (&["--node-idle"], node_idle),
@@ -341,11 +343,14 @@ struct Row {
     priority: i32,
     /// Tokens of `input` that all such requests start with.
     prefix: u32,
+    /// Tokens of `input` that are of images.
+    images: u32,
     class: &'static str,
     tenant: &'static str,
 }
 
-const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0, class: "", tenant: "" };
+const ROW: Row =
+    Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0, images: 0, class: "", tenant: "" };
 
 /// `count` requests like `row`, `gap_us` apart.
 fn rows(count: u32, gap_us: u32, row: Row) -> Vec<Row> {
@@ -525,10 +530,10 @@ fn trace(rows: &[Row]) -> String {
                    first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,\
                    vllm_priority\n"
         .to_owned();
-    for (id, Row { arrival_us, input, output, priority, prefix, class, tenant }) in rows.iter().enumerate() {
+    for (id, Row { arrival_us, input, output, priority, prefix, images, class, tenant }) in rows.iter().enumerate() {
         let (group, own) = (if *prefix > 0 { "g" } else { "" }, input - prefix);
         csv += &format!(
-            "{id},c,{tenant},{class},,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
+            "{id},c,{tenant},{class},,0,{group},{prefix},false,{own},{output},0,{images},0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
         );
     }
     csv

@@ -316,6 +316,12 @@ fn runs() -> Vec<(&'static str, String)> {
         ("run", "--num-requests 20 --energy --kv-offloading-size 1".to_owned()),
         ("run", "--num-requests 20 --kv-offloading-size 1 --kv-offloading-secondary fs".to_owned()),
         ("run", "--num-requests 20 --prefill-instances 1 --decode-instances 1 --pd-decider always".to_owned()),
+        (
+            "run",
+            "--workload-spec tests/encode/images.yaml --num-requests 20 --decode-instances 1 --encode-instances 1 \
+             --encode-decider multimodal"
+                .to_owned(),
+        ),
         ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 10s --max-num-seqs 64".to_owned()),
         ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 30s --prefill-instances 1 --decode-instances 1 --pd-decider always --pd-bidirectional".to_owned()),
         ("run", "--num-instances 3 --routing-policy prefix-then-load --num-requests 60 --rate 30 --trace-level decisions --summarize-trace".to_owned()),

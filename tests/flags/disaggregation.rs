@@ -132,7 +132,46 @@ pub(super) fn decode_routing_scorers(t: &Trial) {
     assert_eq!(instances(t, &format!("{flags} {{}} active-requests:1")).0, [1], "each is idle again");
 }
 
-/// No flag shows which instance encoded: its scorers and filters are read, and apply to a role that exists.
+/// The instances that encode twelve requests with images, far enough apart to be alone.
+fn encoders(t: &Trial, flags: &str) -> Vec<u32> {
+    let metrics = t.metrics(&rows(12, 1_000_000, Row { images: 250, ..ROW }), flags);
+    let requests = metrics["requests"].as_array().expect("requests");
+    let names = requests.iter().map(|request| id_of(request["encoded_by"].as_str().expect("it was encoded")));
+    names.collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
+/// The mean of `stage` of twenty requests with images of 2000 tokens.
+fn encoding(t: &Trial, stage: &str, flags: &str) -> f64 {
+    let row = Row { input: 2100, images: 2000, ..ROW };
+    let figures = t.figures(&rows(20, 1_000_000, row), &format!("{APART} --encode-instances 1 {flags}"));
+    mean(&figures["pd_metrics"], stage)
+}
+
+pub(super) fn encode_rate(t: &Trial) {
+    let flags = "--encode-decider multimodal --hardware H100 --tp 1";
+    let of = |rate: u32| encoding(t, "encode", &format!("{flags} {{}} {rate}"));
+    assert_eq!((of(10_000), of(40_000)), (206.0, 56.0), "2000 tokens, 5 ms and a hop");
+    // 989.5 TFLOPS at 45 %, 5.5 GFLOP for a token.
+    assert!((encoding(t, "encode", flags) - (2000.0 / 80.959 + 6.0)).abs() < 0.01);
+    needs_encoding(t, "10000");
+}
+
+pub(super) fn encode_base_latency(t: &Trial) {
+    let of = |time: &str| encoding(t, "encode", &format!("--encode-decider always --encode-rate 10000 {{}} {time}"));
+    assert_eq!((of("0"), of("30ms")), (201.0, 231.0));
+    needs_encoding(t, "5ms");
+}
+
+/// A value of the flag without requests that are encoded, or in BLIS.
+fn needs_encoding(t: &Trial, value: &str) {
+    let error = |flags: &str| t.error(&rows(1, 1, ROW), &format!("{flags} {{}} {value}"));
+    assert!(error(APART).contains("needs requests that are encoded"));
+    assert!(error(&format!("{APART} --encode-instances 1")).contains("needs requests that are encoded"));
+    assert!(error("").contains("needs instances that prefill apart from others"));
+    let blis = format!("{APART} --encode-instances 1 --encode-decider always --parity blis");
+    assert!(error(&blis).contains("cannot be used with `--parity blis`"));
+}
+
 pub(super) fn encode_routing_scorers(t: &Trial) {
     of_encoding(t, "active-requests:1", "queue-dpth:1");
 }
@@ -142,8 +181,10 @@ pub(super) fn encode_routing_filters(t: &Trial) {
 }
 
 fn of_encoding(t: &Trial, steps: &str, wrong: &str) {
-    let flags = format!("{APART} --encode-instances 2 --encode-decider always");
+    let flags = format!("{APART} --encode-instances 2 --encode-decider always --tie-break lowest-index");
     assert_eq!(instances(t, &format!("{flags} {{}} {steps}")), (vec![1], vec![0]));
+    assert_eq!(encoders(t, &format!("{flags} --routing-policy round-robin")), [2, 3], "in turn");
+    assert_eq!(encoders(t, &format!("{flags} --routing-policy round-robin {{}} {steps}")), [2], "each is idle again");
     assert!(t.error(&rows(1, 1, ROW), &format!("{flags} {{}} {wrong}")).contains("not built in"));
 }
 
@@ -316,8 +357,11 @@ pub(super) fn pd_decoder_kv_ttl(t: &Trial) {
 
 pub(super) fn encode_decider(t: &Trial) {
     let flags = format!("{APART} --encode-instances 1 {{}}");
-    for name in ["never", "always", "multimodal"] {
-        assert_eq!(instances(t, &format!("{flags} {name}")), (vec![1], vec![0]), "encoding takes no time: {name}");
+    let image = Row { images: 250, ..ROW };
+    for (name, encoded) in [("never", 0.0), ("always", 3.0), ("multimodal", 1.0)] {
+        let figures = t.figures(&[ROW, ROW, image], &format!("{flags} {name}"))["pd_metrics"].clone();
+        let requests = figures["encoded_requests"].as_f64().unwrap_or(0.0);
+        assert_eq!(requests, encoded, "{name}: {figures}");
     }
     assert!(t.error(&rows(1, 1, ROW), &format!("{APART} {{}} always")).contains("needs instances that encode"));
 }

@@ -169,6 +169,12 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// The property of model or hardware of that name ([`Self::model_facts`]); `None` if it is unknown.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<f64> {
+        self.model_facts.iter().find(|(other, _)| other == name).map(|&(_, value)| value)
+    }
+
     /// GPUs of an instance.
     #[must_use]
     pub fn gpus(&self) -> u32 {

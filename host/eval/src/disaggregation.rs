@@ -4,8 +4,8 @@ use blis_config::policy::PolicySettings;
 use blis_config::{Deployment, DeploymentArgs};
 use blis_plugin::Kind;
 use blis_sim::cluster::{
-    BlisTransfer, DisaggregationConfig, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
-    TransferFlow,
+    BlisTransfer, DisaggregationConfig, Encoder, FlowControl, InstanceRole, KvNetwork, NixlFlow, PoolRouting,
+    RoleGroup, TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::flow::SaturationByRole;
@@ -46,11 +46,19 @@ const HOP: Micros = Micros(1_000);
 pub(crate) const KV_RECOMPUTE_THRESHOLD: u32 = 64;
 /// How long a decode instance keeps blocks for a further turn: vLLM's `decoder_kv_blocks_ttl`.
 const DECODER_KV_TTL: Micros = Micros(480_000_000);
+/// Floating-point operations of a vision encoder for a token, an estimate: of Qwen2.5-VL (its config.json). 32 blocks of width 1280 have
+/// 4 · 1280² + 3 · 1280 · 3420 weights each, with the embedding of patches 631.5 million, and 2 for each of the 4 patches of a token;
+/// the merger has 44.6 million. Attention adds 0.4 · 10⁹ in an image of 1024 tokens: windows of 64 patches in 28 blocks, all in 4.
+const ENCODER_FLOP: f64 = 5.5e9;
+/// Bytes of a number of an embedding: bfloat16.
+const EMBEDDING_BYTES: f64 = 2.0;
+/// Time of a batch of an encoder beside its tokens: a guess. Some 20 kernels in each of 32 blocks, launched one by one at 7 µs.
+const ENCODE_BASE: Micros = Micros(5_000);
 /// Bytes per µs in GB/s.
 const GB_PER_SECOND: f64 = 1000.0;
 
 /// The flags that need pools.
-const NEED_POOLS: [&str; 23] = [
+const NEED_POOLS: [&str; 25] = [
     "prefill-tp",
     "decode-tp",
     "prefill-hardware",
@@ -74,6 +82,8 @@ const NEED_POOLS: [&str; 23] = [
     "pd-transfer-bandwidth",
     "pd-transfer-base-latency",
     "encode-decider",
+    "encode-rate",
+    "encode-base-latency",
 ];
 
 /// Whether `name` is a setting of prefill apart from decode.
@@ -95,7 +105,7 @@ pub(crate) fn is_setting(name: &str) -> bool {
 }
 
 /// The flags that BLIS does not have.
-const NOT_IN_BLIS: [&str; 14] = [
+const NOT_IN_BLIS: [&str; 16] = [
     "role",
     "autoscaler",
     "node-pool",
@@ -110,6 +120,8 @@ const NOT_IN_BLIS: [&str; 14] = [
     "pd-handshake-latency",
     "pd-hop-latency",
     "pd-bidirectional",
+    "encode-rate",
+    "encode-base-latency",
 ];
 
 /// Instances with the same role and deployment.
@@ -202,6 +214,10 @@ pub struct DisaggregationSettings {
     decode_routing: PoolProfile,
     encode_routing: PoolProfile,
     pub encode: EncodeDeciderName,
+    /// Tokens that an instance encodes per second; `None`: estimated from its GPUs.
+    encode_rate: Option<f64>,
+    /// Time of a batch of an instance that encodes beside its tokens.
+    pub encode_base: Micros,
 }
 
 /// How instances of a role are chosen, if not by the routing policy.
@@ -301,6 +317,8 @@ impl DisaggregationSettings {
                 scorers: spec.encode_routing_scorers.clone(),
             },
             encode: spec.encode_decider.unwrap_or(EncodeDeciderName::Never),
+            encode_rate: spec.encode_rate,
+            encode_base: spec.encode_base_latency.unwrap_or(ENCODE_BASE),
         }))
     }
 
@@ -319,8 +337,7 @@ impl DisaggregationSettings {
         self.is_blis() && self.pools.iter().any(|pool| pool.role == InstanceRole::PrefillDecode)
     }
 
-    /// The limits of the number of instances of `pool`. Those that encode keep their number: encoding takes no time here, so that
-    /// nothing says how many it takes.
+    /// The limits of the number of instances of `pool`. Those that encode keep their number: no scaling policy sees their queues.
     pub(crate) fn limits(pool: &PoolSettings, scaling: Option<&ScalingSettings>) -> ReplicaLimits {
         let scaling = scaling.filter(|_| pool.role != InstanceRole::Encode);
         scaling::limits(scaling, pool.group.as_ref(), pool.instances)
@@ -343,7 +360,7 @@ impl DisaggregationSettings {
         let groups = spec.group.iter().flatten().enumerate();
         let mut encoding = groups.filter(|(_, group)| group.role == Some(RoleName::Encode));
         if let Some((index, _)) = encoding.find(|(_, group)| group.min.or(group.max).is_some()) {
-            let hint = "encoding takes no time here, so that nothing scales it: leave out `min` and `max`";
+            let hint = "scaling policies do not see the queues of instances that encode: leave out `min` and `max`";
             return Err(spec.misplaced_item("group", index, "has `role=encode` and limits", hint));
         }
         for pool in self.pools.iter().filter(|pool| pool.group.is_none()) {
@@ -420,11 +437,16 @@ impl DisaggregationSettings {
         // What the KV of a token has over all GPUs of an instance.
         let token_bytes =
             |deployment: &Deployment| Some(deployment.kv_token_bytes? * f64::from(deployment.gpus().max(1)));
-        let groups = pools().map(|(pool, deployment)| RoleGroup {
+        let encoders = match self.parity {
+            ParityName::Blis => vec![None; self.pools.len()],
+            ParityName::Vllm => self.encoders(deployments)?,
+        };
+        let groups = pools().zip(&encoders).map(|((pool, deployment), &encoder)| RoleGroup {
             role: pool.role,
             gpus: deployment.gpus().max(1),
             // Refused below if it is unknown.
             token_bytes: token_bytes(deployment).unwrap_or(0.0),
+            encoder,
         });
         let groups = groups.collect();
         let flow = match self.parity {
@@ -447,7 +469,11 @@ impl DisaggregationSettings {
                 })
             }
             ParityName::Vllm => TransferFlow::Nixl(NixlFlow {
+                encoders: (self.pools.iter().zip(&encoders))
+                    .flat_map(|(pool, &encoder)| (0..pool.instances).map(move |_| encoder))
+                    .collect(),
                 network: KvNetwork {
+                    embedding_bytes: self.embedding_bytes(deployments)?,
                     card: self.bandwidth * GB_PER_SECOND,
                     latency: Micros((self.base_latency * 1000.0) as u64),
                     handshake: self.handshake,
@@ -485,6 +511,56 @@ impl DisaggregationSettings {
                 EncodeDeciderName::Multimodal => EncodeRule::Multimodal,
             },
         })
+    }
+
+    /// How the instances of each pool encode, where `deployments` are those of the pools; `None` for other roles, and if no request is
+    /// encoded.
+    ///
+    /// # Errors
+    /// If no rate is set, and that of the GPU is unknown.
+    fn encoders(&self, deployments: &[&Deployment]) -> Result<Vec<Option<Encoder>>, RunError> {
+        let is_on = self.encode != EncodeDeciderName::Never;
+        let encoder = |(pool, deployment): (&PoolSettings, &&Deployment)| {
+            if !(is_on && pool.role == InstanceRole::Encode) {
+                return Ok(None);
+            }
+            Ok(Some(Encoder {
+                rate: self.encode_rate_of(deployment)? / 1e6,
+                base_latency: self.encode_base,
+                budget: deployment.batch_limits.max_num_batched_tokens.max(1),
+            }))
+        };
+        self.pools.iter().zip(deployments).map(encoder).collect()
+    }
+
+    /// Tokens that an instance of `deployment` encodes per second: what is set, or GPUs · peak · MFU of prefill / operations per token.
+    fn encode_rate_of(&self, deployment: &Deployment) -> Result<f64, RunError> {
+        if let Some(rate) = self.encode_rate {
+            return Ok(rate);
+        }
+        let attained = deployment.fact("tflops_fp16").zip(deployment.fact("mfu_prefill"));
+        let rate =
+            attained.map(|(tflops, mfu)| f64::from(deployment.gpus().max(1)) * tflops * 1e12 * mfu / ENCODER_FLOP);
+        rate.filter(|&rate| rate > 0.0).ok_or_else(|| {
+            let what =
+                format!("how fast {} encodes is unknown: its description has no `mfu_prefill`", deployment.hardware);
+            RunError::usage(what).hint("set the tokens per second of an instance: `--encode-rate`")
+        })
+    }
+
+    /// Bytes of an embedding; 0 if no request is encoded.
+    ///
+    /// # Errors
+    /// If the width of the model is unknown.
+    fn embedding_bytes(&self, deployments: &[&Deployment]) -> Result<f64, RunError> {
+        let Some(deployment) = deployments.first().filter(|_| self.encode != EncodeDeciderName::Never) else {
+            return Ok(0.0);
+        };
+        let width = deployment.fact("hidden_size").filter(|&width| width > 0.0).ok_or_else(|| {
+            RunError::usage(format_args!("the hidden size of {} is unknown", deployment.model))
+                .hint("embeddings have it: they need the model's config.json, `--model-config-folder`")
+        })?;
+        Ok(EMBEDDING_BYTES * width)
     }
 
     /// Makes the saturation that of the fuller role. In BLIS it is that of all instances.
@@ -644,6 +720,14 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
     {
         let hint = "add `--encode-instances N`, or a group with `role=encode`";
         return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
+    }
+    if let Some(name) = ["encode-rate", "encode-base-latency"].into_iter().find(|name| spec.has(name))
+        && spec.encode_decider.is_none_or(|rule| rule == EncodeDeciderName::Never)
+        && parity != ParityName::Blis
+    {
+        let hint =
+            "say which requests are encoded, as in `--encode-instances 1 --encode-decider multimodal`; or leave it out";
+        return Err(spec.misplaced(name, "needs requests that are encoded", hint));
     }
     if parity == ParityName::Blis {
         if let Some(name) = NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {

@@ -149,11 +149,22 @@ struct DisaggregationJson {
     d_first: DistributionJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     reuse: Option<DistributionJson>,
+    #[serde(skip_serializing_if = "is_zero")]
+    encoded_requests: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    encoded_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encode_queue: Option<DistributionJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encode: Option<DistributionJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encode_transfer: Option<DistributionJson>,
 }
 
 impl DisaggregationJson {
     fn new(figures: &DisaggregationReport, empty: EmptyFigures) -> Self {
         let distribution = |distribution| DistributionJson::new(distribution, empty);
+        let of_encoding = |stage: Distribution| (figures.encoded > 0).then(|| distribution(stage));
         Self {
             disaggregated_requests: figures.disaggregated,
             dropped_at_decode_kv: figures.dropped_at_decode,
@@ -172,6 +183,11 @@ impl DisaggregationJson {
             transfer: distribution(figures.transfer),
             d_first: distribution(figures.decode_first),
             reuse: (figures.reuse.count > 0).then(|| distribution(figures.reuse)),
+            encoded_requests: figures.encoded,
+            encoded_tokens: figures.encoded_tokens,
+            encode_queue: of_encoding(figures.encode_queue),
+            encode: of_encoding(figures.encode_time),
+            encode_transfer: of_encoding(figures.encode_transfer),
         }
     }
 }

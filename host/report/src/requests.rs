@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Outcome, StageTimes, Status};
+use blis_sim::outcome::{EncodeTimes, Outcome, StageTimes, Status};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
@@ -25,6 +25,8 @@ pub struct RequestLog {
     waited: FxHashMap<RequestId, Micros>,
     /// The stages of requests that were prefilled and decoded on different instances.
     stages: FxHashMap<RequestId, StageTimes>,
+    /// The stages of requests that were encoded first.
+    encoded: FxHashMap<RequestId, EncodeTimes>,
 }
 
 /// An [`Outcome`] without the fields that no report needs.
@@ -166,6 +168,9 @@ impl Observer for RequestLog {
             SimEvent::Disaggregated(times) => {
                 self.stages.insert(times.id, **times);
             }
+            SimEvent::Encoded(times) => {
+                self.encoded.insert(times.id, **times);
+            }
             SimEvent::Dispatched { request, waited } if *waited > Micros::ZERO => {
                 self.waited.insert(request.id, *waited);
             }
@@ -189,6 +194,7 @@ impl Serialize for RequestsDocument<'_> {
         let waited = |id| self.log.waited.get(&id).copied();
         let stages = |id| self.log.stages.get(&id).map(StagesJson::new);
         serializer.collect_seq(served.map(|record| RequestJson {
+            encoded: self.log.encoded.get(&record.id).map(EncodingJson::new),
             stages: stages(record.id),
             ..RequestJson::new(record, waited(record.id), self.names)
         }))
@@ -228,7 +234,32 @@ struct RequestJson<'a> {
     preemption_count: u32,
     num_cached_tokens: u32,
     #[serde(flatten)]
+    encoded: Option<EncodingJson>,
+    #[serde(flatten)]
     stages: Option<StagesJson>,
+}
+
+/// The stages of a request that was encoded first. A stage that it did not end is `null`.
+#[derive(Serialize)]
+struct EncodingJson {
+    encoded_by: String,
+    encode_queue_ms: Option<f64>,
+    encode_ms: Option<f64>,
+    encode_transfer_ms: Option<f64>,
+    encoded_tokens: u32,
+}
+
+impl EncodingJson {
+    fn new(times: &EncodeTimes) -> Self {
+        let ms = |stage: Option<Micros>| stage.map(Micros::as_millis_f64);
+        Self {
+            encoded_by: format!("instance_{}", times.encode),
+            encode_queue_ms: ms(times.queue),
+            encode_ms: ms(times.time),
+            encode_transfer_ms: ms(times.transfer),
+            encoded_tokens: times.tokens,
+        }
+    }
 }
 
 /// The stages of a request that was prefilled and decoded on different instances. A stage that it did not reach is `null`.
@@ -290,6 +321,7 @@ impl<'a> RequestJson<'a> {
             status: status_name(record.status),
             preemption_count: record.preemptions,
             num_cached_tokens: record.cached_tokens,
+            encoded: None,
             stages: None,
         }
     }

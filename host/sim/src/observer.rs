@@ -13,7 +13,7 @@ use std::ops::BitOr;
 
 use crate::ids::InstanceIndex;
 use crate::instance::{InstanceLoad, StepRecord};
-use crate::outcome::{AdapterEvent, Decision, FirstToken, Outcome, StageTimes};
+use crate::outcome::{AdapterEvent, Decision, EncodeTimes, FirstToken, Outcome, StageTimes};
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport};
 use crate::request::Request;
@@ -85,6 +85,9 @@ pub enum SimEvent<'a> {
     },
     /// An instance has ended its part of a request that is prefilled and decoded on different instances.
     StageEnded(&'a Outcome),
+    /// The times of the stages of a request that was encoded first. Reported when its embeddings are where its prompt is computed, or
+    /// just before its end.
+    Encoded(&'a EncodeTimes),
     /// The times of the stages of a request that was prefilled on another instance. Reported just before its
     /// [`SimEvent::Outcome`].
     Disaggregated(&'a StageTimes),
@@ -123,7 +126,8 @@ impl Interests {
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
     /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Scaling`], [`SimEvent::Replica`],
-    /// [`SimEvent::Replicas`], [`SimEvent::Adapter`], [`SimEvent::StageEnded`] and [`SimEvent::Disaggregated`].
+    /// [`SimEvent::Replicas`], [`SimEvent::Adapter`], [`SimEvent::StageEnded`], [`SimEvent::Encoded`] and
+    /// [`SimEvent::Disaggregated`].
     pub const OUTCOMES: Self = Self(1 << 6);
     /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
@@ -184,6 +188,7 @@ impl Interests {
             | SimEvent::Replica(_)
             | SimEvent::Replicas(_)
             | SimEvent::StageEnded(_)
+            | SimEvent::Encoded(_)
             | SimEvent::Disaggregated(_)
             | SimEvent::Adapter(_) => Self::OUTCOMES,
         }

@@ -193,7 +193,7 @@ pub struct StageTimes {
     pub prefill: InstanceIndex,
     /// The instance that decoded it, or was to.
     pub decode: InstanceIndex,
-    /// From the routing decision to the first step on the prefill instance.
+    /// From the routing decision, or from the end of [`EncodeTimes::transfer`], to the first step on the prefill instance.
     pub prefill_queue: Option<Micros>,
     /// From there to the response of the prefill instance.
     pub prefill_time: Option<Micros>,
@@ -215,6 +215,35 @@ pub struct StageTimes {
     pub reuse: Option<Micros>,
     /// Prompt tokens with KV that was read so; 0 without such a read.
     pub reused_tokens: u32,
+}
+
+/// The stages of a request that was encoded on an instance of its own first. They follow each other, and those of
+/// [`StageTimes`] follow them. A stage that it did not end is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodeTimes {
+    /// [`crate::request::Request::id`].
+    pub id: RequestId,
+    /// Time of arrival at the service.
+    pub arrival: Micros,
+    /// The instance that encoded it.
+    pub encode: InstanceIndex,
+    /// [`crate::request::Request::media_tokens`].
+    pub tokens: u32,
+    /// From the routing decision to the batch with its media; without media, to its arrival on the instance.
+    pub queue: Option<Micros>,
+    /// From there to the response of the instance.
+    pub time: Option<Micros>,
+    /// From there until the instance that computes the prompt has the embeddings.
+    pub transfer: Option<Micros>,
+}
+
+impl EncodeTimes {
+    /// `request`, which `encode` encodes, before its first stage.
+    #[must_use]
+    pub fn new(request: &Request, encode: InstanceIndex) -> Self {
+        let &Request { id, arrival, media_tokens: tokens, .. } = request;
+        Self { id, arrival, encode, tokens, queue: None, time: None, transfer: None }
+    }
 }
 
 /// Whether a request is prefilled on another instance than the one that decodes it.

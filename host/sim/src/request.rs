@@ -29,8 +29,6 @@ pub struct Request {
     pub stage: Stage,
     /// KV blocks of an earlier turn of the session on a decode instance, which its prefill reads.
     pub remote: Option<RemoteKv>,
-    /// Whether its prompt has images, audio or video.
-    pub has_media: bool,
     /// Time at which it reaches the service.
     pub arrival: Micros,
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
@@ -42,6 +40,9 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     /// Priority set by the client: lower is served first (vLLM's `priority`); `None` if it left that to the service.
     pub client_priority: Option<i32>,
+    /// Prompt tokens that are embeddings of images, audio or video and new in this request: a round of a session does not count
+    /// those of earlier rounds.
+    pub media_tokens: u32,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
 }
@@ -84,7 +85,7 @@ impl Request {
             tags: Tags::default(),
             stage: Stage::Whole,
             remote: None,
-            has_media: false,
+            media_tokens: 0,
             content: Content::UNIQUE,
         }
     }

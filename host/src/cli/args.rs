@@ -768,7 +768,7 @@ pub(super) struct DisaggregationFlags {
     /// Instances that do both, behind those
     #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
     pub prefill_decode_instances: Option<u32>,
-    /// Instances that encode images, audio and video, behind those; encoding takes no time
+    /// Instances that encode images, audio and video, behind those
     #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = DISAGGREGATION)]
     pub encode_instances: Option<u32>,
     /// What the instances of --num-instances do; those of a --group have role=NAME
@@ -854,7 +854,7 @@ pub(super) struct DisaggregationFlags {
     /// Time of the first transfer between two instances beside that, µs or with a unit [default: 200ms]
     #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
     pub pd_handshake_latency: Option<Micros>,
-    /// Time of a request or response between the sidecar and the instance that prefills, µs or with a unit [default: 1ms]
+    /// Time of a request or response between the sidecar and the instance that prefills or encodes, µs or with a unit [default: 1ms]
     #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
     pub pd_hop_latency: Option<Micros>,
     /// Decode instances keep KV blocks of completed requests, and the prefill of the next turn of a session reads them instead of
@@ -872,6 +872,13 @@ pub(super) struct DisaggregationFlags {
     /// Requests that are encoded on --encode-instances first [default: never]
     #[arg(long, value_parser = OneOf::<EncodeDeciderName>::new(), value_name = "NAME", help_heading = DISAGGREGATION)]
     pub encode_decider: Option<EncodeDeciderName>,
+    /// Tokens of images, audio and video that an instance encodes per second, above 0 [default: an estimate for the vision encoder of
+    /// Qwen2.5-VL: GPUs × peak × mfu_prefill ÷ 5.5e9 operations, 80959 on an H100]
+    #[arg(long, value_name = "RATE", value_parser = parse::above_0, help_heading = DISAGGREGATION)]
+    pub encode_rate: Option<f64>,
+    /// Time of each batch of an instance that encodes beside that, µs or with a unit [default: 5ms]
+    #[arg(long, value_name = "US", value_parser = parse::delay, help_heading = DISAGGREGATION)]
+    pub encode_base_latency: Option<Micros>,
 }
 
 /// Replicas that come and go.

@@ -366,7 +366,7 @@ impl Iterator for DistributionRequests {
             tags: Tags::default(),
             stage: Stage::Whole,
             remote: None,
-            has_media: false,
+            media_tokens: 0,
             content: self.content.clone(),
         })
     }

@@ -34,9 +34,9 @@ pub(super) trait RequestMetadata: Copy + Send + 'static {
     fn tags(self) -> Tags {
         Tags::default()
     }
-    /// Whether its prompt has images, audio or video.
-    fn has_media(self) -> bool {
-        false
+    /// Prompt tokens of images, audio and video.
+    fn media_tokens(self) -> u32 {
+        0
     }
 }
 

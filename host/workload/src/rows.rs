@@ -153,7 +153,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 tags: Tags { session, ..row.terms.tags() },
                 stage: Stage::Whole,
                 remote: None,
-                has_media: row.terms.has_media(),
+                media_tokens: row.terms.media_tokens(),
                 content,
             }
         });

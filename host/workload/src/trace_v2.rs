@@ -140,7 +140,7 @@ struct TraceV2Metadata {
     time_to_deadline: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
-    has_media: bool,
+    media_tokens: u32,
 }
 
 impl RequestMetadata for TraceV2Metadata {
@@ -156,8 +156,8 @@ impl RequestMetadata for TraceV2Metadata {
     fn tags(self) -> Tags {
         self.tags
     }
-    fn has_media(self) -> bool {
-        self.has_media
+    fn media_tokens(self) -> u32 {
+        self.media_tokens
     }
 }
 
@@ -193,8 +193,8 @@ impl RecordReader {
         let output = fields.count(TraceColumn::OutputTokens)?;
         let max_output_tokens = fields.max_tokens(Some(output).filter(|_| self.lengths_as_limits))?;
         let media = [TraceColumn::ImageTokens, TraceColumn::AudioTokens, TraceColumn::VideoTokens];
-        let has_media =
-            media.into_iter().try_fold(false, |any, column| Ok::<_, RowError>(any | (fields.count(column)? > 0)))?;
+        let sum = |sum: u32, column| Ok::<_, RowError>(sum.saturating_add(fields.count(column)?));
+        let media_tokens = media.into_iter().try_fold(0, sum)?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
             return Err(
@@ -214,7 +214,7 @@ impl RecordReader {
             input,
             output,
             prefix,
-            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags, has_media },
+            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags, media_tokens },
         })
     }
 

@@ -53,7 +53,10 @@ fn admission(id: RequestId, actual: &RecordedDecisions) -> Option<(RequestId, Fo
 fn routing(id: RequestId, actual: &RecordedDecisions) -> Option<(RequestId, ForcedDecision)> {
     match actual.get(&id)? {
         RecordedDecision::Routed(instance) => Some((id, ForcedDecision::Route(*instance))),
-        RecordedDecision::Rejected | RecordedDecision::Admitted | RecordedDecision::Split { .. } => None,
+        RecordedDecision::Rejected
+        | RecordedDecision::Admitted
+        | RecordedDecision::Split { .. }
+        | RecordedDecision::Encoded { .. } => None,
     }
 }
 

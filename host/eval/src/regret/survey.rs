@@ -50,6 +50,8 @@ struct DecisionEntry {
     scaled: Option<ReplicaChange>,
     /// The instances that decode and prefill a request, if they are different ones.
     split: Option<(InstanceIndex, InstanceIndex)>,
+    /// The instance that encodes it first.
+    encode: Option<InstanceIndex>,
 }
 
 #[derive(Debug)]
@@ -153,12 +155,21 @@ impl Survey {
     /// Every decision of admission and routing, by request.
     #[must_use]
     pub fn actual_decisions(&self) -> Arc<RecordedDecisions> {
-        let forced = |entry: &DecisionEntry| match (entry.target, entry.split) {
+        let encoded = |entry: &DecisionEntry| {
+            let (decode, prefill) = match (entry.target, entry.split) {
+                (_, Some((decode, prefill))) => (decode, Some(prefill)),
+                (Some(target), None) => (target, None),
+                (None, None) => return None,
+            };
+            entry.encode.map(|encode| RecordedDecision::Encoded { encode, prefill, decode })
+        };
+        let whole_or_split = |entry: &DecisionEntry| match (entry.target, entry.split) {
             (_, Some((decode, prefill))) => RecordedDecision::Split { decode, prefill },
             (Some(target), None) => RecordedDecision::Routed(target),
             (None, None) if entry.rejected => RecordedDecision::Rejected,
             (None, None) => RecordedDecision::Admitted,
         };
+        let forced = |entry: &DecisionEntry| encoded(entry).unwrap_or_else(|| whole_or_split(entry));
         let is_replayed = |entry: &&DecisionEntry| {
             entry.split.is_some() || matches!(entry.kind, DecisionKind::Admission | DecisionKind::Routing)
         };
@@ -382,6 +393,10 @@ impl Survey {
                 target: Some(cluster.instances[choice.target].id),
                 margin: margin(scores),
                 queued: cluster.signals.queue_depth.iter().any(|&depth| depth > 1),
+                // The decision where it is prefilled came just before.
+                encode: (self.decisions.last())
+                    .filter(|last| last.request == request.id && last.kind == DecisionKind::Disaggregation)
+                    .and_then(|last| last.encode),
                 ..DecisionEntry::new(DecisionKind::Routing, cluster.now, request.id)
             },
             Decision::Gateway(GatewayDecision { now, request, choice, .. }) => {
@@ -406,6 +421,7 @@ impl Survey {
             }
             Decision::Disaggregation(ref choice) => DecisionEntry {
                 split: choice.prefill.map(|prefill| (choice.decode, prefill)),
+                encode: choice.encode,
                 ..DecisionEntry::new(DecisionKind::Disaggregation, choice.now, choice.request.id)
             },
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
@@ -437,6 +453,7 @@ impl DecisionEntry {
             queued: false,
             scaled: None,
             split: None,
+            encode: None,
         }
     }
 }

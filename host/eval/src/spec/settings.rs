@@ -266,6 +266,8 @@ settings! {
     pd_recompute_threshold: u32 = "pd-recompute-threshold", Number, one(parse::count_or_zero), text::text;
     pd_decoder_kv_ttl: Micros = "pd-decoder-kv-ttl", Number, one(parse::delay), text::micros;
     encode_decider: EncodeDeciderName = "encode-decider", Text, one(parse::choice), text::text;
+    encode_rate: f64 = "encode-rate", Number, one(parse::above_0), text::text;
+    encode_base_latency: Micros = "encode-base-latency", Number, one(parse::delay), text::micros;
 
     group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;
     node_pool: Vec<NodePoolSettings> = "node-pool", Texts, several(parse::node_pool), text::texts;

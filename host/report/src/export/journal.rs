@@ -48,8 +48,10 @@ pub(super) struct Journey {
     pub request: Request,
     /// Times at which it joined and left the gateway's queue, if it waited there and was dispatched.
     pub in_gateway: Option<(Micros, Micros)>,
-    /// Time at which an instance got it.
+    /// Time at which an instance got it that computes its prompt.
     pub handed_over: Option<Micros>,
+    /// From its routing decision until that instance had the embeddings, if it was encoded first.
+    pub encoded: Option<(Micros, Micros)>,
     /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
     pub in_batch: Vec<BatchChange>,
@@ -219,6 +221,7 @@ impl Journal {
             request: request.clone(),
             in_gateway: None,
             handed_over: None,
+            encoded: None,
             queued: None,
             in_batch: Vec::new(),
             instance: None,
@@ -328,6 +331,16 @@ impl Observer for Journal {
             SimEvent::Arrival(request) => self.arrived(request),
             SimEvent::Decision(decision) => self.decided(decision),
             SimEvent::Step { instance, step } if self.detail >= JournalDetail::Steps => self.step(instance, step),
+            SimEvent::Encoded(times) => {
+                if let Some(journey) = self.journey(times.id)
+                    && let Some(routed) = journey.handed_over
+                {
+                    let took = [times.queue, times.time, times.transfer].into_iter().flatten().sum();
+                    let until = routed.saturating_add(took);
+                    journey.encoded = Some((routed, until));
+                    journey.handed_over = times.transfer.map(|_| until);
+                }
+            }
             SimEvent::Disaggregated(parts) => {
                 if let Some(journey) = self.journey(parts.id) {
                     journey.parts = Some(*parts);

@@ -78,6 +78,13 @@ impl InFlightCounter {
         }
     }
 
+    /// Removes a request of `tenant` that leaves `instance` now.
+    pub fn left(&mut self, column: &mut [u32], instance: InstanceIndex, tenant: Name) {
+        if self.counting {
+            self.end(column, instance, tenant);
+        }
+    }
+
     /// The recent changes of the counts by instance, and of the other columns of the router.
     pub fn changes(&self) -> Changes<'_> {
         Changes::new(self.changes_before, &self.changes)

@@ -58,7 +58,8 @@ use thiserror::Error;
 use self::candidates::CandidateSet;
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 pub use self::disaggregation::{
-    BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup, TransferFlow,
+    BlisTransfer, DisaggregationConfig, Encoder, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
+    TransferFlow,
 };
 use self::disaggregation::{PairObserver, Pairs};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
@@ -436,7 +437,12 @@ impl<I: Instance> Cluster<I> {
             self.refresh_signals(now, observer)?;
         }
         match recorded {
-            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_) | RecordedDecision::Split { .. }) => {
+            Some(
+                RecordedDecision::Admitted
+                | RecordedDecision::Routed(_)
+                | RecordedDecision::Split { .. }
+                | RecordedDecision::Encoded { .. },
+            ) => {
                 return self.admitted(now, request, observer);
             }
             Some(RecordedDecision::Rejected) => {
@@ -597,6 +603,10 @@ impl<I: Instance> Cluster<I> {
         instance: InstanceIndex,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
+        if self.pairs.is_some() && self.end_encoding(now, id, Status::Evicted, observer) {
+            self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
+            return Ok(());
+        }
         let instance = self.pairs.as_ref().and_then(|pairs| pairs.instance_of(id)).unwrap_or(instance);
         self.catch_up(instance, now, observer)?;
         let observer = &mut SignalObserver {
@@ -689,6 +699,9 @@ impl<I: Instance> Cluster<I> {
                 RecordedDecision::Split { decode, prefill } => {
                     replicas.is_active(decode) && replicas.is_active(prefill)
                 }
+                RecordedDecision::Encoded { encode, prefill, decode } => {
+                    [Some(encode), prefill, Some(decode)].into_iter().flatten().all(|id| replicas.is_active(id))
+                }
                 RecordedDecision::Rejected | RecordedDecision::Admitted => true,
             }
         {
@@ -704,11 +717,17 @@ impl<I: Instance> Cluster<I> {
         instance: InstanceIndex,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
+        self.count_dispatch(now, &request, instance);
+        self.hand_over(now, request, instance, observer)
+    }
+
+    /// Counts `request` as in flight on `instance`, where it will arrive.
+    #[inline(always)]
+    fn count_dispatch(&mut self, now: Micros, request: &Request, instance: InstanceIndex) {
         self.board.dispatched(instance, request.tags.tenant);
         if let Some(gateway) = &mut self.gateway {
-            gateway.routed(now, &request, self.config.classes.priority(request.tags.slo_class), instance);
+            gateway.routed(now, request, self.config.classes.priority(request.tags.slo_class), instance);
         }
-        self.hand_over(now, request, instance, observer)
     }
 
     /// `request` arrives on `instance`.
@@ -954,6 +973,10 @@ impl<I: Instance> Cluster<I> {
             Ok(instance.finish(horizon, rest))
         };
         let counters: Result<Vec<Counters>, Halt> = self.instances.into_iter().enumerate().map(end).collect();
+        for (times, outcome) in self.pairs.iter_mut().flat_map(|pairs| pairs.drain_encoding()) {
+            observer.record(&SimEvent::Encoded(&times));
+            outcome.iter().for_each(|outcome| observer.record(&SimEvent::Outcome(outcome)));
+        }
         for (times, outcome) in self.pairs.iter_mut().flat_map(|pairs| pairs.drain()) {
             record_of(observer, &times, &outcome);
         }

@@ -247,6 +247,11 @@ impl SignalBoard {
         self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
     }
 
+    /// A request of `tenant` leaves `instance` now, without an event there.
+    pub fn left(&mut self, instance: InstanceIndex, tenant: Name) {
+        self.in_flight.left(&mut self.signals.in_flight, instance, tenant);
+    }
+
     /// The routing policy, or a forced decision, chose `instance` for `request`; called before [`Self::dispatched`].
     pub fn routed(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         if self.measures.is_on() && self.measures.dispatched(&mut self.signals, request, instance) {

@@ -106,6 +106,15 @@ pub enum RecordedDecision {
         /// The instance that prefills it.
         prefill: InstanceIndex,
     },
+    /// The request was encoded on an instance of its own first.
+    Encoded {
+        /// The instance that encodes it.
+        encode: InstanceIndex,
+        /// The instance that prefills it; `None`: the one that decodes it.
+        prefill: Option<InstanceIndex>,
+        /// The instance that decodes it.
+        decode: InstanceIndex,
+    },
 }
 
 /// The next decision of a simulation.

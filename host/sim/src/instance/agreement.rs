@@ -74,6 +74,7 @@ impl Observer for EngineLog {
             | SimEvent::Dispatched { .. }
             | SimEvent::Scaling(_)
             | SimEvent::StageEnded(_)
+            | SimEvent::Encoded(_)
             | SimEvent::Disaggregated(_)
             | SimEvent::Replica(_)
             | SimEvent::Replicas(_) => {

@@ -4,7 +4,7 @@ use super::Distribution;
 use super::aggregate::{InstanceSamples, per_second};
 use super::distribution::Samples;
 use crate::ids::{InstanceIndex, RequestId};
-use crate::outcome::{Outcome, StageTimes};
+use crate::outcome::{EncodeTimes, Outcome, StageTimes};
 use crate::units::Micros;
 
 /// What prefill apart from decode did. The names are those of BLIS, where it has them.
@@ -44,6 +44,16 @@ pub struct DisaggregationReport {
     pub peak_transfers: u32,
     /// Mean of these numbers over the transfers; 0 without any.
     pub mean_transfers: f64,
+    /// Requests that instances which encode have answered.
+    pub encoded: u64,
+    /// Tokens of images, audio and video of these.
+    pub encoded_tokens: u64,
+    /// From the routing decision to the batch of the instance that encodes.
+    pub encode_queue: Distribution,
+    /// From there to its response.
+    pub encode_time: Distribution,
+    /// From there until the instance that computes the prompt has the embeddings.
+    pub encode_transfer: Distribution,
 }
 
 /// The data of a [`DisaggregationReport`].
@@ -62,6 +72,8 @@ pub(super) struct DisaggregationSamples {
     sum: u64,
     ttft: Samples,
     stages: [Samples; 7],
+    encoded_tokens: u64,
+    encode_stages: [Samples; 3],
 }
 
 impl DisaggregationSamples {
@@ -104,6 +116,16 @@ impl DisaggregationSamples {
         self.stages.iter_mut().zip(stages).for_each(|(samples, stage)| samples.extend(stage));
     }
 
+    /// The stages of a request that was encoded first. It does not count if it arrived before `warmup`.
+    pub fn add_encoded(&mut self, times: &EncodeTimes, warmup: Micros) {
+        if times.arrival < warmup {
+            return;
+        }
+        self.encoded_tokens += if times.time.is_some() { u64::from(times.tokens) } else { 0 };
+        let stages = [times.queue, times.time, times.transfer];
+        self.encode_stages.iter_mut().zip(stages).for_each(|(samples, stage)| samples.extend(stage));
+    }
+
     /// The samples of the parts that `instance` has executed.
     pub fn samples(&mut self, instance: InstanceIndex) -> &mut InstanceSamples {
         if self.parts.len() <= instance.index() {
@@ -116,6 +138,7 @@ impl DisaggregationSamples {
     pub fn report(&mut self, duration: Micros, dropped_at_decode: u64) -> DisaggregationReport {
         let [prefill_queue, prefill_time, hold, decode_wait, transfer, decode_first, reuse] =
             self.stages.each_mut().map(Samples::distribution);
+        let [encode_queue, encode_time, encode_transfer] = self.encode_stages.each_mut().map(Samples::distribution);
         let (prefill, decode) = (per_second(self.prefills, duration), per_second(self.decodes, duration));
         let (least, most) = (prefill.min(decode), prefill.max(decode));
         DisaggregationReport {
@@ -139,6 +162,11 @@ impl DisaggregationSamples {
                 0 => 0.0,
                 transfers => self.sum as f64 / transfers as f64,
             },
+            encoded: encode_time.count,
+            encoded_tokens: self.encoded_tokens,
+            encode_queue,
+            encode_time,
+            encode_transfer,
         }
     }
 }

@@ -461,6 +461,10 @@ impl Observer for Metrics {
                 let warmup = self.options.warmup;
                 self.disaggregation.iter_mut().for_each(|samples| samples.add(times, warmup));
             }
+            SimEvent::Encoded(times) => {
+                let warmup = self.options.warmup;
+                self.disaggregation.iter_mut().for_each(|samples| samples.add_encoded(times, warmup));
+            }
             SimEvent::Replica(event) => event.instance.into_iter().for_each(|instance| self.add_instance(instance)),
             SimEvent::Replicas(report) => self.replicas = Some(report.clone()),
             _ => {}

@@ -245,13 +245,13 @@ pub enum EncodeRule {
 }
 
 impl EncodeRule {
-    /// Whether a request is encoded.
+    /// Whether a request with so many tokens of images, audio and video is encoded.
     #[must_use]
-    pub fn applies(self, has_media: bool) -> bool {
+    pub fn applies(self, media_tokens: u32) -> bool {
         match self {
             Self::Never => false,
             Self::Always => true,
-            Self::Multimodal => has_media,
+            Self::Multimodal => media_tokens > 0,
         }
     }
 }

@@ -500,7 +500,7 @@ mod tests {
             tags: Tags::default(),
             stage: crate::request::Stage::Whole,
             remote: None,
-            has_media: false,
+            media_tokens: 0,
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };
         let view = RequestView::new(&request, 3, 16);

@@ -141,8 +141,8 @@ impl SenderPlan {
         let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
         let tags = Tags { session: start.session, round_index: round, ..self.tags };
-        let has_media = parts[1..].iter().any(|&tokens| tokens > 0);
-        let request = Request { has_media, ..self.request(at, (input_tokens, outputs), tags, content) };
+        let media_tokens = parts[1..].iter().fold(0, |sum: u32, &tokens| sum.saturating_add(tokens));
+        let request = Request { media_tokens, ..self.request(at, (input_tokens, outputs), tags, content) };
         DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
@@ -168,7 +168,7 @@ impl SenderPlan {
             tags,
             stage: Stage::Whole,
             remote: None,
-            has_media: false,
+            media_tokens: 0,
             content,
         }
     }

@@ -55,7 +55,7 @@ struct Round {
     time_to_deadline: Option<Micros>,
     client_priority: Option<i32>,
     tags: Tags,
-    has_media: bool,
+    media_tokens: u32,
     /// Length of the whole prompt and its shared blocks, if prompts do not grow.
     alone: (u32, Content),
 }
@@ -113,7 +113,7 @@ impl Later {
                 time_to_deadline: extra.time_to_deadline,
                 client_priority: row.terms.client_priority(),
                 tags: row.terms.tags(),
-                has_media: row.terms.has_media(),
+                media_tokens: row.terms.media_tokens(),
                 alone: (row.input, content(row)),
             });
             ranges.entry(row.terms.tags().session).or_insert((at, at)).1 = at + 1;
@@ -259,7 +259,7 @@ impl SessionReplay {
             tags: round.tags,
             stage: Stage::Whole,
             remote: None,
-            has_media: round.has_media,
+            media_tokens: round.media_tokens,
             content,
         }
     }

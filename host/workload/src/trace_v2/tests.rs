@@ -41,6 +41,9 @@ fn a_record_becomes_a_request() {
         (TraceColumn::DeadlineUs, "5000"),
         (TraceColumn::SendTimeUs, "2000"),
         (TraceColumn::ServerInputTokens, "12"),
+        (TraceColumn::ImageTokens, "7"),
+        (TraceColumn::AudioTokens, "3"),
+        (TraceColumn::VideoTokens, "1"),
     ]);
     let text = text.replace(",ok,,", ",ok,\"late, \"\"very\"\"\nlate\",");
     let workload = rows(&text).unwrap();
@@ -58,7 +61,7 @@ fn a_record_becomes_a_request() {
         tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         stage: blis_sim::request::Stage::Whole,
         remote: None,
-        has_media: false,
+        media_tokens: 11,
         content: blis_sim::request::Content::UNIQUE,
     };
     assert_eq!(requests(workload), [expected]);

@@ -387,8 +387,9 @@ fn ended(journey: &Journey, last: Micros) -> Micros {
 fn in_gateway(journey: &Journey, last: Micros) -> RequestSpan<'_> {
     let arrival = journey.request.arrival;
     let end = journey.handed_over.unwrap_or_else(|| ended(journey, last)).max(arrival);
-    let stages = journey.in_gateway.map(|(joined, left)| ("gateway queue", joined, left.min(end)));
-    RequestSpan { journey, instance: None, times: (arrival, end), stages: stages.into_iter().collect() }
+    let queue = journey.in_gateway.map(|(joined, left)| ("gateway queue", joined, left.min(end)));
+    let encode = journey.encoded.map(|(from, to)| ("encode", from, to.min(end)));
+    RequestSpan { journey, instance: None, times: (arrival, end), stages: queue.into_iter().chain(encode).collect() }
 }
 
 /// A request on its instance; or its two parts, if it was prefilled on another than the one that decoded it.

@@ -18,10 +18,12 @@ impl<I: Instance> Cluster<I> {
     /// The same service with prefill apart from decode. If its instances come and go, [`Self::with_replicas`] comes first.
     ///
     /// # Panics
-    /// If there is not a role for each instance and each group of replicas, or instances come and go in BLIS's flow.
+    /// If there is not a role for each instance and each group of replicas, or a way to encode for each that encodes in vLLM's flow, or
+    /// instances come and go in BLIS's flow.
     #[must_use]
     pub fn with_disaggregation(mut self, settings: DisaggregationConfig) -> Self {
         assert_eq!(settings.roles.len(), self.instances.len(), "a role for each instance");
+        assert!(settings.has_encoders(), "a way to encode for each instance that encodes");
         self.board.show_candidates();
         self.lifecycle.want(settings.events());
         let mut pairs = Pairs::new(settings);
@@ -44,35 +46,57 @@ impl<I: Instance> Cluster<I> {
             None => Ok(()),
             Some(DueEvent::Read(ended)) => {
                 for read in ended {
-                    self.read_ended(now, read, observer)?;
                     match read.moved {
-                        Moved::Prefilled => self.release(now, read.source, read.id, observer)?,
-                        Moved::Decoded(turn) => self.release_kept(now, read.source, turn, observer)?,
+                        Moved::Prefilled => {
+                            self.read_ended(now, read, observer)?;
+                            self.release(now, read.source, read.id, observer)?;
+                        }
+                        Moved::Decoded(turn) => {
+                            self.read_ended(now, read, observer)?;
+                            self.release_kept(now, read.source, turn, observer)?;
+                        }
+                        Moved::Embeddings => self.embeddings_read(now, read.id, observer)?,
                     }
                 }
                 Ok(())
             }
-            Some(DueEvent::Pair(event)) => match event {
-                PairEvent::RoutePrefill(id) => self.route_prefill(now, id, observer),
-                PairEvent::ArrivePrefill(id) => self.send_part(now, id, Stage::Prefill, observer),
-                PairEvent::StartTransfer(id) => self.start_transfer(now, id, observer),
-                PairEvent::ArriveDecode(id) => self.arrive_decode(now, id, observer),
-                PairEvent::Release(instance, id) => self.release(now, instance, id, observer),
-                PairEvent::ReleaseKept(instance, turn) => self.release_kept(now, instance, turn, observer),
-                PairEvent::Expire(turn) => {
-                    let kept_by = self.pairs.as_mut().and_then(|pairs| pairs.expire(turn));
-                    kept_by.map_or(Ok(()), |instance| self.release_kept(now, instance, turn, observer))
-                }
-                PairEvent::Left(instance) => {
-                    self.part_moved(now, instance);
-                    Ok(())
-                }
-                PairEvent::FirstToken(ttft) => {
-                    self.pairs.iter_mut().for_each(|pairs| pairs.settings.decider.first_token(ttft));
-                    Ok(())
-                }
-            },
+            Some(DueEvent::TimedOut(id)) => {
+                self.end_encoding(now, id, Status::TimedOut, observer);
+                Ok(())
+            }
+            Some(DueEvent::Pair(event)) => self.execute_pair_event(now, event, observer),
         }
+    }
+
+    /// Executes `event` between the parts of a request.
+    fn execute_pair_event(
+        &mut self,
+        now: Micros,
+        event: PairEvent,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        match event {
+            PairEvent::RoutePrefill(id) => return self.route_prefill(now, id, observer),
+            PairEvent::ArriveEncode(id) => self.arrive_encode(now, id),
+            PairEvent::EndBatch(instance) => self.end_batch(now, instance),
+            PairEvent::BeginBatch(instance) => self.begin_batch(now, instance),
+            PairEvent::Encoded(id) => self.encoded(now, id),
+            PairEvent::ReadEmbeddings(id) => return self.read_embeddings(now, id, observer),
+            PairEvent::ArrivePrefill(id) => return self.send_part(now, id, Stage::Prefill, observer),
+            PairEvent::StartTransfer(id) => return self.start_transfer(now, id, observer),
+            PairEvent::ArriveDecode(id) => return self.arrive_decode(now, id, observer),
+            PairEvent::Release(instance, id) => return self.release(now, instance, id, observer),
+            PairEvent::ReleaseKept(instance, turn) => return self.release_kept(now, instance, turn, observer),
+            PairEvent::Expire(turn) => {
+                let kept_by = self.pairs.as_mut().and_then(|pairs| pairs.expire(turn));
+                return kept_by.map_or(Ok(()), |instance| self.release_kept(now, instance, turn, observer));
+            }
+            PairEvent::Left(instance) => self.part_moved(now, instance),
+            PairEvent::FirstToken(ttft) => {
+                self.pairs.iter_mut().for_each(|pairs| pairs.settings.decider.first_token(ttft));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the routing decisions about `request`: which instance decodes it, whether another one prefills it, and which.
@@ -96,17 +120,18 @@ impl<I: Instance> Cluster<I> {
         // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         self.board.probe(&view, self.routing_reads);
-        match self.recorded(&request) {
-            Some(RecordedDecision::Split { decode, prefill }) => {
-                request.priority = priority;
-                return self.split(now, request, Some(prefill), decode);
+        let recorded = match self.recorded(&request) {
+            Some(RecordedDecision::Split { decode, prefill }) => Some((None, Some(prefill), decode)),
+            Some(RecordedDecision::Routed(decode)) => Some((None, None, decode)),
+            Some(RecordedDecision::Encoded { encode, prefill, decode }) => Some((Some(encode), prefill, decode)),
+            Some(RecordedDecision::Rejected | RecordedDecision::Admitted) | None => None,
+        };
+        if let Some(instances) = recorded {
+            if instances.1.is_none() {
+                self.board.routed(&view, instances.2);
             }
-            Some(RecordedDecision::Routed(decode)) => {
-                self.board.routed(&view, decode);
-                request.priority = priority;
-                return self.dispatch(now, request, decode, observer);
-            }
-            _ => {}
+            request.priority = priority;
+            return self.send(now, request, instances, observer);
         }
         let prefill_first = self.prefill_first();
         let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
@@ -155,13 +180,31 @@ impl<I: Instance> Cluster<I> {
             }
             self.record_whole(now, &view, &choice, decode, observer);
             self.board.routed(&view, decode);
-            self.announce(now, &view, Some(decode));
-            request.priority = priority;
-            return self.dispatch(now, request, decode, observer);
         }
         self.announce(now, &view, Some(decode));
         request.priority = priority;
-        self.split(now, request, prefill, decode)
+        if disaggregate && prefill.is_none() {
+            return self.split(now, request, None, decode);
+        }
+        self.send(now, request, (encode, prefill.filter(|_| disaggregate), decode), observer)
+    }
+
+    /// Sends `request` to the instances that encode, prefill and decode it; `None`: none encodes it, or the one that decodes it also
+    /// prefills it.
+    fn send(
+        &mut self,
+        now: Micros,
+        request: Box<Request>,
+        (encode, prefill, decode): (Option<InstanceIndex>, Option<InstanceIndex>, InstanceIndex),
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        let takes_time = self.pairs.as_ref().is_some_and(|pairs| pairs.encoders.is_some());
+        match (encode.filter(|_| takes_time), prefill) {
+            (Some(encode), _) => self.encode_first(now, request, encode, prefill, decode),
+            (None, Some(_)) => return self.split(now, request, prefill, decode),
+            (None, None) => return self.dispatch(now, request, decode, observer),
+        }
+        Ok(())
     }
 
     /// Tells the policies which instance decodes `request`, or that none does.
@@ -174,12 +217,31 @@ impl<I: Instance> Cluster<I> {
     fn split(
         &mut self,
         now: Micros,
-        mut request: Box<Request>,
+        request: Box<Request>,
         prefill: Option<InstanceIndex>,
         decode: InstanceIndex,
     ) -> Result<(), NoProgress> {
         let is_blis = self.config.semantics.reserves_before_decode;
-        let (id, tenant) = (request.id, request.tags.tenant);
+        let id = request.id;
+        self.enter_pair(now, request, prefill, decode);
+        let Some(pairs) = &mut self.pairs else { return Ok(()) };
+        let event = match is_blis {
+            true => PairEvent::RoutePrefill(id),
+            false => PairEvent::ArrivePrefill(id),
+        };
+        pairs.schedule(now.saturating_add(pairs.hop()), event);
+        Ok(())
+    }
+
+    /// Counts `request` as routed: prefilled on `prefill`, in BLIS on an instance that is chosen later, and decoded on `decode`.
+    pub(super) fn enter_pair(
+        &mut self,
+        now: Micros,
+        mut request: Box<Request>,
+        prefill: Option<InstanceIndex>,
+        decode: InstanceIndex,
+    ) {
+        let is_blis = self.config.semantics.reserves_before_decode;
         if let Some(gateway) = &mut self.gateway {
             let class = self.config.classes.priority(request.tags.slo_class);
             gateway.routed(now, &request, class, decode);
@@ -188,19 +250,14 @@ impl<I: Instance> Cluster<I> {
             let view = self.config.view(&request);
             self.board.routed(&view, prefill);
             self.board.dispatched(prefill, Name::NONE);
-            self.board.dispatched(decode, tenant);
+            self.board.dispatched(decode, request.tags.tenant);
         }
-        let Some(pairs) = &mut self.pairs else { return Ok(()) };
-        let hop = pairs.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop);
-        let earlier = pairs.take_turn(now, &mut request, prefill.unwrap_or(decode), self.config.block_size);
-        pairs.add(now, request, prefill.unwrap_or(decode), decode);
-        pairs.follows(id, earlier);
-        let event = match is_blis {
-            true => PairEvent::RoutePrefill(id),
-            false => PairEvent::ArrivePrefill(id),
-        };
-        pairs.schedule(now.saturating_add(hop), event);
-        Ok(())
+        if let Some(pairs) = &mut self.pairs {
+            let id = request.id;
+            let earlier = pairs.take_turn(now, &mut request, prefill.unwrap_or(decode), self.config.block_size);
+            pairs.add(now, request, prefill.unwrap_or(decode), decode);
+            pairs.follows(id, earlier);
+        }
     }
 
     /// Reports the routing decision about a request that is not prefilled elsewhere. Its pool is selected.
@@ -261,7 +318,7 @@ impl<I: Instance> Cluster<I> {
 
     fn encodes(&self, request: &Request) -> bool {
         let rule = self.pairs.as_ref().map_or(EncodeRule::Never, |pairs| pairs.settings.encode);
-        rule.applies(request.has_media)
+        rule.applies(request.media_tokens)
     }
 
     /// Selects the instances of `pool` for views.
@@ -345,7 +402,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Sends the part `stage` of request `id` to its instance.
-    fn send_part(
+    pub(super) fn send_part(
         &mut self,
         now: Micros,
         id: RequestId,
@@ -429,8 +486,8 @@ impl<I: Instance> Cluster<I> {
         let EndedRead { id, moved, destination, .. } = read;
         self.catch_up(destination, now, observer)?;
         self.pairs.iter_mut().for_each(|pairs| match moved {
-            Moved::Prefilled => pairs.transferred(now, id),
             Moved::Decoded(_) => pairs.reused(now, id),
+            Moved::Prefilled | Moved::Embeddings => pairs.transferred(now, id),
         });
         self.instances[destination.index()].read_ended(now, id);
         self.board.mark_dirty(destination);

@@ -5,15 +5,20 @@
 //! routing ─► prefill instance ─► prefill queue, prefill ─► HTTP ─► decode queue ─► transfer ─► first token …
 //! ```
 //!
+//! A request with images, audio or video may be encoded on an instance of its own before that (`encode_flow.rs`).
+//!
 //! As vLLM with NIXL under llm-d do it ([`TransferFlow::Nixl`]); or as BLIS, which transfers first and then queues
 //! ([`TransferFlow::Blis`]). The two parts are one request in all events: [`Pairs`] makes one outcome of two.
 
+mod encode_flow;
+mod encoders;
 mod flow;
 mod kept;
 mod network;
 mod pairs;
 mod scaled;
 
+pub use self::encoders::Encoder;
 pub use self::network::KvNetwork;
 pub(super) use self::pairs::{PairObserver, Pairs, StageEnd};
 use crate::ids::InstanceIndex;
@@ -41,6 +46,9 @@ pub struct NixlFlow {
     /// prefill then reads them; `None`: they keep none. Instances do so by
     /// [`keeps_decoded_kv`](crate::instance::SchedulerOptions::keeps_decoded_kv).
     pub keeps: Option<Micros>,
+    /// How each instance encodes, by index; `None`: it has another role. Not read if no request is
+    /// encoded.
+    pub encoders: Vec<Option<Encoder>>,
 }
 
 /// The transfers of BLIS: of all blocks of the prompt.
@@ -80,6 +88,8 @@ pub struct RoleGroup {
     pub gpus: u32,
     /// As of [`KvNetwork::token_bytes`].
     pub token_bytes: f64,
+    /// How they encode, if they do.
+    pub encoder: Option<Encoder>,
 }
 
 /// The settings of prefill apart from decode.
@@ -122,6 +132,25 @@ impl DisaggregationConfig {
     /// The events that its policies receive.
     fn events(&self) -> Events {
         self.routings().fold(self.decider.events(), |events, pool| events.and(pool.policy.events()))
+    }
+
+    /// Whether each instance that encodes has an [`Encoder`], if encoding takes time.
+    fn has_encoders(&self) -> bool {
+        let TransferFlow::Nixl(flow) = &self.flow else { return true };
+        let of_roles = self.roles.iter().copied().zip(flow.encoders.iter().copied());
+        let of_groups = self.groups.iter().map(|group| (group.role, group.encoder));
+        let is_known =
+            |(role, encoder): (InstanceRole, Option<Encoder>)| role != InstanceRole::Encode || encoder.is_some();
+        !self.encodes() || (flow.encoders.len() == self.roles.len() && of_roles.chain(of_groups).all(is_known))
+    }
+
+    /// Whether requests are encoded by instances, which may come later.
+    fn encodes(&self) -> bool {
+        if self.encode == EncodeRule::Never {
+            return false;
+        }
+        let of_groups = self.groups.iter().map(|group| group.role);
+        self.roles.iter().copied().chain(of_groups).any(|role| role == InstanceRole::Encode)
     }
 
     /// The routing policies of pools that have one of their own.

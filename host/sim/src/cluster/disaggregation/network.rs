@@ -30,26 +30,30 @@ pub struct KvNetwork {
     /// KV of a token that each instance reads, bytes: over all its GPUs, so that KV heads, or latent vectors,
     /// that several GPUs hold count several times.
     pub token_bytes: Vec<f64>,
-}
-
-/// What a read moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moved {
-    /// The KV of a prompt, to the instance that decodes.
-    Prefilled,
-    /// The KV of this earlier turn, to the instance that prefills the next one.
-    Decoded(RequestId),
+    /// Embedding of a token of an image, audio or video, bytes. Each GPU of the instance that reads it gets a copy.
+    pub embedding_bytes: f64,
 }
 
 /// A read that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedRead {
     pub id: RequestId,
-    pub moved: Moved,
-    /// The instance that has the KV blocks.
+    /// The instance that has what is read.
     pub source: InstanceIndex,
-    /// The instance that reads them.
+    /// The instance that reads it.
     pub destination: InstanceIndex,
+    pub moved: Moved,
+}
+
+/// What is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// KV blocks of a prompt, from the instance that prefilled it.
+    Prefilled,
+    /// KV blocks of this earlier turn, from the instance that decoded it, for the prefill of the next one.
+    Decoded(RequestId),
+    /// Embeddings of images, audio and video, from the instance that encoded them.
+    Embeddings,
 }
 
 #[derive(Clone, Debug)]
@@ -124,7 +128,10 @@ impl NetworkReads {
             let of_ends = by_instance.iter_mut().enumerate().filter(|(index, _)| ends.contains(index));
             for load in of_ends.map(|(_, load)| load).chain([&mut total]) {
                 load.count += 1;
-                load.tokens = load.tokens.saturating_add(read.tokens);
+                // Tokens of KV: an embedding has far fewer bytes.
+                if read.between.moved == Moved::Prefilled {
+                    load.tokens = load.tokens.saturating_add(read.tokens);
+                }
             }
         }
         total
@@ -135,7 +142,7 @@ impl NetworkReads {
         let first = self.connected.insert((between.source, between.destination));
         let handshake = if first { self.settings.handshake } else { Micros::ZERO };
         let starts = now.saturating_add(self.settings.latency).saturating_add(handshake);
-        let bytes = f64::from(tokens) * self.settings.token_bytes[between.destination.index()];
+        let bytes = f64::from(tokens) * self.token_bytes(between);
         let read = Read { between, tokens, left: bytes, rate: 0.0 };
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
@@ -145,6 +152,14 @@ impl NetworkReads {
         self.waiting[slot] = Some(read);
         self.begun += 1;
         self.starting.push(Reverse((starts, self.begun, slot)));
+    }
+
+    /// What a token has, bytes.
+    fn token_bytes(&self, EndedRead { destination, moved, .. }: EndedRead) -> f64 {
+        match moved {
+            Moved::Prefilled | Moved::Decoded(_) => self.settings.token_bytes[destination.index()],
+            Moved::Embeddings => self.settings.embedding_bytes * f64::from(self.settings.gpus[destination.index()]),
+        }
     }
 
     /// Time of the next event: a read moves its first byte, or ends.
@@ -237,16 +252,13 @@ mod tests {
             hop: Micros::ZERO,
             gpus: gpus.to_vec(),
             token_bytes: vec![1000.0; gpus.len()],
+            embedding_bytes: 50.0,
         })
     }
 
     fn read(id: u32, source: u32, destination: u32) -> EndedRead {
-        EndedRead {
-            id: RequestId(id),
-            moved: Moved::Prefilled,
-            source: InstanceIndex(source),
-            destination: InstanceIndex(destination),
-        }
+        let (source, destination) = (InstanceIndex(source), InstanceIndex(destination));
+        EndedRead { id: RequestId(id), source, destination, moved: Moved::Prefilled }
     }
 
     /// The ends of all reads, in their order.
@@ -299,6 +311,20 @@ mod tests {
         fair.begin(Micros(0), read(2, 1, 3), 15);
         // 50, 50 and 100 bytes/µs.
         assert_eq!(ends(&mut fair), [(2, 160), (0, 210), (1, 210)]);
+    }
+
+    /// A KV read of 10 000 bytes and one of embeddings share the card of the instance that reads them.
+    #[test]
+    fn embeddings_go_to_each_gpu_over_the_same_cards() {
+        let mut shared = network(&[1, 1, 1], 100.0);
+        shared.begin(Micros(0), EndedRead { moved: Moved::Embeddings, ..read(0, 0, 2) }, 100);
+        shared.begin(Micros(0), read(1, 1, 2), 10);
+        let mut by_instance = Vec::new();
+        assert_eq!(shared.loads(&mut by_instance), TransferLoad { count: 2, tokens: 10 });
+        assert_eq!(ends(&mut shared), [(0, 110), (1, 160)]);
+        let mut wide = network(&[1, 4], 100.0);
+        wide.begin(Micros(0), EndedRead { moved: Moved::Embeddings, ..read(0, 0, 1) }, 100);
+        assert_eq!(ends(&mut wide), [(0, 210)], "four copies over the one card of the encoder");
     }
 
     #[test]

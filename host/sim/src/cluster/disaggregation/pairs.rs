@@ -5,13 +5,14 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
+use super::encoders::Encoders;
 use super::kept::{KeptKv, KeptTurn};
 use super::network::{EndedRead, Moved, NetworkReads};
 use super::{DisaggregationConfig, TransferFlow};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::KvRead;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{FirstToken, Outcome, StageTimes, Status};
+use crate::outcome::{EncodeTimes, FirstToken, Outcome, StageTimes, Status};
 use crate::policy::{
     ClusterView, DisaggregationDecision, Event, PoolsView, Reads, RequestView, TransferLoad, TransfersView,
 };
@@ -85,6 +86,16 @@ impl SplitRequest {
 pub(super) enum PairEvent {
     /// The prefill instance is chosen (BLIS).
     RoutePrefill(RequestId),
+    /// The request reaches the instance that encodes it.
+    ArriveEncode(RequestId),
+    /// The batch of an instance that encodes ends.
+    EndBatch(InstanceIndex),
+    /// An instance that encodes begins a batch, if it can: after all requests that arrive there at that time.
+    BeginBatch(InstanceIndex),
+    /// The response of the instance that encodes the request is there.
+    Encoded(RequestId),
+    /// The instance that computes the prompt begins to read the embeddings.
+    ReadEmbeddings(RequestId),
     /// The request reaches its prefill instance.
     ArrivePrefill(RequestId),
     /// KV blocks are reserved, and the transfer begins (BLIS).
@@ -107,8 +118,10 @@ pub(super) enum PairEvent {
 #[derive(Clone, Debug)]
 pub(super) enum DueEvent {
     Pair(PairEvent),
-    /// Reads of KV blocks have ended.
+    /// Reads have ended.
     Read(Vec<EndedRead>),
+    /// The client of a request that is encoded times out.
+    TimedOut(RequestId),
 }
 
 /// The end of a part of a request.
@@ -132,6 +145,8 @@ pub(in super::super) struct Pairs {
     events: BinaryHeap<Reverse<(Micros, PairEvent, u64)>>,
     scheduled: u64,
     pub(super) network: Option<NetworkReads>,
+    /// The instances that encode, if encoding takes time.
+    pub(super) encoders: Option<Box<Encoders>>,
     /// Transfers in progress (BLIS).
     pub(super) transfers: u32,
     /// Moving average of the time of a read, µs per token; 0 before the first.
@@ -160,6 +175,10 @@ impl Pairs {
             TransferFlow::Nixl(flow) => Some(NetworkReads::new(flow.network.clone())),
             TransferFlow::Blis(_) => None,
         };
+        let encoders = match &settings.flow {
+            TransferFlow::Nixl(flow) if settings.encodes() => Some(Box::new(Encoders::new(flow.encoders.clone()))),
+            _ => None,
+        };
         Self {
             prefill: settings.pool(super::InstanceRole::prefills),
             decode: settings.pool(super::InstanceRole::decodes),
@@ -169,6 +188,7 @@ impl Pairs {
             events: BinaryHeap::new(),
             scheduled: 0,
             network,
+            encoders,
             transfers: 0,
             us_per_token: 0.0,
             loads: Vec::new(),
@@ -198,7 +218,8 @@ impl Pairs {
     pub fn next_event(&self) -> Micros {
         let scheduled = self.events.peek().map(|&Reverse((at, ..))| at);
         let network = self.network.as_ref().and_then(NetworkReads::next_event);
-        scheduled.into_iter().chain(network).min().unwrap_or(Micros::MAX)
+        let timeout = self.encoders.as_ref().and_then(|encoders| encoders.next_timeout());
+        scheduled.into_iter().chain(network).chain(timeout).min().unwrap_or(Micros::MAX)
     }
 
     /// Removes and returns the next event, which is at `now`.
@@ -207,6 +228,9 @@ impl Pairs {
             && network.next_event() == Some(now)
         {
             return Some(DueEvent::Read(network.advance(now)));
+        }
+        if let Some(id) = self.encoders.as_ref().and_then(|encoders| encoders.timed_out(now)) {
+            return Some(DueEvent::TimedOut(id));
         }
         self.events.peek().filter(|&&Reverse((at, ..))| at <= now)?;
         self.events.pop().map(|Reverse((_, event, _))| DueEvent::Pair(event))
@@ -241,9 +265,14 @@ impl Pairs {
         [prefill, decode].into_iter().for_each(|instance| self.begin_use(instance));
     }
 
-    /// Number of requests with two parts that have not ended.
+    /// Number of requests that have not ended and have two parts, or are encoded.
     pub fn count(&self) -> usize {
-        self.live.len()
+        self.live.len() + self.encoders.as_ref().map_or(0, |encoders| encoders.count_whole())
+    }
+
+    /// Time of a request or response by HTTP between the sidecar of the decode instance and an engine.
+    pub(super) fn hop(&self) -> Micros {
+        self.network.as_ref().map_or(Micros::ZERO, |network| network.settings().hop)
     }
 
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut SplitRequest> {
@@ -477,6 +506,32 @@ impl Pairs {
             ..Outcome::new(&pair.request, status).ended_at(now)
         };
         Some((pair.times(), outcome))
+    }
+
+    /// Request `id`, which was encoded first, arrives on its prefill instance at `now`.
+    pub(super) fn arrives_at_prefill(&mut self, now: Micros, id: RequestId) {
+        self.live.get_mut(&id).into_iter().for_each(|pair| pair.routed = now);
+    }
+
+    /// Removes request `id`, which ends at `now` with `status` before it reaches its prefill instance, if it has two parts. Returns its
+    /// stages and its outcome. It needs its decode instance for as long as the caller says.
+    pub(super) fn end_before_prefill(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        status: Status,
+    ) -> Option<(StageTimes, Outcome)> {
+        let pair = self.live.remove(&id)?;
+        self.release_unread(now, pair.earlier);
+        self.end_use(now, pair.prefill);
+        Some((pair.times(), Outcome::new(&pair.request, status).ended_at(now)))
+    }
+
+    /// Removes the requests that are being encoded at the end of the simulation. Returns their stages, and the outcomes of those that
+    /// have no second part.
+    pub fn drain_encoding(&mut self) -> Vec<(EncodeTimes, Option<Outcome>)> {
+        let left = self.encoders.iter_mut().flat_map(|encoders| encoders.drain());
+        left.map(|left| (left.times, left.whole.map(|request| Outcome::new(&request, Status::Arriving)))).collect()
     }
 
     /// Removes and returns the requests that are between their instances at the end of the simulation.

@@ -46,6 +46,7 @@ impl Pairs {
         let group = self.settings.groups[group];
         self.settings.roles.push(group.role);
         self.network.iter_mut().for_each(|network| network.add(group.gpus, group.token_bytes));
+        self.encoders.iter_mut().for_each(|encoders| encoders.add_instance(group.encoder));
         let pools = [
             (&mut self.prefill, group.role.prefills()),
             (&mut self.decode, group.role.decodes()),

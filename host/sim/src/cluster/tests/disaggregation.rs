@@ -1,12 +1,14 @@
 //! Prefill apart from decode: the two parts are one request, nothing is lost, and both engines agree.
 
+mod encoding;
+
 use super::replicas::scaling_loop;
 use super::*;
 use crate::cluster::{
-    ArrivalList, BlisTransfer, DisaggregationConfig, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
-    Timeline, TransferFlow,
+    ArrivalList, BlisTransfer, DisaggregationConfig, Encoder, InstanceRole, KvNetwork, NixlFlow, PoolRouting,
+    RoleGroup, Timeline, TransferFlow,
 };
-use crate::outcome::StageTimes;
+use crate::outcome::{EncodeTimes, StageTimes};
 use crate::policy::{
     AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, InstanceLabels,
     PoolsView, PrefixThreshold,
@@ -43,6 +45,7 @@ impl PairSetup {
 struct PairLog {
     simulation: SimulationLog,
     stages: BTreeMap<RequestId, StageTimes>,
+    encoded: BTreeMap<RequestId, EncodeTimes>,
     parts: Vec<Outcome>,
 }
 
@@ -56,6 +59,10 @@ impl Observer for PairLog {
             SimEvent::StageEnded(part) => self.parts.push(*part),
             SimEvent::Disaggregated(times) => {
                 assert_eq!(self.stages.insert(times.id, *times), None, "request {} ended twice", times.id);
+            }
+            SimEvent::Encoded(times) => {
+                assert_eq!(self.encoded.insert(times.id, *times), None, "request {} was encoded twice", times.id);
+                assert!(!self.simulation.outcomes.contains_key(&times.id), "after its end: {times:?}");
             }
             SimEvent::Decision(_) => {}
             _ => self.simulation.record(event),
@@ -71,12 +78,21 @@ impl PairLog {
     }
 }
 
+/// Instances that encode 1 token per 20 µs.
+const ENCODER: Encoder = Encoder { rate: 0.05, base_latency: Micros(700), budget: 400 };
+
+/// The same requests, three of four with images.
+fn with_media(requests: Vec<Request>) -> Vec<Request> {
+    let tokens = |id: u32| [30, 0, 150, 900][id as usize % 4];
+    requests.into_iter().map(|request| Request { media_tokens: tokens(request.id.0), ..request }).collect()
+}
+
 fn pair_setup() -> impl Strategy<Value = PairSetup> {
     let link = (prop_oneof![Just(f64::INFINITY), 1.0f64..400.0], 0u64..5_000, 0u64..20_000, 0u64..3_000);
     let roles = proptest::collection::vec(0usize..5, 6);
     let keeps = proptest::option::of((prop_oneof![1_000u64..100_000, 1_000u64..2_000_000], 0u32..20));
-    (setup(), roles, 0usize..4, link, any::<bool>(), keeps).prop_map(
-        |(mut inner, roles, decider, (card, latency, handshake, hop), contention, keeps)| {
+    (setup(), roles, 0usize..4, link, any::<bool>(), (0usize..6, keeps)).prop_map(
+        |(mut inner, roles, decider, (card, latency, handshake, hop), contention, (encode, keeps))| {
             inner.instances.truncate(5);
             while inner.instances.len() < 2 {
                 let index = InstanceIndex::at(inner.instances.len());
@@ -90,7 +106,10 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                 }
             }
             let n = inner.instances.len();
+            let encode = [EncodeRule::Always, EncodeRule::Multimodal].get(encode).copied().filter(|_| n > 2);
             let role = |i: usize| match (i, roles[i]) {
+                (2, _) if encode.is_some() => InstanceRole::Encode,
+                (4, 2 | 3) if encode.is_some() => InstanceRole::Encode,
                 (0, _) => InstanceRole::Prefill,
                 (1, _) => InstanceRole::Decode,
                 (_, 0 | 1) => InstanceRole::Prefill,
@@ -118,7 +137,9 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                         hop: Micros(hop),
                         gpus: (0..n).map(|i| 1 + i as u32 % 3).collect(),
                         token_bytes: vec![1000.0; n],
+                        embedding_bytes: 200.0,
                     },
+                    encoders: (0..n).map(|i| (role(i) == InstanceRole::Encode).then_some(ENCODER)).collect(),
                     prefill_first: contention && roles[5] == 0,
                     keeps: keeps.map(|(time, _)| Micros(time)),
                 }),
@@ -131,7 +152,7 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
                 decode_routing: None,
                 prefill_routing: None,
                 encode_routing: None,
-                encode: EncodeRule::Never,
+                encode: encode.unwrap_or_default(),
             };
             PairSetup { inner, disaggregation }
         },
@@ -167,6 +188,7 @@ fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
     let injected = requests.iter().filter(|request| request.arrival <= horizon);
     let outcomes = &log.simulation.outcomes;
     assert!(injected.map(|request| request.id).eq(outcomes.keys().copied()), "a request was lost or duplicated");
+    assert_encoded(setup, requests, log);
     for times in log.stages.values() {
         let outcome = &outcomes[&times.id];
         let stages = [
@@ -177,7 +199,8 @@ fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
             times.transfer,
             times.decode_first,
         ];
-        let sum: Micros = stages.into_iter().flatten().sum();
+        let encoded = log.encoded.get(&times.id).map_or(Micros::ZERO, encoding_time);
+        let sum: Micros = stages.into_iter().flatten().sum::<Micros>() + encoded;
         if let (Some(ttft), Some(_)) = (outcome.ttft, times.decode_first) {
             assert!(sum <= ttft, "the stages take longer than the TTFT: {times:?} {outcome:?}");
         }
@@ -208,6 +231,43 @@ fn assert_pairs(setup: &PairSetup, requests: &[Request], log: &PairLog) {
     }
 }
 
+/// The time of the stages that a request has ended on its way over an instance that encodes.
+fn encoding_time(times: &EncodeTimes) -> Micros {
+    [times.queue, times.time, times.transfer].into_iter().flatten().sum()
+}
+
+/// Whatever is served was encoded first, if it was to be, and took the time that its batch and the network need.
+fn assert_encoded(setup: &PairSetup, requests: &[Request], log: &PairLog) {
+    let DisaggregationConfig { encode, flow: TransferFlow::Nixl(flow), roles, .. } = &setup.disaggregation else {
+        assert!(log.encoded.is_empty());
+        return;
+    };
+    let KvNetwork { latency, hop, .. } = flow.network;
+    for request in requests {
+        let Some(outcome) = log.simulation.outcomes.get(&request.id) else { continue };
+        let Some(times) = log.encoded.get(&request.id) else {
+            assert!(!encode.applies(request.media_tokens) || outcome.scheduling_delay.is_none(), "{outcome:?}");
+            continue;
+        };
+        assert!(encode.applies(request.media_tokens) && times.tokens == request.media_tokens);
+        assert!(setup.inner.replicas.is_some() || roles[times.encode.index()] == InstanceRole::Encode);
+        let batch = if times.tokens > 0 { Micros(700 + 20 * u64::from(times.tokens)) } else { Micros::ZERO };
+        assert!(times.queue.is_none_or(|queue| queue >= hop), "{times:?}");
+        assert!(times.time.is_none_or(|time| time >= batch + hop), "{times:?}");
+        let read = if times.tokens > 0 { latency } else { Micros::ZERO };
+        assert!(times.transfer.is_none_or(|transfer| transfer >= read), "{times:?}");
+        if let Some(delay) = outcome.scheduling_delay {
+            assert!(times.transfer.is_some() && delay >= encoding_time(times), "{times:?} {outcome:?}");
+        }
+        if times.transfer.is_none() && outcome.status == Status::TimedOut {
+            assert_eq!(
+                Some(outcome.ended_at.max(request.arrival)),
+                request.deadline.map(|at| at.max(outcome.ended_at))
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
@@ -219,7 +279,7 @@ proptest! {
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
     ) {
         setup.inner.config.horizon = horizon;
-        let requests = requests(&drafts, setup.inner.config.block_size);
+        let requests = with_media(requests(&drafts, setup.inner.config.block_size));
         let plain = run_pairs(&setup, Plain::new, &requests);
         // In BLIS, an instance that does both may execute both parts of a request, of which the blocks have the same content: only the
         // plain engine sees that, and such services run on it.
@@ -249,7 +309,7 @@ proptest! {
         drafts in proptest::collection::vec(draft(), 1..30),
         pause in 1_000u64..400_000,
     ) {
-        let requests = requests(&drafts, setup.inner.config.block_size);
+        let requests = with_media(requests(&drafts, setup.inner.config.block_size));
         let mut log = PairLog::default();
         let mut timeline =
             Timeline::new(setup.cluster(Fast::new), ArrivalList::new(requests.clone().into()), Reads::NOTHING);
@@ -265,13 +325,32 @@ proptest! {
         }
     }
 
+    /// Whatever ends where, the router counts nothing as in flight in the end.
+    #[test]
+    fn counts_in_flight_return_to_zero(
+        setup in prop_oneof![pair_setup(), changing_pairs()],
+        drafts in proptest::collection::vec(draft(), 1..30),
+    ) {
+        let requests = with_media(requests(&drafts, setup.inner.config.block_size));
+        prop_assume!(setup.is_apart());
+        let reads = Reads { in_flight: true, tokens: true, ..Reads::NOTHING };
+        let mut timeline = Timeline::new(setup.cluster(Fast::new), ArrivalList::new(requests.into()), reads);
+        let mut log = PairLog::default();
+        prop_assume!(timeline.run_until(Micros::MAX, &mut log).is_ok());
+        let cluster = &mut timeline.cluster;
+        cluster.refresh_signals(Micros(u64::MAX / 2), &mut log).expect("all is over");
+        for instance in (0..cluster.instances.len()).map(InstanceIndex::at) {
+            prop_assert_eq!(cluster.board.in_flight(instance), (0, 0), "on instance {}", instance);
+        }
+    }
+
     /// On an idle service a faster network is never slower.
     #[test]
     fn infinite_bandwidth_never_loses(mut setup in pair_setup(), draft in draft()) {
         setup.inner.policies.admission = Box::new(AlwaysAdmit);
         setup.inner.flow = None;
         setup.disaggregation.decider = Box::new(AlwaysDisaggregate);
-        let mut requests = requests(&[draft], setup.inner.config.block_size);
+        let mut requests = with_media(requests(&[draft], setup.inner.config.block_size));
         requests[0].deadline = None;
         prop_assume!(setup.network().is_some());
         let finite = run_pairs(&setup, Fast::new, &requests).expect("it ends");
@@ -291,16 +370,16 @@ fn changing_pairs() -> impl Strategy<Value = PairSetup> {
     let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..300_000], 0usize..3, 0u32..5), 0..12);
     let times = (prop_oneof![Just(0u64), 1u64..60_000], 0u32..2, 0usize..5);
     let scaling = proptest::option::of(scaling_loop());
-    (pair_setup(), changes, times, scaling, any::<bool>()).prop_filter_map(
+    (pair_setup(), changes, times, scaling, (any::<bool>(), any::<bool>())).prop_filter_map(
         "BLIS's flow has a fixed number of instances",
-        |(mut setup, changes, (start, min, drain), scaling, both)| {
-            let roles = if both {
-                vec![InstanceRole::Prefill, InstanceRole::Decode, InstanceRole::PrefillDecode]
-            } else {
-                vec![InstanceRole::Prefill, InstanceRole::Decode]
-            };
+        |(mut setup, changes, (start, min, drain), scaling, (both, encode))| {
+            let mut roles = vec![InstanceRole::Prefill, InstanceRole::Decode];
+            roles.extend(both.then_some(InstanceRole::PrefillDecode));
+            roles.extend(encode.then_some(InstanceRole::Encode));
             setup.network()?;
-            let initial = [2, 1, 1];
+            setup.disaggregation.encode = if encode { EncodeRule::Multimodal } else { EncodeRule::Never };
+            let encoder = |role| (role == InstanceRole::Encode).then_some(ENCODER);
+            let initial = [2, 1, 1, 1];
             let group = |(&role, &initial): (&InstanceRole, &u32)| ReplicaGroup {
                 instance: InstanceConfig {
                     labels: InstanceLabels { role, ..InstanceLabels::default() },
@@ -327,9 +406,17 @@ fn changing_pairs() -> impl Strategy<Value = PairSetup> {
             network.gpus = each().map(|group| group.gpus).collect();
             network.token_bytes = vec![1000.0; network.gpus.len()];
             setup.disaggregation.roles = each().map(|group| group.instance.labels.role).collect();
+            if let TransferFlow::Nixl(flow) = &mut setup.disaggregation.flow {
+                flow.encoders = setup.disaggregation.roles.iter().map(|&role| encoder(role)).collect();
+            }
             setup.disaggregation.groups = groups
                 .iter()
-                .map(|group| RoleGroup { role: group.instance.labels.role, gpus: group.gpus, token_bytes: 1000.0 })
+                .map(|group| RoleGroup {
+                    role: group.instance.labels.role,
+                    gpus: group.gpus,
+                    token_bytes: 1000.0,
+                    encoder: encoder(group.instance.labels.role),
+                })
                 .collect();
             setup.inner.instances = each()
                 .enumerate()
@@ -367,7 +454,7 @@ proptest! {
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
     ) {
         setup.inner.config.horizon = horizon;
-        let requests = requests(&drafts, setup.inner.config.block_size);
+        let requests = with_media(requests(&drafts, setup.inner.config.block_size));
         match (run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)) {
             (Ok(fast), Ok(plain)) => {
                 assert_pairs(&setup, &requests, &plain);
@@ -406,6 +493,12 @@ fn assert_lives(setup: &PairSetup, log: &PairLog) {
             gone.get(&times.decode).is_none_or(|&at| outcome.ended_at <= at),
             "{outcome:?} after the end of its replica"
         );
+    }
+    for times in log.encoded.values() {
+        assert_eq!(roles[times.encode.index()], InstanceRole::Encode, "{times:?}");
+        let outcome = &log.simulation.outcomes[&times.id];
+        let gone = outcome.instance.and_then(|instance| gone.get(&instance));
+        assert!(gone.is_none_or(|&at| outcome.ended_at <= at), "{outcome:?} after the end of its replica");
     }
     assert_eq!(log.simulation.counters.len(), roles.len());
 }
@@ -469,7 +562,9 @@ fn by_hand(hop: u64) -> PairSetup {
                     hop: Micros(hop),
                     gpus: vec![1; 3],
                     token_bytes: vec![1000.0; 3],
+                    embedding_bytes: 200.0,
                 },
+                encoders: Vec::new(),
                 prefill_first: false,
                 keeps: None,
             }),

@@ -51,7 +51,9 @@ fn everything_the_schema_has_is_understood() {
     assert_eq!(cohort.windows().len(), 24 + 1 + 11);
     assert!(matches!(cohort.client.input, Lengths::ParetoLogNormal { .. }));
     assert_eq!(spec.warnings.len(), 1, "{:?}", spec.warnings);
-    assert!(!requests(&spec).0.is_empty());
+    let media: Vec<u32> = requests(&spec).0.iter().map(|request| request.media_tokens).collect();
+    assert!(media.iter().all(|tokens| tokens % 576 == 0), "{media:?}");
+    assert!(media.iter().any(|&tokens| tokens > 576) && media.contains(&0), "{media:?}");
 }
 
 #[test]
