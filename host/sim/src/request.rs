@@ -27,8 +27,6 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// The part of it that the instance executes to which it is dispatched.
     pub stage: Stage,
-    /// KV blocks of an earlier turn of the session on a decode instance, which its prefill reads.
-    pub remote: Option<RemoteKv>,
     /// Time at which it reaches the service.
     pub arrival: Micros,
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
@@ -43,18 +41,17 @@ pub struct Request {
     /// Prompt tokens that are embeddings of images, audio or video and new in this request: a round of a session does not count
     /// those of earlier rounds.
     pub media_tokens: u32,
+    /// Leading tokens of its prompt of which a decode instance keeps the KV blocks of an earlier turn of the session, for its prefill to
+    /// read; 0 if there is none.
+    pub remote_tokens: u32,
+    /// The time from which on these blocks are gone.
+    pub remote_until: Micros,
     /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
 }
 
-/// KV blocks that another instance keeps for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteKv {
-    /// Leading tokens of the prompt that they have, ≥ 1.
-    pub tokens: u32,
-    /// The time from which on they are gone.
-    pub until: Micros,
-}
+// Larger ones are moved by calls instead of in registers.
+const _: () = assert!(size_of::<Request>() <= 120);
 
 /// The part of a request that one instance executes, if prefill is apart from decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,8 +81,9 @@ impl Request {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
-            remote: None,
             media_tokens: 0,
+            remote_tokens: 0,
+            remote_until: Micros::ZERO,
             content: Content::UNIQUE,
         }
     }

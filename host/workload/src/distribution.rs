@@ -365,7 +365,8 @@ impl Iterator for DistributionRequests {
             sampling: SamplingParams::default(),
             tags: Tags::default(),
             stage: Stage::Whole,
-            remote: None,
+            remote_tokens: 0,
+            remote_until: Micros::ZERO,
             media_tokens: 0,
             content: self.content.clone(),
         })

@@ -152,7 +152,8 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
                 stage: Stage::Whole,
-                remote: None,
+                remote_tokens: 0,
+                remote_until: Micros::ZERO,
                 media_tokens: row.terms.media_tokens(),
                 content,
             }

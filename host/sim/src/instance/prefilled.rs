@@ -184,7 +184,7 @@ impl Request {
     /// Whether it reads KV blocks when it is scheduled for the first time: as a decode part, or as a prefill of which a decode
     /// instance has an earlier turn.
     pub(super) fn reads_kv(&self, semantics: Semantics) -> bool {
-        (self.stage == Stage::Decode && !semantics.reserves_before_decode) || self.remote.is_some()
+        (self.stage == Stage::Decode && !semantics.reserves_before_decode) || self.remote_tokens > 0
     }
 
     /// Tokens of its prompt that it reads if it is scheduled at `now` and the prefix cache has the first `local`: all others, or those of
@@ -193,7 +193,7 @@ impl Request {
         if self.stage == Stage::Decode {
             return self.input_tokens - local;
         }
-        let remote = self.remote.filter(|remote| now < remote.until).map_or(0, |remote| remote.tokens);
+        let remote = if now < self.remote_until { self.remote_tokens } else { 0 };
         let missing = remote.min(self.input_tokens).saturating_sub(local);
         if missing < threshold { 0 } else { missing }
     }

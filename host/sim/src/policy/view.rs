@@ -499,7 +499,8 @@ mod tests {
             sampling: crate::sampling::SamplingParams::default(),
             tags: Tags::default(),
             stage: crate::request::Stage::Whole,
-            remote: None,
+            remote_tokens: 0,
+            remote_until: Micros::ZERO,
             media_tokens: 0,
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };

@@ -167,7 +167,8 @@ impl SenderPlan {
             sampling: self.client.sampling.params(),
             tags,
             stage: Stage::Whole,
-            remote: None,
+            remote_tokens: 0,
+            remote_until: Micros::ZERO,
             media_tokens: 0,
             content,
         }

@@ -258,7 +258,8 @@ impl SessionReplay {
             sampling: SamplingParams::default(),
             tags: round.tags,
             stage: Stage::Whole,
-            remote: None,
+            remote_tokens: 0,
+            remote_until: Micros::ZERO,
             media_tokens: round.media_tokens,
             content,
         }

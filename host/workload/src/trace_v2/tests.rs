@@ -60,7 +60,8 @@ fn a_record_becomes_a_request() {
         sampling: SamplingParams::default(),
         tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         stage: blis_sim::request::Stage::Whole,
-        remote: None,
+        remote_tokens: 0,
+        remote_until: Micros::ZERO,
         media_tokens: 11,
         content: blis_sim::request::Content::UNIQUE,
     };

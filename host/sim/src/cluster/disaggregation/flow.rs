@@ -422,7 +422,7 @@ impl<I: Instance> Cluster<I> {
             part.output_tokens = u32::from(!self.config.semantics.reserves_before_decode);
             part.max_output_tokens = Some(part.output_tokens);
         } else {
-            part.remote = None;
+            part.remote_tokens = 0;
         }
         self.hand_over(now, part, instance, observer)?;
         self.next_events.not_after(instance, now);

@@ -16,7 +16,7 @@ use crate::outcome::{EncodeTimes, FirstToken, Outcome, StageTimes, Status};
 use crate::policy::{
     ClusterView, DisaggregationDecision, Event, PoolsView, Reads, RequestView, TransferLoad, TransfersView,
 };
-use crate::request::{Name, RemoteKv, Request, Tags};
+use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
 
 /// Where a request is.
@@ -359,7 +359,9 @@ impl Pairs {
         self.keeps()?;
         let turn = self.kept.take(now, request.tags.session, request.id)?;
         let tokens = turn.tokens_of(request, block_size);
-        request.remote = (turn.instance != prefill && tokens > 0).then_some(RemoteKv { tokens, until: turn.until });
+        if turn.instance != prefill {
+            (request.remote_tokens, request.remote_until) = (tokens, turn.until);
+        }
         Some((turn.instance, turn.id))
     }
 
