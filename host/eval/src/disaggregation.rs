@@ -548,6 +548,17 @@ impl DisaggregationSettings {
         })
     }
 
+    /// What is estimated about instances that encode, if they do and no rate is set; `deployments` are those of the pools.
+    pub(crate) fn encode_note(&self, deployments: &[Deployment]) -> Option<String> {
+        let is_estimated = !self.is_blis() && self.encode != EncodeDeciderName::Never && self.encode_rate.is_none();
+        let mut pools = self.pools.iter().zip(deployments);
+        let (_, deployment) = pools.find(|(pool, _)| is_estimated && pool.role == InstanceRole::Encode)?;
+        let rate = self.encode_rate_of(deployment).ok()?;
+        Some(format!(
+            "encode rate: {rate:.0} tokens/s, an estimate for the vision encoder of Qwen2.5-VL; `--encode-rate` sets it"
+        ))
+    }
+
     /// Bytes of an embedding; 0 if no request is encoded.
     ///
     /// # Errors

@@ -172,6 +172,10 @@ fn simulate(
     warnings.extend(load_warnings(config, &report, load.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));
     let empty = empty_figures(config);
+    let roles = config.cluster.disaggregation.as_ref();
+    let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;
+    let estimates = roles.zip(pools.as_ref()).and_then(|(roles, pools)| roles.encode_note(pools));
+    let notes: Vec<String> = notes.into_iter().chain(estimates).collect();
     let identity = {
         let figures = report_document(&report, &names, empty);
         RunIdentity::new(config, deployment, &notes, &warnings, &figures)?
@@ -187,8 +191,6 @@ fn simulate(
     let charts = charts.map(|(series, log)| RunCharts::new(&series, &log, &names, config.warmup));
     let further = config.further_deployments()?;
     let deployments: Vec<&Deployment> = std::iter::once(deployment).chain(&further).collect();
-    let roles = config.cluster.disaggregation.as_ref();
-    let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;
     // Of the groups of replicas, in their order.
     let of_groups = pools.as_ref().map_or_else(|| deployments.clone(), |pools| pools.iter().collect());
     Ok(RunResult {
