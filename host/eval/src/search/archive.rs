@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::grammar::PatternSignal;
@@ -289,6 +291,15 @@ impl Archive {
     }
 }
 
+/// The JSON in the column `name`, from which the search goes on.
+fn parsed<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, rusqlite::Error> {
+    let invalid = |error: serde_json::Error| {
+        let column = row.as_ref().column_index(name).unwrap_or_default();
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into())
+    };
+    serde_json::from_str(&row.get::<_, String>(name)?).map_err(invalid)
+}
+
 fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvaluation>, rusqlite::Error> {
     let mut all = HashMap::new();
     let mut rows = connection.prepare("SELECT * FROM evaluations")?;
@@ -312,8 +323,8 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             promotion: row.get("promotion")?,
             cpu_ms: row.get("cpu_ms")?,
             error: row.get("error")?,
-            runs: serde_json::from_str(&row.get::<_, String>("runs")?).unwrap_or_default(),
-            patterns: serde_json::from_str(&row.get::<_, String>("patterns")?).unwrap_or_default(),
+            runs: parsed(row, "runs")?,
+            patterns: parsed(row, "patterns")?,
         };
         let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung: row.get("rung")?, outcome };
         all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);
@@ -344,6 +355,13 @@ mod tests {
         let archive = Archive::open(Some(&path), &settings("1")).expect("the same archive");
         assert_eq!(archive.get(Phase::Search, 7), Some(&recorded));
         assert_eq!((archive.len(), archive.get(Phase::Control, 7)), (1, None));
+        drop(archive);
+        // The runs of a program decide whether it is a parent: without them the search would be another one.
+        let connection = Connection::open(&path).expect("a database");
+        connection.execute("UPDATE evaluations SET runs = 'none'", []).expect("damaged");
+        drop(connection);
+        let refused = Archive::open(Some(&path), &settings("1")).err().expect("damaged runs").text();
+        assert!(refused.contains("search.sqlite` cannot be used"), "{refused}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(in crate::cli) struct EvaluateArgs {
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["candidates", "suite", "stage", "lang", "incumbent", "epoch", "wall_s",
         "feedback_bytes", "patterns", "shard", "cache", "allow_native", "verify", "strict_exit", "report"])]
     pub record: Option<String>,
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     pub suite: String,
     /// Last stage for candidates that pass the earlier ones

@@ -19,7 +19,7 @@ pub(in crate::cli) struct HeldOutArgs {
     /// Candidates: Rhai scripts or WebAssembly components
     #[arg(required = true, value_name = "CANDIDATE")]
     candidates: Vec<String>,
-    /// Suite: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Threads [default: one per core]

@@ -20,7 +20,7 @@ pub(in crate::cli) struct InitArgs {
     /// Folder of the project: new, or empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
 }

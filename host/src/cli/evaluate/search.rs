@@ -21,7 +21,7 @@ use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SearchArgs {
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(value_name = "SUITE")]
     suite: String,
     /// Kinds of decisions to search for [default: those that the suite decides]

@@ -26,7 +26,7 @@ pub(in crate::cli) struct ShinkaArgs {
     /// Folder for metrics.json and correct.json
     #[arg(long = "results_dir", value_name = "DIR")]
     results_dir: PathBuf,
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Last stage for a candidate that passes the earlier ones: smoke or train. Prompts show the score, so select is

@@ -27,7 +27,7 @@ pub(in crate::cli) struct TuneArgs {
     /// A Rhai script or a WebAssembly component that declares parameters, or the name of a built-in policy
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
-    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, kv-eviction, kv-offload, disaggregation, or a file
+    /// Suite of scenarios: chat, shared-prefix, agentic, stale-signals, slo-tiers, long-context, gateway, tenants, overload, kv-eviction, kv-offload, disaggregation, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Evaluations of parameter values, each on all scenarios of train
