@@ -114,6 +114,8 @@ pub struct CascadeOptions {
     pub until: Split,
     /// Epoch of the seeds: other epochs draw other requests.
     pub epoch: u64,
+    /// Seeds of each scenario of train that run, the first ones; `None` for all.
+    pub train_seeds: Option<usize>,
     /// Whether an incumbent exists that the candidate is compared with.
     pub incumbent: bool,
 }
@@ -201,9 +203,12 @@ const ENOUGH_SEEDS: usize = 3;
 pub fn run_cascade<R: RunSource>(suite: &Suite, options: &CascadeOptions, runs: &R) -> Result<CascadeResult, R::Error> {
     let mut cascade = CascadeResult::default();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until) {
-        let plan = StagePlan::of(suite, split, options.epoch);
+        let mut plan = StagePlan::of(suite, split, options.epoch);
         if plan.scenarios.is_empty() {
             continue;
+        }
+        if let Some(seeds) = options.train_seeds.filter(|_| split == Split::Train) {
+            plan.scenarios.iter_mut().for_each(|(_, all)| all.truncate(seeds));
         }
         let (stage, worse) = run_stage(suite, &plan, options.incumbent, runs)?;
         cascade.failed = failed_gates(suite, &stage.runs);
@@ -550,7 +555,7 @@ mod tests {
     }
 
     fn options(until: Split) -> CascadeOptions {
-        CascadeOptions { until, epoch: 0, incumbent: false }
+        CascadeOptions { until, epoch: 0, train_seeds: None, incumbent: false }
     }
 
     fn run_until(until: Split, latency: impl Fn(&Task) -> RunSummary) -> (CascadeResult, usize) {

@@ -55,12 +55,22 @@ pub fn key(
     incumbent: Option<&CandidatePolicy>,
     options: &EvaluationOptions,
 ) -> String {
-    let EvaluationOptions { until, epoch, wall: _, feedback_bytes, patterns, parallel: _, only, parameters, native: _ } =
-        options;
+    let EvaluationOptions {
+        until,
+        epoch,
+        train_seeds,
+        wall: _,
+        feedback_bytes,
+        patterns,
+        parallel: _,
+        only,
+        parameters,
+        native: _,
+    } = options;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();
     let text = format!(
-        "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{feedback_bytes}:{patterns}:{only:?}:{parameters:?}:{}",
+        "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{train_seeds:?}:{feedback_bytes}:{patterns}:{only:?}:{parameters:?}:{}",
         candidate.sha256,
         prepared.hash(),
         host()

@@ -187,8 +187,8 @@ fn run_candidate(
 ) -> Result<EvaluationResult, Box<EvaluationResult>> {
     let suite = &prepared.suite;
     let ReadyCandidate { context, traits } = ready(prepared, candidate, incumbent, options, handle)?;
-    let cascade_options =
-        CascadeOptions { until: options.until, epoch: options.epoch, incumbent: context.incumbent.is_some() };
+    let EvaluationOptions { until, epoch, train_seeds, .. } = *options;
+    let cascade_options = CascadeOptions { until, epoch, train_seeds, incumbent: context.incumbent.is_some() };
     let cascade = match &options.only {
         Some(plan) => run_single_stage(suite, plan, &context),
         None => run_cascade(suite, &cascade_options, &context),

@@ -14,6 +14,8 @@ pub(super) const GRACE: Duration = Duration::from_millis(400);
 pub struct EvaluationOptions {
     pub until: Split,
     pub epoch: u64,
+    /// Seeds of each scenario of train that run, the first ones; `None` for all.
+    pub train_seeds: Option<usize>,
     pub wall: Duration,
     pub feedback_bytes: usize,
     /// Decisions of each kind, drawn at random, of which the feedback finds patterns; 0 for none.

@@ -31,6 +31,8 @@ pub struct EvaluationRequest {
     pub suite: Option<String>,
     pub stage: Option<Split>,
     pub epoch: u64,
+    /// Restricts train to the first seeds of each scenario; at least 1.
+    pub train_seeds: Option<usize>,
     pub feedback_bytes: Option<usize>,
     pub patterns: Option<u32>,
     pub wall_s: Option<f64>,
@@ -169,9 +171,13 @@ impl SuiteSet {
         if until == Split::Test {
             return Err(wrong("`test` is held out: `blis evaluate held-out` runs it".to_owned()));
         }
+        if request.train_seeds == Some(0) {
+            return Err(wrong("`train_seeds` is 0; it must be at least 1".to_owned()));
+        }
         let options = EvaluationOptions {
             until,
             epoch: request.epoch,
+            train_seeds: request.train_seeds,
             wall: Duration::from_secs_f64(wall),
             feedback_bytes: request.feedback_bytes.unwrap_or(8000),
             patterns: request.patterns.map_or(Ok(0), checked_patterns).map_err(wrong)?,

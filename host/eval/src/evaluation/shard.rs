@@ -398,7 +398,7 @@ fn merged_result(prepared: &EvaluationSuite, parts: &[PartFile], number: usize) 
             });
             let table = RunTable(table.collect());
             let incumbent = parts[0].incumbent.is_some();
-            match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, incumbent }, &table) {
+            match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, train_seeds: None, incumbent }, &table) {
                 Ok(cascade) => {
                     let mut document = EvaluationResult::of(&prepared.suite, &cascade, about.traits);
                     feedback::fill(&mut document, &prepared.suite, &cascade, (None, &[]), feedback_bytes);

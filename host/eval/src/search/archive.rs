@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::grammar::PatternSignal;
+use super::ladder::Rung;
 use super::program::Program;
 use super::variation::Operation;
 use crate::error::RunError;
@@ -71,7 +72,7 @@ pub(super) struct SearchOutcome {
     pub mean_ttft_ms: f64,
     pub p99_ttft_ms: f64,
     pub mean_e2e_ms: f64,
-    /// The score by which it goes on from smoke to train: 0 if it failed in smoke. What fails in train keeps it.
+    /// The score by which it goes on from smoke: 0 if it failed there. What fails in train keeps it.
     pub promotion: f64,
     /// CPU time of all its stages, ms: differs from run to run.
     pub cpu_ms: f64,
@@ -118,8 +119,8 @@ impl SearchOutcome {
         }
     }
 
-    /// Whether it has a score of train.
-    pub fn is_trained(&self) -> bool {
+    /// Whether it has a score of train, or of its first seed.
+    pub fn has_train_score(&self) -> bool {
         self.combined_score >= 2.0
     }
 }
@@ -153,8 +154,8 @@ fn runs(result: &EvaluationResult) -> Vec<RunScore> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ArchivedEvaluation {
     pub sha256: String,
-    /// The last stage that the search asked for: 1 smoke, 2 train, 3 select.
-    pub rung: u8,
+    /// How far it was evaluated.
+    pub rung: Rung,
     pub outcome: SearchOutcome,
 }
 
@@ -260,7 +261,7 @@ impl Archive {
                 number_of(candidate.parents[0]),
                 number_of(candidate.parents[1]),
                 candidate.program.size() as i64,
-                rung,
+                rung.number(),
                 outcome.status,
                 outcome.combined_score,
                 outcome.smoke_score,
@@ -326,7 +327,9 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             runs: parsed(row, "runs")?,
             patterns: parsed(row, "patterns")?,
         };
-        let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung: row.get("rung")?, outcome };
+        let rung: u8 = row.get("rung")?;
+        let rung = Rung::of(rung).ok_or(rusqlite::Error::IntegralValueOutOfRange(7, rung.into()))?;
+        let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung, outcome };
         all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);
     }
     Ok(all)
@@ -348,7 +351,7 @@ mod tests {
         let program = Program { values: vec![Expr::Constant(1.0)], memories: Vec::new() };
         let candidate = Candidate { program, operation: Operation::Crossover, parents: [Some(3), None] };
         let outcome = SearchOutcome { status: "ok".to_owned(), train_score: 0.1 + 0.2, ..SearchOutcome::default() };
-        let recorded = ArchivedEvaluation { sha256: "ab".to_owned(), rung: 2, outcome };
+        let recorded = ArchivedEvaluation { sha256: "ab".to_owned(), rung: Rung::FirstSeed, outcome };
         let mut archive = Archive::open(Some(&path), &settings("1")).expect("a new archive");
         archive.put((Phase::Search, 0, 7), &candidate, "fn route(r, s) { 1.0 }", recorded.clone()).expect("written");
         drop(archive);

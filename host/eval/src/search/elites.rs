@@ -1,5 +1,7 @@
-//! MAP-Elites: the best program of each cell of a map, of which the coordinates are the size of the program and what it
-//! does (Mouret, Clune 2015).
+//! Which programs become parents: MAP-Elites, the best program of each cell of a map, of which the coordinates are the size of
+//! the program and what it does (Mouret, Clune 2015); and lexicase selection, which takes the programs that are best in one
+//! scenario, among these those that are best in another, and so on (Helmuth, Spector, Matheson 2015; with a tolerance La Cava,
+//! Spector, Danai 2016). The latter finds programs that gain in one scenario and lose in others, of which the mean is low.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +9,9 @@ use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
 use super::archive::SearchOutcome;
+use super::ladder::Rung;
 use super::program::Program;
+use crate::cascade::log_score;
 use crate::suite::Split;
 
 /// The best program of a cell.
@@ -22,27 +26,49 @@ pub(super) struct Elite {
 /// Size, distribution of requests over instances, and what distinguishes the kind: prefix-cache hits or rejections.
 type MapCell = [u8; 3];
 
-/// The best programs so far, by cell; and by scenario of train, which may be worse in the others.
+/// The programs that may become parents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Elites {
+    /// The best of each cell, of those that were evaluated in the whole of train.
     cells: BTreeMap<MapCell, Elite>,
-    /// With the logarithm of its score there.
-    specialists: BTreeMap<String, (f64, Elite)>,
+    /// Programs with a score of train under its first seed, in the order of their numbers.
+    pool: Vec<PoolMember>,
 }
 
-/// Share of the parents that are the best ones of a scenario.
-const SPECIALISTS: f64 = 0.25;
+/// A program with the logarithms of its scores under the first seed of each scenario of train, by name of the scenario.
+#[derive(Clone, Debug, PartialEq)]
+struct PoolMember {
+    elite: Elite,
+    scores: Vec<f64>,
+}
+
+impl PoolMember {
+    fn mean(&self) -> f64 {
+        self.scores.iter().sum::<f64>() / self.scores.len().max(1) as f64
+    }
+}
+
+/// Share of the parents that lexicase selection takes.
+const BY_SCENARIO: f64 = 0.4;
+/// Scores of a scenario that differ by less than this, in ln, count as equal.
+const TOLERANCE: f64 = 0.01;
+/// Programs in the pool of lexicase selection.
+const POOL: usize = 512;
 
 impl Elites {
-    /// Keeps a program with a score of train if it is the best of its cell. Of equally good ones the first stays.
-    pub fn offer(&mut self, elite: Elite) {
-        if !elite.outcome.is_trained() {
+    /// Keeps a program with a score of train, and, if all of train was run, if it is the best of its cell. Of equally good ones the
+    /// first stays.
+    pub fn offer(&mut self, rung: Rung, elite: Elite) {
+        if !elite.outcome.has_train_score() {
             return;
         }
-        for (scenario, score) in scores(&elite.outcome) {
-            if self.specialists.get(&scenario).is_none_or(|(known, _)| score > *known) {
-                self.specialists.insert(scenario, (score, elite.clone()));
-            }
+        let scores = first_scores(&elite.outcome);
+        if self.pool.first().is_none_or(|one| one.scores.len() == scores.len()) {
+            self.pool.push(PoolMember { elite: elite.clone(), scores });
+            self.limit_pool();
+        }
+        if rung < Rung::Train {
+            return;
         }
         let cell = cell(&elite);
         let is_better = |known: &Elite| elite.outcome.train_score > known.outcome.train_score;
@@ -51,11 +77,30 @@ impl Elites {
         }
     }
 
-    pub fn len(&self) -> usize {
+    /// Removes the program with the lowest mean that is not the best of a scenario, if there are too many.
+    fn limit_pool(&mut self) {
+        if self.pool.len() <= POOL {
+            return;
+        }
+        let best = self.highest();
+        let is_best = |one: &PoolMember| one.scores.iter().zip(&best).any(|(score, best)| *score >= best - TOLERANCE);
+        let spare = (0..self.pool.len()).filter(|&at| !is_best(&self.pool[at]));
+        let worst = spare.min_by(|&one, &other| self.pool[one].mean().total_cmp(&self.pool[other].mean()));
+        self.pool.remove(worst.unwrap_or(0));
+    }
+
+    /// The highest score of each scenario in the pool.
+    fn highest(&self) -> Vec<f64> {
+        let scenarios = self.pool.first().map_or(0, |one| one.scores.len());
+        (0..scenarios).map(|at| self.pool.iter().map(|one| one.scores[at]).fold(f64::NEG_INFINITY, f64::max)).collect()
+    }
+
+    /// Number of cells of the map that have a program.
+    pub fn cells(&self) -> usize {
         self.cells.len()
     }
 
-    /// All, best first; of equally good ones the smaller, then the earlier first.
+    /// The best of all cells, best first; of equally good ones the smaller, then the earlier first.
     pub fn best(&self) -> Vec<&Elite> {
         let mut all: Vec<&Elite> = self.cells.values().collect();
         all.sort_by(|one, other| {
@@ -66,29 +111,41 @@ impl Elites {
         all
     }
 
-    /// A parent: in a quarter of the cases the best of a scenario; else in half of them that of any cell, or the best of three.
+    /// A parent: in two of five cases by lexicase selection; else in half of them that of any cell, or the best of three.
     pub fn pick(&self, draw: &mut Generator) -> Option<&Elite> {
+        if draw.random::<f64>() < BY_SCENARIO {
+            return self.by_scenario(draw);
+        }
         let all = self.best();
         if all.is_empty() {
-            return None;
-        }
-        if !self.specialists.is_empty() && draw.random::<f64>() < SPECIALISTS {
-            let at = draw.random_range(0..self.specialists.len());
-            return self.specialists.values().nth(at).map(|(_, elite)| elite);
+            return self.by_scenario(draw);
         }
         let tries = if draw.random::<f64>() < 0.5 { 1 } else { 3 };
         (0..tries).map(|_| draw.random_range(0..all.len())).min().map(|at| all[at])
     }
+
+    /// Lexicase selection: of the programs of the pool those that are best in a scenario drawn at random; of these those that are
+    /// best in another; one of what is left.
+    fn by_scenario(&self, draw: &mut Generator) -> Option<&Elite> {
+        let mut open: Vec<usize> = (0..self.highest().len()).collect();
+        let mut left: Vec<&PoolMember> = self.pool.iter().collect();
+        while left.len() > 1 && !open.is_empty() {
+            let scenario = open.swap_remove(draw.random_range(0..open.len()));
+            let best = left.iter().map(|one| one.scores[scenario]).fold(f64::NEG_INFINITY, f64::max);
+            left.retain(|one| one.scores[scenario] >= best - TOLERANCE);
+        }
+        let at = draw.random_range(0..left.len().max(1));
+        left.get(at).map(|one| &one.elite)
+    }
 }
 
-/// The mean logarithm of the scores in each scenario of train.
-fn scores(outcome: &SearchOutcome) -> BTreeMap<String, f64> {
-    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+/// The logarithm of the score under the first seed of each scenario of train, by name of the scenario.
+pub(super) fn first_scores(outcome: &SearchOutcome) -> Vec<f64> {
+    let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
     for run in outcome.runs.iter().filter(|run| run.stage == Split::Train.name()) {
-        let sum = sums.entry(run.scenario.clone()).or_default();
-        *sum = (sum.0 + run.score.max(1e-6).ln(), sum.1 + 1.0);
+        scores.entry(&run.scenario).or_insert_with(|| log_score(run.score));
     }
-    sums.into_iter().map(|(scenario, (sum, count))| (scenario, sum / count)).collect()
+    scores.into_values().collect()
 }
 
 fn cell(elite: &Elite) -> MapCell {
@@ -112,48 +169,79 @@ mod tests {
         Elite { number, program, outcome }
     }
 
+    /// With the scores of two scenarios under the first seed.
+    fn with_scores(number: usize, scores: [f64; 2]) -> Elite {
+        let mut one = elite(number, (scores[0] * scores[1]).sqrt());
+        let run = |(scenario, score): (&str, f64)| {
+            let stage = Split::Train.name().to_owned();
+            RunScore { stage, scenario: scenario.to_owned(), seed: 1, score }
+        };
+        one.outcome.runs = ["fast", "slow"].into_iter().zip(scores).map(run).collect();
+        one
+    }
+
+    fn numbers(elites: &Elites) -> Vec<usize> {
+        elites.best().iter().map(|one| one.number).collect()
+    }
+
     #[test]
     fn a_cell_keeps_its_best_program() {
         let mut elites = Elites::default();
         [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.7)]
             .into_iter()
-            .for_each(|(number, score)| elites.offer(elite(number, score)));
-        let mut unevaluated = elite(5, 2.0);
-        unevaluated.outcome.combined_score = 1.9;
-        elites.offer(unevaluated);
-        assert_eq!(elites.best().iter().map(|one| one.number).collect::<Vec<_>>(), [2]);
+            .for_each(|(number, score)| elites.offer(Rung::Train, elite(number, score)));
+        let mut failed = elite(5, 2.0);
+        failed.outcome.combined_score = 1.9;
+        elites.offer(Rung::Train, failed);
+        elites.offer(Rung::FirstSeed, elite(6, 3.0));
+        assert_eq!(numbers(&elites), [2]);
     }
 
     #[test]
     fn programs_that_do_something_else_have_other_cells() {
         let mut elites = Elites::default();
-        elites.offer(elite(1, 0.5));
+        elites.offer(Rung::Train, elite(1, 0.5));
         let mut other = elite(2, 0.4);
         other.outcome.cache_hit_rate = 0.9;
-        elites.offer(other);
-        assert_eq!(elites.best().iter().map(|one| one.number).collect::<Vec<_>>(), [1, 2]);
+        elites.offer(Rung::Train, other);
+        assert_eq!((numbers(&elites), elites.cells()), (vec![1, 2], 2));
     }
 
     #[test]
     fn the_best_of_a_scenario_is_a_parent_although_it_is_worse_in_the_others() {
-        let with_runs = |number: usize, scores: [f64; 2]| {
-            let mut one = elite(number, (scores[0] * scores[1]).sqrt());
-            let run = |(scenario, score): (&str, f64)| {
-                let stage = Split::Train.name().to_owned();
-                RunScore { stage, scenario: scenario.to_owned(), seed: 1, score }
-            };
-            one.outcome.runs = ["fast", "slow"].into_iter().zip(scores).map(run).collect();
-            one
-        };
         let mut elites = Elites::default();
-        [(1, [1.2, 1.2]), (2, [1.3, 0.5]), (3, [1.25, 0.6])]
-            .into_iter()
-            .for_each(|(number, scores)| elites.offer(with_runs(number, scores)));
-        assert_eq!(elites.best().iter().map(|one| one.number).collect::<Vec<_>>(), [1]);
+        // The fourth was run under the first seed only.
+        for (number, scores) in [(1, [1.2, 1.2]), (2, [1.3, 0.5]), (3, [1.25, 0.6])] {
+            elites.offer(Rung::Train, with_scores(number, scores));
+        }
+        elites.offer(Rung::FirstSeed, with_scores(4, [0.4, 1.5]));
+        assert_eq!(numbers(&elites), [1]);
         let mut draw = Stream::new(1, "test").at(0);
         let mut picked: Vec<usize> = (0..100).filter_map(|_| elites.pick(&mut draw)).map(|one| one.number).collect();
         picked.sort_unstable();
         picked.dedup();
-        assert_eq!(picked, [1, 2]);
+        assert_eq!(picked, [1, 2, 4]);
+    }
+
+    #[test]
+    fn of_scores_that_count_as_equal_another_scenario_decides() {
+        let mut elites = Elites::default();
+        for (number, scores) in [(1, [1.3, 0.5]), (2, [1.295, 0.9]), (3, [0.9, 1.0])] {
+            elites.offer(Rung::FirstSeed, with_scores(number, scores));
+        }
+        let mut draw = Stream::new(1, "test").at(0);
+        let picked: Vec<usize> = (0..50).filter_map(|_| elites.by_scenario(&mut draw)).map(|one| one.number).collect();
+        assert!(!picked.contains(&1) && picked.contains(&2) && picked.contains(&3), "{picked:?}");
+    }
+
+    #[test]
+    fn a_full_pool_keeps_the_best_of_each_scenario() {
+        let mut elites = Elites::default();
+        elites.offer(Rung::FirstSeed, with_scores(0, [0.1, 2.0]));
+        for number in 1..=POOL + 10 {
+            elites.offer(Rung::FirstSeed, with_scores(number, [1.0 + 1e-3 * number as f64, 1.0]));
+        }
+        let kept: Vec<usize> = elites.pool.iter().map(|one| one.elite.number).collect();
+        assert_eq!((kept.len(), kept[0], kept[1], kept[POOL - 1]), (POOL, 0, 12, POOL + 10));
     }
 }

@@ -1,8 +1,9 @@
 //! `blis search`: policies by a search without a model.
 //!
 //! ```text
-//! seeds, random ─► batch ─► smoke ─► the best third: train ─► MAP-Elites ─► mutation, crossover, CMA-ES ─► next batch
-//!                             └── every evaluation: archive (SQLite)
+//! seeds, each input alone ─► batch ─► smoke ─► the best half: first seed of train ─► a sixth: train ─► next batch
+//!                                     └── every evaluation: archive (SQLite)
+//! next batch: mutation, crossover and CMA-ES of the best of a map and of those that are best in some scenario
 //! then: as many random programs (control) ─► parts left out ─► select ─► champion
 //! ```
 //!
@@ -16,11 +17,14 @@ mod constants;
 mod elites;
 mod grammar;
 mod inputs;
+mod ladder;
 mod program;
 mod result;
 mod run;
+mod sampled;
 mod seeds;
 mod simplify;
+mod singles;
 mod variation;
 
 pub use self::result::SearchResult;

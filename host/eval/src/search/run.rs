@@ -11,21 +11,23 @@ use sha2::{Digest as _, Sha256};
 use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
-use super::elites::{Elite, Elites};
+use super::elites::{Elite, Elites, first_scores};
 use super::grammar::Grammar;
+use super::ladder::{Evaluated, Promotions, Rung};
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
+use super::singles::singles;
 use super::variation::{Operation, ProgramGenerator};
 use crate::error::RunError;
 use crate::evaluation::request::CandidateSource;
 use crate::evaluation::server::{EvaluationRequest, EvaluationServer};
 use crate::result::{EvaluationResult, EvaluationStatus};
-use crate::suite::{Split, hex};
+use crate::suite::hex;
 
 /// Programs of a batch: what follows from a batch does not depend on the number of workers.
 const BATCH: usize = 24;
-/// Of the programs of a batch, one in three goes on from smoke to train.
-const PROMOTED: usize = 3;
+/// Programs of a batch that have one input alone, until all have been evaluated.
+const SINGLES: usize = BATCH / 2;
 /// Batches of a cycle: the last ones are generations of CMA-ES.
 const CYCLE: usize = 12;
 const CONSTANT_BATCHES: usize = 4;
@@ -114,6 +116,8 @@ pub(super) struct SearchRun<'a> {
     /// What was evaluated, by hash of the script.
     known: HashMap<String, ArchivedEvaluation>,
     elites: Elites,
+    /// Programs with one input alone that were not evaluated yet.
+    singles: Vec<Program>,
     tuning: Option<ConstantTuning>,
     /// Evaluations of the programs that were tuned.
     tuned: Vec<usize>,
@@ -128,7 +132,8 @@ impl<'a> SearchRun<'a> {
         progress: &'a (dyn Fn(SearchProgress) + Sync),
     ) -> Self {
         let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
-        Self { server, grammar, archive, numbers, progress, used, known, elites, tuning: None, tuned: Vec::new() }
+        let (singles, tuning, tuned) = (Vec::new(), None, Vec::new());
+        Self { server, grammar, archive, numbers, progress, used, known, elites, singles, tuning, tuned }
     }
 
     /// Runs the search to its end.
@@ -137,16 +142,18 @@ impl<'a> SearchRun<'a> {
     /// If the host fails in an evaluation, or the archive cannot be written.
     pub fn run(&mut self) -> Result<Found, RunError> {
         self.used = self.used_grammar()?;
+        self.singles = singles(&self.used, &mut Stream::new(self.numbers.seed, "singles").at(0));
         let (mut number, mut batch) = (0, 0);
         while number < self.numbers.evaluations {
             let candidates = self.next_batch(batch);
-            let promoted = if batch == 0 || candidates.iter().all(|one| one.operation == Operation::Constants) {
-                usize::MAX
-            } else {
-                BATCH.div_ceil(PROMOTED)
+            let tunes = candidates.iter().all(|one| one.operation == Operation::Constants);
+            let promotions = match (batch, tunes) {
+                (0, _) => Promotions::all_to_train(),
+                (_, true) => Promotions::all_to_first_seed(BATCH),
+                (_, false) => Promotions::of(BATCH),
             };
-            let outcomes = self.evaluate_batch(Phase::Search, batch, number, &candidates, promoted)?;
-            self.learn(number, &candidates, &outcomes);
+            let evaluated = self.evaluate_batch(Phase::Search, (batch, number), &candidates, promotions)?;
+            self.learn(number, &candidates, &evaluated);
             number += candidates.len();
             batch += 1;
         }
@@ -164,7 +171,7 @@ impl<'a> SearchRun<'a> {
         let found = champion(&selected).map(|(best, champion)| (best.clone(), champion.clone()));
         let control = champion(&control).map(|(best, _)| best.clone());
         let (best, champion) = found.unzip();
-        Ok(Found { champion, best, control, ablations, evaluated, cells: self.elites.len() })
+        Ok(Found { champion, best, control, ablations, evaluated, cells: self.elites.cells() })
     }
 
     /// The best programs of the map, and the best ones that are smaller than each of these.
@@ -199,8 +206,9 @@ impl<'a> SearchRun<'a> {
         {
             return candidates;
         }
-        let mut candidates: Vec<Candidate> = Vec::new();
-        let mut sources: Vec<String> = Vec::new();
+        let of = |program| Candidate { program, operation: Operation::Single, parents: [None; 2] };
+        let mut candidates: Vec<Candidate> = self.singles.drain(..SINGLES.min(self.singles.len())).map(of).collect();
+        let mut sources: Vec<String> = candidates.iter().map(|one| one.program.source(self.grammar)).collect();
         while candidates.len() < BATCH {
             let mut candidate = self.simplified(self.offspring(&mut made));
             for _ in 0..ATTEMPTS {
@@ -274,18 +282,22 @@ impl<'a> SearchRun<'a> {
     }
 
     /// Adds the results of a batch to what the next ones follow from.
-    fn learn(&mut self, first: usize, candidates: &[Candidate], outcomes: &[SearchOutcome]) {
-        for (at, (candidate, outcome)) in candidates.iter().zip(outcomes).enumerate() {
-            let elite = Elite { number: first + at, program: candidate.program.clone(), outcome: outcome.clone() };
-            self.elites.offer(elite);
+    fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[Evaluated]) {
+        for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
+            let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
+            self.elites.offer(one.rung, Elite { number: first + at, program, outcome });
         }
         if candidates.iter().all(|one| one.operation == Operation::Constants)
             && let Some(tuning) = &mut self.tuning
         {
-            tuning.add(
-                outcomes.iter().map(|outcome| if outcome.is_trained() { outcome.train_score } else { 0.0 }).collect(),
-            );
+            // All under the same seeds, so that the scores can be compared.
+            tuning.add(evaluated.iter().map(|one| first_seed_score(&one.outcome)).collect());
         }
+    }
+
+    /// The best score in the whole of train so far; 0 without one.
+    pub(super) fn best_score(&self) -> f64 {
+        self.elites.best().first().map_or(0.0, |elite| elite.outcome.train_score)
     }
 
     /// The same number of random programs, through the same stages: what a search without selection finds.
@@ -298,13 +310,11 @@ impl<'a> SearchRun<'a> {
             let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new() };
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
-            let promoted = BATCH.div_ceil(PROMOTED);
-            let outcomes = self.evaluate_batch(Phase::Control, batch, number, &candidates, promoted)?;
-            let scored = candidates.into_iter().zip(&outcomes).enumerate();
+            let promotions = Promotions::of(BATCH);
+            let evaluated = self.evaluate_batch(Phase::Control, (batch, number), &candidates, promotions)?;
+            let scored = candidates.into_iter().zip(&evaluated).enumerate();
             best.extend(
-                scored
-                    .filter(|(_, (_, outcome))| outcome.is_trained())
-                    .map(|(at, (candidate, outcome))| (outcome.train_score, number + at, candidate)),
+                scored.filter_map(|(at, (candidate, one))| Some((one.whole_train_score()?, number + at, candidate))),
             );
             best.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
             best.truncate(FINALISTS);
@@ -322,22 +332,20 @@ impl<'a> SearchRun<'a> {
             let of =
                 |program| Candidate { program, operation: Operation::Mutation, parents: [Some(best.number), None] };
             let smaller: Vec<Candidate> = reductions(&program, self.grammar).into_iter().map(of).collect();
-            let outcomes = self.evaluate_batch(Phase::Reduction, round, number, &smaller, usize::MAX)?;
+            let promotions = Promotions::all_to_train();
+            let evaluated = self.evaluate_batch(Phase::Reduction, (round, number), &smaller, promotions)?;
             number += smaller.len();
-            let trained = |outcome: &SearchOutcome| if outcome.is_trained() { outcome.train_score } else { 0.0 };
+            let scores: Vec<f64> = evaluated.iter().map(|one| one.whole_train_score().unwrap_or(0.0)).collect();
             ablations = smaller
                 .iter()
-                .zip(&outcomes)
-                .map(|(one, outcome)| Ablation {
-                    source: one.program.source(self.grammar),
-                    train_score: trained(outcome),
-                })
+                .zip(&scores)
+                .map(|(one, &train_score)| Ablation { source: one.program.source(self.grammar), train_score })
                 .collect();
             let kept =
-                smaller.into_iter().zip(&outcomes).filter(|(_, one)| trained(one) >= score * (1.0 - REDUCTION_LOSS));
+                smaller.into_iter().zip(scores).filter(|(_, reduced)| *reduced >= score * (1.0 - REDUCTION_LOSS));
             let next = kept.min_by_key(|(one, _)| one.program.size());
             match next.filter(|_| round < REDUCTIONS) {
-                Some((one, outcome)) => (program, score) = (one.program, outcome.train_score.max(score)),
+                Some((one, reduced)) => (program, score) = (one.program, reduced.max(score)),
                 None => break,
             }
         }
@@ -351,7 +359,7 @@ impl<'a> SearchRun<'a> {
     fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
         let jobs: Vec<(usize, &Candidate)> =
             finalists.iter().enumerate().map(|(at, (_, candidate))| (at, candidate)).collect();
-        let outcomes = self.evaluate(phase, 0, 3, &jobs)?;
+        let outcomes = self.evaluate((phase, 0, Rung::Select), &jobs)?;
         let selected = |((number, candidate), outcome): (&(usize, Candidate), SearchOutcome)| {
             let source = candidate.program.source(self.grammar);
             Selected { candidate: candidate.clone(), source, number: *number, outcome }
@@ -359,43 +367,10 @@ impl<'a> SearchRun<'a> {
         Ok(finalists.iter().zip(outcomes).map(selected).collect())
     }
 
-    /// Evaluates a batch in smoke, and the `promoted` best of them in train.
-    fn evaluate_batch(
-        &mut self,
-        phase: Phase,
-        batch: usize,
-        first: usize,
-        candidates: &[Candidate],
-        promoted: usize,
-    ) -> Result<Vec<SearchOutcome>, RunError> {
-        let jobs: Vec<(usize, &Candidate)> =
-            candidates.iter().enumerate().map(|(at, candidate)| (first + at, candidate)).collect();
-        let all = promoted >= candidates.len();
-        let mut outcomes = self.evaluate(phase, batch, if all { 2 } else { 1 }, &jobs)?;
-        if !all {
-            let mut order: Vec<usize> = (0..candidates.len()).filter(|&at| outcomes[at].promotion > 0.0).collect();
-            order.sort_by(|&one, &other| {
-                outcomes[other].promotion.total_cmp(&outcomes[one].promotion).then(one.cmp(&other))
-            });
-            order.truncate(promoted);
-            let next: Vec<(usize, &Candidate)> = order.iter().map(|&at| jobs[at]).collect();
-            for (at, outcome) in order.into_iter().zip(self.evaluate(phase, batch, 2, &next)?) {
-                outcomes[at] = outcome;
-            }
-        }
-        let best = self.elites.best().first().map_or(0.0, |elite| elite.outcome.train_score);
-        let best = outcomes.iter().filter(|one| one.is_trained()).map(|one| one.train_score).fold(best, f64::max);
-        let (evaluated, total) = (first + candidates.len(), self.numbers.evaluations.max(first + candidates.len()));
-        (self.progress)(SearchProgress { phase: phase.name(), evaluated, total, best });
-        Ok(outcomes)
-    }
-
-    /// The results of `jobs` up to the stage `rung`: those of the archive, the others from the server.
+    /// The results of `jobs` up to `rung`: those of the archive, the others from the server.
     pub(super) fn evaluate(
         &mut self,
-        phase: Phase,
-        batch: usize,
-        rung: u8,
+        (phase, batch, rung): (Phase, usize, Rung),
         jobs: &[(usize, &Candidate)],
     ) -> Result<Vec<SearchOutcome>, RunError> {
         let sources: Vec<String> = jobs.iter().map(|(_, candidate)| candidate.program.source(self.grammar)).collect();
@@ -405,7 +380,7 @@ impl<'a> SearchRun<'a> {
     /// As [`Self::evaluate`], with the scripts `sources` for the programs of `jobs`.
     pub(super) fn evaluate_sources(
         &mut self,
-        (phase, batch, rung): (Phase, usize, u8),
+        (phase, batch, rung): (Phase, usize, Rung),
         jobs: &[(usize, &Candidate)],
         sources: &[String],
     ) -> Result<Vec<SearchOutcome>, RunError> {
@@ -465,16 +440,18 @@ impl<'a> SearchRun<'a> {
     fn submit(
         &self,
         open: &[usize],
-        (phase, rung): (Phase, u8),
+        (phase, rung): (Phase, Rung),
         (jobs, sources): (&[(usize, &Candidate)], &[String]),
     ) -> Result<(usize, Receiver<ServerReply>), RunError> {
         let (sender, results) = channel();
         for &at in open {
             // Constants are tuned by the score alone.
-            let teaches = phase == Phase::Search && rung == 2 && jobs[at].1.operation != Operation::Constants;
+            let teaches =
+                phase == Phase::Search && rung >= Rung::FirstSeed && jobs[at].1.operation != Operation::Constants;
             let request = EvaluationRequest {
                 candidate: Some(CandidateSource::Source(sources[at].clone())),
-                stage: Some([Split::Smoke, Split::Train, Split::Select][usize::from(rung.clamp(1, 3)) - 1]),
+                stage: Some(rung.stage()),
+                train_seeds: rung.train_seeds(),
                 epoch: self.numbers.epoch,
                 feedback_bytes: Some(if phase == Phase::Inputs { MEASURED_BYTES } else { 0 }),
                 patterns: teaches.then_some(self.numbers.patterns),
@@ -493,7 +470,7 @@ impl<'a> SearchRun<'a> {
     /// Writes a result into the archive.
     fn record(
         &mut self,
-        (phase, batch, rung): (Phase, usize, u8),
+        (phase, batch, rung): (Phase, usize, Rung),
         (number, candidate): (usize, &Candidate),
         (source, hash): (&str, &str),
         result: &EvaluationResult,
@@ -512,6 +489,15 @@ impl<'a> SearchRun<'a> {
         self.known.insert(hash.to_owned(), recorded);
         Ok(outcome)
     }
+}
+
+/// The geometric mean of the scores under the first seed of each scenario of train; 0 without a score of train.
+fn first_seed_score(outcome: &SearchOutcome) -> f64 {
+    if !outcome.has_train_score() {
+        return 0.0;
+    }
+    let scores = first_scores(outcome);
+    (scores.iter().sum::<f64>() / scores.len().max(1) as f64).exp()
 }
 
 fn sha256(text: &str) -> String {

@@ -5,8 +5,9 @@ use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
-use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange, Operator, PatternSignal};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, Operator, PatternSignal};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
+use super::sampled::{range, spread};
 use super::seeds::neutral;
 
 /// Nodes of a program; larger offspring is cut.
@@ -22,6 +23,8 @@ const MEMORIES_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Seed,
+    /// One input alone.
+    Single,
     Random,
     Mutation,
     Crossover,
@@ -32,6 +35,7 @@ impl Operation {
     pub fn name(self) -> &'static str {
         match self {
             Self::Seed => "seed",
+            Self::Single => "single",
             Self::Random => "random",
             Self::Mutation => "mutation",
             Self::Crossover => "crossover",
@@ -52,6 +56,11 @@ pub(super) struct ProgramGenerator<'a> {
 const FAVOURED: f64 = 0.25;
 /// Share of mutations that add a term in the input that tells the best alternative, if there is one.
 const DIRECTED: f64 = 0.25;
+
+/// Share of the changes of a truth that join it with another condition.
+const JOINED: f64 = 0.25;
+/// Share of the changes of other decisions that add a multiple of an input.
+const SCALED: f64 = 0.2;
 
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
@@ -121,25 +130,61 @@ impl ProgramGenerator<'_> {
         program
     }
 
-    /// A program with a part of `other` instead of a part of `parent`.
+    /// `program` with `condition` joined to its decision `at`: both, or one of both.
+    fn joined(&mut self, mut program: Program, at: usize, condition: Expr) -> Program {
+        let function = self.one_of(&[Operator::Min, Operator::Max]);
+        let old = std::mem::replace(&mut program.values[at], Expr::Constant(0.0));
+        program.values[at] = Expr::Apply(function, vec![old, condition]);
+        program
+    }
+
+    /// `program` with a multiple of an input added to its decision `at`, or to a part of it. The factor follows from the values of
+    /// both, so that the term changes much, or little, or decides where the rest is equal.
+    fn with_scaled_term(&mut self, mut program: Program, at: usize) -> Program {
+        let decision = &self.grammar.decisions[at];
+        if decision.inputs.is_empty() {
+            return program;
+        }
+        let mut index = if self.chance(0.7) { 0 } else { self.below(program.values[at].size()) };
+        let input = Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone());
+        let share = 10f64.powf(4.0 * self.draw.random::<f64>() - 2.0);
+        let function = self.one_of(&[Operator::Add, Operator::Subtract]);
+        let Some(node) = program.values[at].node_mut(&mut index) else { return program };
+        let factor = match (spread(decision, node), spread(decision, &input)) {
+            (Some(all), Some(one)) => rounded(share * all / one),
+            _ => rounded(share),
+        };
+        let term = Expr::Apply(Operator::Multiply, vec![input, Expr::Constant(factor)]);
+        let old = std::mem::replace(node, Expr::Constant(0.0));
+        *node = Expr::Apply(function, vec![old, term]);
+        program
+    }
+
+    /// A program with a part of `other` instead of a part of `parent`, or with whole decisions of it.
     pub fn crossed(&mut self, parent: &Program, other: &Program) -> Program {
         let mut child = parent.clone();
         let at = self.below(child.values.len());
-        let (mut source, shift) = (other.values[at].clone(), child.memories.len());
+        let shift = child.memories.len();
         if shift + other.memories.len() <= MEMORIES_MAX {
             child.memories.extend(other.memories.iter().copied());
         }
-        let mut from = self.below(source.size());
-        // Two conditions are joined: both, or one of both.
-        let is_joined = is_truth(&self.grammar.decisions[at]) && self.chance(0.3);
-        from = if is_joined { 0 } else { from };
-        let Some(part) = source.node_mut(&mut from) else { return child };
-        let part = shifted(part.clone(), shift, child.memories.len());
-        if is_joined {
-            let function = self.one_of(&[Operator::Min, Operator::Max]);
-            child.values[at] = Expr::Apply(function, vec![child.values[at].clone(), part]);
+        let memories = child.memories.len();
+        if child.values.len() > 1 && self.chance(0.4) {
+            for decision in 0..child.values.len() {
+                if decision == at || self.chance(0.3) {
+                    child.values[decision] = shifted(other.values[decision].clone(), shift, memories);
+                }
+            }
             return self.fitting(child, parent);
         }
+        let mut source = other.values[at].clone();
+        if is_truth(&self.grammar.decisions[at]) && self.chance(0.3) {
+            let child = self.joined(child, at, shifted(source, shift, memories));
+            return self.fitting(child, parent);
+        }
+        let mut from = self.below(source.size());
+        let Some(part) = source.node_mut(&mut from) else { return child };
+        let part = shifted(part.clone(), shift, memories);
         let mut to = self.below(child.values[at].size());
         if let Some(node) = child.values[at].node_mut(&mut to) {
             *node = part;
@@ -169,6 +214,13 @@ impl ProgramGenerator<'_> {
             };
         }
         let memories = program.memories.len();
+        if is_truth(decision) && self.chance(JOINED) {
+            let condition = self.decided(decision, memories, NEW_DEPTH - 1);
+            return self.joined(program, at, condition);
+        }
+        if !is_truth(decision) && self.chance(SCALED) {
+            return self.with_scaled_term(program, at);
+        }
         let mut index = self.below(program.values[at].size());
         let change = self.below(10);
         let leaf = self.leaf(decision, memories);
@@ -230,7 +282,7 @@ impl ProgramGenerator<'_> {
         program
     }
 
-    /// With the size of an input for a constant beside it; with another constant if there is none.
+    /// With the size of a part for a constant beside it; with another constant if there is none.
     fn with_measured_constant(&mut self, mut program: Program, at: usize) -> Program {
         let decision = &self.grammar.decisions[at];
         let size = program.values[at].size();
@@ -332,14 +384,14 @@ impl ProgramGenerator<'_> {
         Expr::Apply(function, arguments)
     }
 
-    /// A constant that is compared with an input, added to it or subtracted gets, in most cases, a value that the input had.
+    /// A constant that is compared with a part, added to it or subtracted gets, in most cases, a value that the part has.
     fn measure_constants(&mut self, decision: &DecisionGrammar, function: Operator, arguments: &mut [Expr]) {
         let [one, other, ..] = arguments else { return };
         let ((Expr::Constant(constant), part) | (part, Expr::Constant(constant))) = (one, other) else { return };
         if function == Operator::Multiply || !self.chance(0.75) {
             return;
         }
-        if let Some(range) = measured(decision, part) {
+        if let Some(range) = range(decision, part) {
             let factor = (0.5 * (self.draw.random::<f64>() - self.draw.random::<f64>())).exp();
             let value = rounded(range.at(self.draw.random()) * factor);
             *constant = if value == 0.0 { *constant } else { value };
@@ -384,17 +436,6 @@ fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, input: &Input) 
     let field = input.name.rsplit('.').next().unwrap_or(&input.name);
     let is_of = pattern.kind == decision.kind.name() || pattern.kind == decision.function;
     is_of && pattern.signal == field
-}
-
-/// The values of `part` in the first run, if it is an input or the lowest, the highest or the mean of one.
-fn measured(decision: &DecisionGrammar, part: &Expr) -> Option<InputRange> {
-    match part {
-        Expr::Input(name) => decision.inputs.iter().find(|input| input.name == *name)?.measured,
-        Expr::Apply(Operator::Lowest | Operator::Highest | Operator::Mean, arguments) => {
-            measured(decision, arguments.first()?)
-        }
-        _ => None,
-    }
 }
 
 /// Only what an event adds, and nothing else changes, can be subtracted by another.

@@ -223,6 +223,7 @@ fn options(args: &EvaluateArgs, suite: &EvaluationSuite) -> EvaluationOptions {
     EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch,
+        train_seeds: None,
         wall: Duration::from_secs_f64(args.wall_s.unwrap_or(suite.suite.limits.wall_s)),
         feedback_bytes: args.feedback_bytes,
         patterns: args.patterns,

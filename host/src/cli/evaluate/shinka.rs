@@ -63,6 +63,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
     let options = EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch.unwrap_or_else(|| epoch_of(&args.results_dir)),
+        train_seeds: None,
         wall: Duration::from_secs_f64(suite.suite.limits.wall_s),
         feedback_bytes: args.feedback_bytes,
         patterns: args.patterns,
