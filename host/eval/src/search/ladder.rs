@@ -69,12 +69,12 @@ impl Promotions {
 
 /// How far a program was evaluated, and what was found.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Evaluated {
+pub(super) struct RungResult {
     pub rung: Rung,
     pub outcome: SearchOutcome,
 }
 
-impl Evaluated {
+impl RungResult {
     /// Its score under the first seed of every scenario of train, or under all of them; `None` without one.
     pub fn train_score(&self) -> Option<f64> {
         self.outcome.has_train_score().then_some(self.outcome.train_score)
@@ -97,7 +97,7 @@ impl SearchRun<'_> {
         (batch, first): (usize, usize),
         candidates: &[Candidate],
         promotions: Promotions,
-    ) -> Result<Vec<Evaluated>, RunError> {
+    ) -> Result<Vec<RungResult>, RunError> {
         let jobs: Vec<(usize, &Candidate)> =
             candidates.iter().enumerate().map(|(at, candidate)| (first + at, candidate)).collect();
         let all = candidates.len();
@@ -106,8 +106,8 @@ impl SearchRun<'_> {
             Promotions { first_seed, .. } if first_seed >= all => Rung::FirstSeed,
             Promotions { .. } => Rung::Smoke,
         };
-        let of_rung = |rung| move |outcome| Evaluated { rung, outcome };
-        let mut evaluated: Vec<Evaluated> =
+        let of_rung = |rung| move |outcome| RungResult { rung, outcome };
+        let mut evaluated: Vec<RungResult> =
             self.evaluate((phase, batch, start), &jobs)?.into_iter().map(of_rung(start)).collect();
         for (rung, most) in [(Rung::FirstSeed, promotions.first_seed), (Rung::Train, promotions.train)] {
             if rung <= start {
@@ -116,10 +116,10 @@ impl SearchRun<'_> {
             let order = promoted(&evaluated, most);
             let next: Vec<(usize, &Candidate)> = order.iter().map(|&at| jobs[at]).collect();
             for (at, outcome) in order.into_iter().zip(self.evaluate((phase, batch, rung), &next)?) {
-                evaluated[at] = Evaluated { rung, outcome };
+                evaluated[at] = RungResult { rung, outcome };
             }
         }
-        let best = evaluated.iter().filter_map(Evaluated::whole_train_score).fold(self.best_score(), f64::max);
+        let best = evaluated.iter().filter_map(RungResult::whole_train_score).fold(self.best_score(), f64::max);
         let (evaluations, total) = (first + all, self.numbers.evaluations.max(first + all));
         (self.progress)(SearchProgress { phase: phase.name(), evaluated: evaluations, total, best });
         Ok(evaluated)
@@ -127,7 +127,7 @@ impl SearchRun<'_> {
 }
 
 /// The positions of the `most` best of those that have reached the highest rung so far and passed it, best first.
-fn promoted(evaluated: &[Evaluated], most: usize) -> Vec<usize> {
+fn promoted(evaluated: &[RungResult], most: usize) -> Vec<usize> {
     let last = evaluated.iter().map(|one| one.rung).max().unwrap_or(Rung::Smoke);
     let score = |at: usize| match last {
         Rung::Smoke => evaluated[at].outcome.promotion,
@@ -144,10 +144,10 @@ fn promoted(evaluated: &[Evaluated], most: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn evaluated(rung: Rung, combined_score: f64, score: f64) -> Evaluated {
+    fn evaluated(rung: Rung, combined_score: f64, score: f64) -> RungResult {
         let outcome =
             SearchOutcome { combined_score, promotion: score, train_score: score, ..SearchOutcome::default() };
-        Evaluated { rung, outcome }
+        RungResult { rung, outcome }
     }
 
     #[test]

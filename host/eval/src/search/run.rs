@@ -13,7 +13,7 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites, first_scores};
 use super::grammar::Grammar;
-use super::ladder::{Evaluated, Promotions, Rung};
+use super::ladder::{Promotions, Rung, RungResult};
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::singles::singles;
@@ -282,7 +282,7 @@ impl<'a> SearchRun<'a> {
     }
 
     /// Adds the results of a batch to what the next ones follow from.
-    fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[Evaluated]) {
+    fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[RungResult]) {
         for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
             let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
             self.elites.offer(one.rung, Elite { number: first + at, program, outcome });
