@@ -766,6 +766,32 @@ def offload():
         at("held-a100", "other-gpu", "test", workload(0.3, *usual), 60, 1, hardware="A100-SXM"),
     ]
 
+CEILINGS = """
+schema: 1
+name: ceilings
+about: >
+  Two H100 instances generate code with a 14B model for two SLO classes, behind flow control, with as many requests as can be served, or more:
+  those in the gateway wait for each other, by class, and those on the instances for whatever was dispatched before them. Candidates decide
+  up to which saturation each class is dispatched. What counts most is how long the critical requests wait.
+baseline: ceilings/static
+reference_policies: [priority-holdback, soft-reflective]
+decides: [ceilings]
+weights: "critical.p90_ttft:0.4, critical.mean_ttft:0.2, standard.p90_ttft:0.1, goodput:0.1, mean_e2e:0.2"
+classes:
+  critical: {value: 4}
+  standard: {value: 2}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+gates: {worst_class: 3.0}
+run:
+  model: qwen/qwen3-14b
+  hardware: H100
+  tp: 1
+  num-instances: 2
+  flow-control: true
+  slo-ttft: "critical=1s,standard=20s"
+  warmup: 30s
+"""
+
 
 def disaggregation():
     def chats(count, prefix=4096):
@@ -794,7 +820,7 @@ def disaggregation():
 def affinity():
     def popular(rate, share, cv=1):
         """`share` of one system prompt, relative to that of forty others."""
-        retrieval = client("retrieval", 0.2, prompt=5000, output=120, cv=cv, spread=0.5)
+        retrieval = client("retrieval", 0.4, prompt=5000, output=120, cv=cv, spread=0.5)
         return workload(rate, agents(40, 1, 3072, cv=cv), client("popular", share, 4096, prompt=200, output=120, cv=cv), retrieval)
 
     def one(name, family, splits, work, **run):
@@ -811,6 +837,25 @@ def affinity():
     ]
 
 
+def ceilings():
+    def code(rate, prompt=6000, output=400, critical=1.0, cv=1):
+        """Two classes, of which the first has `critical` times as many requests as the other."""
+        shares = {"critical": critical, "standard": 2.0}
+        return workload(rate, *(client(name, share, prompt=prompt, output=output, cv=cv, slo=name) for name, share in shares.items()))
+
+    return [
+        scenario("code", "code", "smoke, train", code(3.5)),
+        scenario("code-bursts", "bursts", "train", code(3.2, cv=3)),
+        scenario("many-critical", "many-critical", "train", code(3.8, critical=2)),
+        scenario("short-prompts", "short-prompts", "train", code(19, prompt=1200, output=300)),
+        scenario("code-2", "code", "select", code(4.4, prompt=5500)),
+        scenario("code-bursts-2", "bursts", "select", code(3.4, cv=2.5)),
+        scenario("held-code", "code", "test", code(3.7, prompt=6500)),
+        scenario("held-bursts", "bursts", "test", code(3, cv=4)),
+        scenario("held-a100", "other-gpu", "test", code(1.9), hardware="A100-SXM"),
+    ]
+
+
 write("chat", CHAT, chat())
 write("disaggregation", DISAGGREGATION, disaggregation())
 write("slo-tiers", TIERS, tiers())
@@ -824,3 +869,4 @@ write("shared-prefix", SHARED, shared())
 write("agentic", AGENTIC, agentic())
 write("stale-signals", STALE, stale())
 write("affinity-filter", FILTER, affinity(), HERE.parent / "discoveries" / "affinity-filter" / "suite.yaml")
+write("ceilings", CEILINGS, ceilings(), HERE.parent / "discoveries" / "ceilings" / "suite.yaml")
