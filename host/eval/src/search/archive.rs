@@ -1,6 +1,6 @@
 //! The archive of a search: one SQLite file with its settings, every evaluation, and the parents of every program.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use rusqlite::types::Type;
@@ -12,6 +12,7 @@ use super::grammar::PatternSignal;
 use super::ladder::Rung;
 use super::program::Program;
 use super::variation::Operation;
+use crate::cascade::log_score;
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
 use crate::suite::Split;
@@ -74,6 +75,8 @@ pub(super) struct SearchOutcome {
     pub mean_e2e_ms: f64,
     /// The score by which it goes on from smoke: 0 if it failed there. What fails in train keeps it.
     pub promotion: f64,
+    /// The score of train under the first seed of each scenario: 0 if it failed there. What fails in the whole of train keeps it.
+    pub first_seed_score: f64,
     /// CPU time of all its stages, ms: differs from run to run.
     pub cpu_ms: f64,
     /// Why it has no score; empty if it has one.
@@ -96,10 +99,10 @@ pub(super) struct RunScore {
 
 impl SearchOutcome {
     pub fn new(result: &EvaluationResult) -> Self {
-        let number = |map: &std::collections::BTreeMap<String, f64>, key: &str| map.get(key).copied().unwrap_or(0.0);
+        let number = |map: &BTreeMap<String, f64>, key: &str| map.get(key).copied().unwrap_or(0.0);
         let metric = |key: &str| number(&result.metrics, key);
         let status = serde_json::to_value(result.status).ok();
-        Self {
+        let outcome = Self {
             status: status.as_ref().and_then(|status| status.as_str()).unwrap_or_default().to_owned(),
             combined_score: result.combined_score,
             smoke_score: metric("smoke_score"),
@@ -112,11 +115,31 @@ impl SearchOutcome {
             p99_ttft_ms: metric("p99_ttft_ms"),
             mean_e2e_ms: metric("mean_e2e_ms"),
             promotion: if result.combined_score > 0.0 { metric("smoke_score") } else { 0.0 },
+            first_seed_score: 0.0,
             cpu_ms: result.cost.cpu_ms,
             error: if result.status == EvaluationStatus::Ok { String::new() } else { result.artifacts.error.clone() },
             runs: runs(result),
             patterns: pattern_signals(result),
+        };
+        Self { first_seed_score: outcome.mean_of_first_seeds(), ..outcome }
+    }
+
+    /// The geometric mean of the scores under the first seed of each scenario of train; 0 without a score of train.
+    fn mean_of_first_seeds(&self) -> f64 {
+        if !self.has_train_score() {
+            return 0.0;
         }
+        let scores = self.first_seed_logs();
+        (scores.iter().sum::<f64>() / scores.len().max(1) as f64).exp()
+    }
+
+    /// ln of the score under the first seed of each scenario of train, by name of the scenario.
+    pub fn first_seed_logs(&self) -> Vec<f64> {
+        let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.stage == Split::Train.name()) {
+            scores.entry(&run.scenario).or_insert_with(|| log_score(run.score));
+        }
+        scores.into_values().collect()
     }
 
     /// Whether it has a score of train, or of its first seed.
@@ -173,7 +196,8 @@ const TABLES: &str = "
         parent INTEGER, other_parent INTEGER, size INTEGER NOT NULL, rung INTEGER NOT NULL,
         status TEXT NOT NULL, combined_score REAL NOT NULL, smoke_score REAL NOT NULL, train_score REAL NOT NULL,
         select_score REAL NOT NULL, imbalance REAL NOT NULL, cache_hit_rate REAL NOT NULL, rejected_share REAL NOT NULL,
-        mean_ttft_ms REAL NOT NULL, p99_ttft_ms REAL NOT NULL, mean_e2e_ms REAL NOT NULL, promotion REAL NOT NULL, cpu_ms REAL NOT NULL,
+        mean_ttft_ms REAL NOT NULL, p99_ttft_ms REAL NOT NULL, mean_e2e_ms REAL NOT NULL, promotion REAL NOT NULL,
+        first_seed_score REAL NOT NULL, cpu_ms REAL NOT NULL,
         error TEXT NOT NULL, runs TEXT NOT NULL, patterns TEXT NOT NULL, sha256 TEXT NOT NULL, program TEXT NOT NULL, source TEXT NOT NULL,
         PRIMARY KEY (phase, number)) WITHOUT ROWID;
     CREATE VIEW IF NOT EXISTS lineage AS
@@ -250,7 +274,7 @@ impl Archive {
         let number_of = |parent: Option<usize>| parent.map(|number| number as i64);
         let written = self.connection.prepare_cached(
             "INSERT OR REPLACE INTO evaluations VALUES
-             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)",
+             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
         );
         let written = written.and_then(|mut insert| {
             insert.execute(params![
@@ -274,6 +298,7 @@ impl Archive {
                 outcome.p99_ttft_ms,
                 outcome.mean_e2e_ms,
                 outcome.promotion,
+                outcome.first_seed_score,
                 outcome.cpu_ms,
                 outcome.error,
                 runs,
@@ -322,6 +347,7 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             p99_ttft_ms: row.get("p99_ttft_ms")?,
             mean_e2e_ms: row.get("mean_e2e_ms")?,
             promotion: row.get("promotion")?,
+            first_seed_score: row.get("first_seed_score")?,
             cpu_ms: row.get("cpu_ms")?,
             error: row.get("error")?,
             runs: parsed(row, "runs")?,

@@ -11,8 +11,6 @@ use rand::RngExt as _;
 use super::archive::SearchOutcome;
 use super::ladder::Rung;
 use super::program::Program;
-use crate::cascade::log_score;
-use crate::suite::Split;
 
 /// The best program of a cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +60,7 @@ impl Elites {
         if !elite.outcome.has_train_score() {
             return;
         }
-        let scores = first_scores(&elite.outcome);
+        let scores = elite.outcome.first_seed_logs();
         if self.pool.first().is_none_or(|one| one.scores.len() == scores.len()) {
             self.pool.push(PoolMember { elite: elite.clone(), scores });
             self.limit_pool();
@@ -139,15 +137,6 @@ impl Elites {
     }
 }
 
-/// The logarithm of the score under the first seed of each scenario of train, by name of the scenario.
-pub(super) fn first_scores(outcome: &SearchOutcome) -> Vec<f64> {
-    let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
-    for run in outcome.runs.iter().filter(|run| run.stage == Split::Train.name()) {
-        scores.entry(&run.scenario).or_insert_with(|| log_score(run.score));
-    }
-    scores.into_values().collect()
-}
-
 fn cell(elite: &Elite) -> MapCell {
     let Elite { program, outcome, .. } = elite;
     let size = [4, 8, 14, 22, 32].partition_point(|&limit| program.size() > limit) as u8;
@@ -161,6 +150,7 @@ mod tests {
     use super::super::archive::RunScore;
     use super::super::program::Expr;
     use super::*;
+    use crate::suite::Split;
     use blis_sim::rng::Stream;
 
     fn elite(number: usize, train_score: f64) -> Elite {

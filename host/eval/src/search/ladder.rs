@@ -75,14 +75,9 @@ pub(super) struct RungResult {
 }
 
 impl RungResult {
-    /// Its score under the first seed of every scenario of train, or under all of them; `None` without one.
-    pub fn train_score(&self) -> Option<f64> {
-        self.outcome.has_train_score().then_some(self.outcome.train_score)
-    }
-
     /// Its score in the whole of train; `None` if it was not evaluated there, or has none.
     pub fn whole_train_score(&self) -> Option<f64> {
-        self.train_score().filter(|_| self.rung >= Rung::Train)
+        (self.rung >= Rung::Train && self.outcome.has_train_score()).then_some(self.outcome.train_score)
     }
 }
 
@@ -131,7 +126,8 @@ fn promoted(evaluated: &[RungResult], most: usize) -> Vec<usize> {
     let last = evaluated.iter().map(|one| one.rung).max().unwrap_or(Rung::Smoke);
     let score = |at: usize| match last {
         Rung::Smoke => evaluated[at].outcome.promotion,
-        _ => evaluated[at].train_score().unwrap_or(0.0),
+        // The rung above may be in the archive, and have failed.
+        _ => evaluated[at].outcome.first_seed_score,
     };
     let mut order: Vec<usize> =
         (0..evaluated.len()).filter(|&at| evaluated[at].rung == last && score(at) > 0.0).collect();
@@ -145,8 +141,8 @@ mod tests {
     use super::*;
 
     fn evaluated(rung: Rung, combined_score: f64, score: f64) -> RungResult {
-        let outcome =
-            SearchOutcome { combined_score, promotion: score, train_score: score, ..SearchOutcome::default() };
+        let first_seed_score = if combined_score >= 2.0 { score } else { 0.0 };
+        let outcome = SearchOutcome { combined_score, promotion: score, first_seed_score, ..SearchOutcome::default() };
         RungResult { rung, outcome }
     }
 

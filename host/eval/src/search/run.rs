@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
-use super::elites::{Elite, Elites, first_scores};
+use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
 use super::ladder::{Promotions, Rung, RungResult};
 use super::program::{Expr, Program};
@@ -291,7 +291,7 @@ impl<'a> SearchRun<'a> {
             && let Some(tuning) = &mut self.tuning
         {
             // All under the same seeds, so that the scores can be compared.
-            tuning.add(evaluated.iter().map(|one| first_seed_score(&one.outcome)).collect());
+            tuning.add(evaluated.iter().map(|one| one.outcome.first_seed_score).collect());
         }
     }
 
@@ -483,21 +483,15 @@ impl<'a> SearchRun<'a> {
         if let Some(before) = self.archive.get(phase, number) {
             outcome.cpu_ms += before.outcome.cpu_ms;
             outcome.promotion = before.outcome.promotion;
+            if before.rung >= Rung::FirstSeed {
+                outcome.first_seed_score = before.outcome.first_seed_score;
+            }
         }
         let recorded = ArchivedEvaluation { sha256: hash.to_owned(), rung, outcome: outcome.clone() };
         self.archive.put((phase, batch, number), candidate, source, recorded.clone())?;
         self.known.insert(hash.to_owned(), recorded);
         Ok(outcome)
     }
-}
-
-/// The geometric mean of the scores under the first seed of each scenario of train; 0 without a score of train.
-fn first_seed_score(outcome: &SearchOutcome) -> f64 {
-    if !outcome.has_train_score() {
-        return 0.0;
-    }
-    let scores = first_scores(outcome);
-    (scores.iter().sum::<f64>() / scores.len().max(1) as f64).exp()
 }
 
 fn sha256(text: &str) -> String {
