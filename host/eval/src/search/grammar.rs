@@ -243,9 +243,7 @@ fn decision(
     if arguments.contains(&"saturation") {
         inputs.push(Input::new("saturation".to_owned(), "(1.0 * saturation)".to_owned(), false));
     }
-    if kind == Kind::Admission {
-        inputs.push(Input::new("random()".to_owned(), "random()".to_owned(), false));
-    }
+    inputs.push(Input::new("random()".to_owned(), "random()".to_owned(), false));
     let mut rows = fields.iter().find(|one| one.is_column && one.field != "blocks").map(|one| one.argument);
     if let Some(part) = part {
         rows = Some(if part == "decode" { "d" } else { "p" });

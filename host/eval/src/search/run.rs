@@ -12,11 +12,11 @@ use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcom
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
-use super::grammar::Grammar;
+use super::grammar::{Grammar, PatternSignal};
 use super::ladder::{Promotions, Rung, RungResult};
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
-use super::singles::singles;
+use super::singles::{put_named_first, singles};
 use super::variation::{Operation, ProgramGenerator};
 use crate::error::RunError;
 use crate::evaluation::request::CandidateSource;
@@ -286,6 +286,10 @@ impl<'a> SearchRun<'a> {
         for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
             let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
             self.elites.offer(one.rung, Elite { number: first + at, program, outcome });
+        }
+        if first == 0 {
+            let named: Vec<PatternSignal> = evaluated.iter().flat_map(|one| one.outcome.patterns.clone()).collect();
+            put_named_first(&mut self.singles, &self.used, &named);
         }
         if candidates.iter().all(|one| one.operation == Operation::Constants)
             && let Some(tuning) = &mut self.tuning

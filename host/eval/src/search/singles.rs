@@ -3,9 +3,10 @@
 
 use rand::seq::SliceRandom as _;
 
-use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange, Operator};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange, Operator, PatternSignal};
 use super::program::{Expr, Program, rounded};
 use super::seeds::neutral;
+use super::variation::is_named;
 use blis_sim::rng::Generator;
 
 /// The programs, each once, in a random order. The other decisions do nothing.
@@ -24,6 +25,33 @@ pub(super) fn singles(grammar: &Grammar, draw: &mut Generator) -> Vec<Program> {
     }
     all.shuffle(draw);
     all
+}
+
+/// Moves the programs to the front that read an input which `patterns` name, in the direction that they name, if they do.
+pub(super) fn put_named_first(programs: &mut [Program], grammar: &Grammar, patterns: &[PatternSignal]) {
+    let is_first = |program: &Program| {
+        program.values.iter().zip(&grammar.decisions).any(|(value, decision)| {
+            let (rises, name) = match value {
+                Expr::Input(name) => (true, name),
+                Expr::Apply(Operator::Negative, of) => match &of[..] {
+                    [Expr::Input(name)] => (false, name),
+                    _ => return false,
+                },
+                Expr::Apply(_, of) => match &of[..] {
+                    [Expr::Input(name), _] => (true, name),
+                    [_, Expr::Input(name)] => (false, name),
+                    _ => return false,
+                },
+                Expr::Constant(_) | Expr::EventTable(_) => return false,
+            };
+            let input = decision.inputs.iter().find(|input| input.name == *name);
+            let names = |one: &PatternSignal, input: &Input| {
+                is_named(one, decision, input) && one.rises.is_none_or(|wanted| wanted == rises)
+            };
+            input.is_some_and(|input| patterns.iter().any(|one| names(one, input)))
+        })
+    };
+    programs.sort_by_key(|program| !is_first(program));
 }
 
 /// The expressions of one input.
@@ -100,6 +128,21 @@ mod tests {
         }
         assert_eq!(all, singles(&grammar, &mut Stream::new(1, "test").at(0)));
         assert_ne!(all, singles(&grammar, &mut Stream::new(2, "test").at(0)));
+    }
+
+    #[test]
+    fn what_patterns_name_comes_first() {
+        let grammar = measured(Kind::Routing);
+        let mut all = singles(&grammar, &mut Stream::new(1, "test").at(0));
+        let signal =
+            |signal: &str, rises| PatternSignal { kind: "routing".to_owned(), signal: signal.to_owned(), rises };
+        put_named_first(&mut all, &grammar, &[signal("in_flight", Some(false)), signal("queue_depth", None)]);
+        let input = |name: &str| Expr::Input(name.to_owned());
+        let negative = |name: &str| Expr::Apply(Operator::Negative, vec![input(name)]);
+        let mut first: Vec<&Expr> = all[..3].iter().map(|program| &program.values[0]).collect();
+        first.sort_by_key(|value| value.size());
+        assert_eq!(first[0], &input("s.queue_depth"));
+        assert!(first.contains(&&negative("s.queue_depth")) && first.contains(&&negative("s.in_flight")), "{first:?}");
     }
 
     #[test]

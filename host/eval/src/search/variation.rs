@@ -99,7 +99,8 @@ impl ProgramGenerator<'_> {
         if let Some((at, name, rises)) = self.better_input()
             && self.chance(DIRECTED)
         {
-            child = self.with_term(child, at, (name, rises));
+            let function = if rises { Operator::Add } else { Operator::Subtract };
+            child = self.with_term(child, (at, 0), (function, Expr::Input(name)));
         }
         self.fitting(child, parent)
     }
@@ -120,16 +121,6 @@ impl ProgramGenerator<'_> {
         self.grammar.decisions.iter().enumerate().find_map(of_decision)
     }
 
-    /// The program with a multiple of an input added to its decision `at`, or subtracted.
-    fn with_term(&mut self, mut program: Program, at: usize, (name, rises): (String, bool)) -> Program {
-        let weight = Expr::Constant(self.constant().abs());
-        let term = Expr::Apply(Operator::Multiply, vec![Expr::Input(name), weight]);
-        let function = if rises { Operator::Add } else { Operator::Subtract };
-        let old = std::mem::replace(&mut program.values[at], Expr::Constant(0.0));
-        program.values[at] = Expr::Apply(function, vec![old, term]);
-        program
-    }
-
     /// `program` with `condition` joined to its decision `at`: both, or one of both.
     fn joined(&mut self, mut program: Program, at: usize, condition: Expr) -> Program {
         let function = self.one_of(&[Operator::Min, Operator::Max]);
@@ -138,17 +129,28 @@ impl ProgramGenerator<'_> {
         program
     }
 
-    /// `program` with a multiple of an input added to its decision `at`, or to a part of it. The factor follows from the values of
-    /// both, so that the term changes much, or little, or decides where the rest is equal.
-    fn with_scaled_term(&mut self, mut program: Program, at: usize) -> Program {
+    /// `program` with a multiple of any input added to its decision `at`, or to a part of it, or subtracted.
+    fn with_scaled_term(&mut self, program: Program, at: usize) -> Program {
         let decision = &self.grammar.decisions[at];
         if decision.inputs.is_empty() {
             return program;
         }
-        let mut index = if self.chance(0.7) { 0 } else { self.below(program.values[at].size()) };
+        let index = if self.chance(0.7) { 0 } else { self.below(program.values[at].size()) };
         let input = Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone());
-        let share = 10f64.powf(4.0 * self.draw.random::<f64>() - 2.0);
         let function = self.one_of(&[Operator::Add, Operator::Subtract]);
+        self.with_term(program, (at, index), (function, input))
+    }
+
+    /// `program` with `function` of its part `index` of the decision `at` and a multiple of `input`. The factor follows from the values
+    /// of both, so that the term changes much, or little, or decides where the rest is equal.
+    fn with_term(
+        &mut self,
+        mut program: Program,
+        (at, mut index): (usize, usize),
+        (function, input): (Operator, Expr),
+    ) -> Program {
+        let decision = &self.grammar.decisions[at];
+        let share = 10f64.powf(4.0 * self.draw.random::<f64>() - 2.0);
         let Some(node) = program.values[at].node_mut(&mut index) else { return program };
         let factor = match (spread(decision, node), spread(decision, &input)) {
             (Some(all), Some(one)) => rounded(share * all / one),
@@ -432,7 +434,7 @@ fn is_truth(decision: &DecisionGrammar) -> bool {
 }
 
 /// Whether `pattern` names `input` of `decision`.
-fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, input: &Input) -> bool {
+pub(super) fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, input: &Input) -> bool {
     let field = input.name.rsplit('.').next().unwrap_or(&input.name);
     let is_of = pattern.kind == decision.kind.name() || pattern.kind == decision.function;
     is_of && pattern.signal == field
