@@ -13,6 +13,7 @@ use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::Grammar;
+use super::model::ModelProposals;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::variation::{Operation, ProgramGenerator};
@@ -109,11 +110,13 @@ pub(super) struct SearchRun<'a> {
     pub archive: Archive,
     pub numbers: SearchNumbers,
     pub progress: &'a (dyn Fn(SearchProgress) + Sync),
+    /// A language model that proposes programs, if there is one.
+    pub model: Option<ModelProposals<'a>>,
     /// The grammar of new programs: without columns that the suite does not use.
-    used: Grammar,
+    pub(super) used: Grammar,
     /// What was evaluated, by hash of the script.
-    known: HashMap<String, ArchivedEvaluation>,
-    elites: Elites,
+    pub(super) known: HashMap<String, ArchivedEvaluation>,
+    pub(super) elites: Elites,
     tuning: Option<ConstantTuning>,
     /// Evaluations of the programs that were tuned.
     tuned: Vec<usize>,
@@ -128,7 +131,8 @@ impl<'a> SearchRun<'a> {
         progress: &'a (dyn Fn(SearchProgress) + Sync),
     ) -> Self {
         let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
-        Self { server, grammar, archive, numbers, progress, used, known, elites, tuning: None, tuned: Vec::new() }
+        let (model, tuning, tuned) = (None, None, Vec::new());
+        Self { server, grammar, archive, numbers, progress, model, used, known, elites, tuning, tuned }
     }
 
     /// Runs the search to its end.
@@ -140,6 +144,7 @@ impl<'a> SearchRun<'a> {
         let (mut number, mut batch) = (0, 0);
         while number < self.numbers.evaluations {
             let candidates = self.next_batch(batch);
+            let candidates = self.with_proposals(batch, candidates)?;
             let promoted = if batch == 0 || candidates.iter().all(|one| one.operation == Operation::Constants) {
                 usize::MAX
             } else {
@@ -225,7 +230,7 @@ impl<'a> SearchRun<'a> {
         candidates.into_iter().map(|candidate| self.simplified(candidate)).collect()
     }
 
-    fn simplified(&self, candidate: Candidate) -> Candidate {
+    pub(super) fn simplified(&self, candidate: Candidate) -> Candidate {
         Candidate { program: candidate.program.simplified(self.grammar), ..candidate }
     }
 
@@ -514,7 +519,7 @@ impl<'a> SearchRun<'a> {
     }
 }
 
-fn sha256(text: &str) -> String {
+pub(super) fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }
 
