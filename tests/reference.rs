@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis, root};
 use crate::markdown::{Document, documents};
+use crate::search_model::ModelServer;
 
 /// Schemas of documents, and the headings of their sections.
 const SCHEMAS: [(&str, &str); 14] = [
@@ -29,7 +30,7 @@ const SCHEMAS: [(&str, &str); 14] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 41] = [
+const SOURCES: [(&str, &str); 42] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -49,6 +50,7 @@ const SOURCES: [(&str, &str); 41] = [
     ("host/eval/src/patterns.rs", "evaluation.schema.json"),
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
     ("host/eval/src/evaluation/record.rs", "record.schema.json"),
+    ("host/eval/src/search/model.rs", "search.schema.json"),
     ("host/eval/src/search/result.rs", "search.schema.json"),
     ("host/eval/src/evaluation/tune.rs", "tune.schema.json"),
     ("host/eval/src/table.rs", "compare.schema.json"),
@@ -224,6 +226,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
         ("search.schema.json", "search", "search sdk/python/tests/small.yaml --evaluations 24".to_owned()),
+        ("search.schema.json", "search", format!("search {}", ModelServer::proposing().words("--evaluations 48"))),
         ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite}")),
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis, program, root};
 
-const SUITE: &str = "sdk/python/tests/small.yaml";
+pub(crate) const SUITE: &str = "sdk/python/tests/small.yaml";
 
 /// The document of a search without the time that it took.
-fn found(words: &str) -> Value {
+pub(crate) fn found(words: &str) -> Value {
     let mut document = blis!(format!("search {words} --output json")).done().json();
     let cpu_s = document.as_object_mut().and_then(|document| document.remove("cpu_s"));
     assert!(cpu_s.and_then(|time| time.as_f64()) >= Some(0.0), "{document:#}");

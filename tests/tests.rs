@@ -59,6 +59,7 @@ mod reimplemented;
 mod sampling;
 mod scaling_plugins;
 mod search;
+mod search_model;
 mod shared;
 mod shell;
 mod shipped;

@@ -1,8 +1,10 @@
-//! HTTP: a load generator for real servers, a server with simulated response times, and the page of a search that runs.
+//! HTTP: a load generator for real servers, a server with simulated response times, the page of a search that runs,
+//! and language models that propose programs to a search.
 //!
 //! This crate has the only async runtime and the only wall clock of the program. The simulator stays a function of its
 //! inputs: here requests come when clients send them, and results leave when the simulated time has passed.
 
+pub mod chat;
 mod clock;
 mod hash;
 pub mod live;

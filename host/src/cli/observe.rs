@@ -164,11 +164,10 @@ impl ObserveArgs {
                 .hint("use `--prompts text`, or `--api chat`"));
             }
         };
-        let keys = API_KEYS.into_iter().filter_map(|name| std::env::var(name).ok());
         Ok(ObserveSettings {
             server: self.server_url.clone(),
             model: self.model.clone(),
-            api_key: keys.into_iter().find(|key| !key.is_empty()).map(ApiKey),
+            api_key: api_key(),
             api,
             prompts,
             context,
@@ -183,6 +182,12 @@ impl ObserveArgs {
             seed: self.seed,
         })
     }
+}
+
+/// The API key of the environment, if there is one.
+pub(super) fn api_key() -> Option<ApiKey> {
+    let mut keys = API_KEYS.into_iter().filter_map(|name| std::env::var(name).ok());
+    keys.find(|key| !key.is_empty()).map(ApiKey)
 }
 
 /// Another number for every run.

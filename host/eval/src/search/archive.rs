@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::grammar::PatternSignal;
 use super::ladder::Rung;
 use super::program::Program;
+use super::proposal_table;
 use super::variation::Operation;
 use crate::cascade::log_score;
 use crate::error::RunError;
@@ -223,6 +224,7 @@ impl Archive {
         let connection = connection.map_err(failed)?;
         connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 10000;").map_err(failed)?;
         connection.execute_batch(TABLES).map_err(failed)?;
+        connection.execute_batch(proposal_table::TABLE).map_err(failed)?;
         for (name, value) in settings {
             let known = connection.query_row("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0));
             let known: Option<String> = known.optional().map_err(failed)?;
@@ -240,6 +242,11 @@ impl Archive {
         }
         let recorded = read(&connection).map_err(failed)?;
         Ok(Self { connection, recorded })
+    }
+
+    /// The database, for tables beside the evaluations.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub fn get(&self, phase: Phase, number: usize) -> Option<&ArchivedEvaluation> {
@@ -391,6 +398,26 @@ mod tests {
         drop(connection);
         let refused = Archive::open(Some(&path), &settings("1")).err().expect("damaged runs").text();
         assert!(refused.contains("search.sqlite` cannot be used"), "{refused}");
+    }
+
+    #[test]
+    fn ancestors_are_found_over_generations() {
+        let mut archive = Archive::open(None, &settings("1")).expect("a new archive");
+        let program = Program { values: vec![Expr::Constant(1.0)], memories: Vec::new() };
+        for (number, operation, parents) in [
+            (0, Operation::Seed, [None, None]),
+            (1, Operation::Model, [Some(0), None]),
+            (2, Operation::Crossover, [Some(0), Some(1)]),
+            (3, Operation::Mutation, [Some(2), None]),
+            (4, Operation::Mutation, [Some(0), None]),
+        ] {
+            let candidate = Candidate { program: program.clone(), operation, parents };
+            let (sha256, outcome) = (number.to_string(), SearchOutcome::default());
+            let recorded = ArchivedEvaluation { sha256, rung: Rung::Smoke, outcome };
+            archive.put((Phase::Search, 0, number), &candidate, "", recorded).expect("written");
+        }
+        let descends = |number| proposal_table::descends_from_model(archive.connection(), number).expect("an archive");
+        assert_eq!([0, 1, 2, 3, 4].map(descends), [false, true, true, true, false]);
     }
 
     #[test]

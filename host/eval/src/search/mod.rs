@@ -1,4 +1,4 @@
-//! `blis search`: policies by a search without a model.
+//! `blis search`: policies by a search, without a language model or with one.
 //!
 //! ```text
 //! seeds, each input alone ─► batch ─► smoke ─► the best half: first seed of train ─► a sixth: train ─► next batch
@@ -6,6 +6,8 @@
 //! next batch: mutation, crossover and CMA-ES of the best of a map and of those that are best in some scenario
 //! then: as many random programs (control) ─► parts left out ─► select ─► champion
 //! ```
+//!
+//! With a language model, a share of the mutations is proposed by it (`proposals.rs`).
 //!
 //! A candidate is a typed expression over what a script may read at a decision, with tables that events fill. What a batch
 //! contains follows from the seed and the results of the batches before it, whatever the number of workers, so that a
@@ -16,9 +18,14 @@ mod champion;
 mod constants;
 mod elites;
 mod grammar;
+mod infix;
 mod inputs;
 mod ladder;
+mod model;
 mod program;
+mod proposal_table;
+mod proposals;
+mod question;
 mod result;
 mod run;
 mod sampled;
@@ -27,6 +34,7 @@ mod simplify;
 mod singles;
 mod variation;
 
+pub use self::model::{ChatModel, ChatReply, ModelMutation, ModelResult};
 pub use self::result::SearchResult;
 pub use self::run::SearchProgress;
 
@@ -36,6 +44,7 @@ use blis_plugin::Kind;
 
 use self::archive::Archive;
 use self::grammar::Grammar;
+use self::model::ModelProposals;
 use self::run::{SearchNumbers, SearchRun};
 use crate::error::RunError;
 use crate::evaluation::context::EvaluationSuite;
@@ -57,6 +66,8 @@ pub struct SearchRequest<'a> {
     pub epoch: u64,
     /// Decisions of each kind of which patterns are found for mutation; 0 for none.
     pub patterns: u32,
+    /// A language model that proposes programs instead of mutations, if there is one.
+    pub model: Option<ModelMutation<'a>>,
     /// The file of the archive; in memory if `None`.
     pub archive: Option<&'a Path>,
     /// Workers and their limits. The suites and the queue are set by the search.
@@ -71,7 +82,7 @@ pub struct SearchRequest<'a> {
 /// If the suite cannot be used or does not decide a kind, if the archive is that of another search or cannot be written, or if
 /// the host fails in an evaluation.
 pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
-    let SearchRequest { evaluations, seed, epoch, patterns, archive, progress, .. } = request;
+    let SearchRequest { evaluations, seed, epoch, patterns, model, archive, progress, .. } = request;
     let suite = Suite::open(request.suite).map_err(RunError::refused)?;
     let kinds = decided(&suite, request.kinds)?;
     let grammar = Grammar::new(&kinds).map_err(|kind| {
@@ -87,6 +98,8 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
         ("seed", seed.to_string()),
         ("epoch", epoch.to_string()),
         ("patterns", patterns.to_string()),
+        ("model", model.map_or_else(|| "none".to_owned(), |one| one.model.name().to_owned())),
+        ("share of the model", model.map_or(0.0, |one| one.share).to_string()),
         ("program", host()),
     ];
     drop(prepared);
@@ -100,8 +113,11 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
         let archive = Archive::open(archive, &settings)?;
         let numbers = SearchNumbers { seed, evaluations: evaluations as usize, epoch, patterns };
         let mut search = SearchRun::new(server, &grammar, archive, numbers, progress);
+        search.model = model.map(|model| ModelProposals::new(model, question::about(&suite)));
         let all = search.run()?;
-        found = Some(SearchResult::new(&suite, &kinds, seed, &all, &search.archive));
+        let champion = all.champion.as_ref().map(|champion| champion.number);
+        let model = search.model.as_ref().map(|model| model.result(&search.archive, champion)).transpose()?;
+        found = Some(SearchResult::new(&suite, &kinds, seed, &all, &search.archive).with_model(model));
         Ok(())
     })?;
     found.ok_or_else(|| RunError::runtime("the search ended without a result"))

@@ -445,7 +445,7 @@ pub(super) fn rounded(value: f64) -> f64 {
 }
 
 /// The number as a script has it; a negative one in parentheses.
-fn literal(value: f64) -> String {
+pub(super) fn literal(value: f64) -> String {
     let value = rounded(value);
     let text = if value.fract() == 0.0 { format!("{value:.1}") } else { format!("{value}") };
     if value < 0.0 { format!("({text})") } else { text }

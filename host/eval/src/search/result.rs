@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
 use super::champion::Selected;
+use super::model::ModelResult;
 use super::run::Found;
 use crate::suite::Suite;
 
@@ -30,6 +31,8 @@ pub struct SearchResult {
     best_of_random: Option<FoundProgram>,
     /// The best program of train with one function less, best first.
     ablation: Vec<AblatedProgram>,
+    /// What came of the language model; `null` without one.
+    model: Option<ModelResult>,
     /// Evaluations of the search, its control, its reduction and its selection.
     archived: usize,
     /// CPU time of all evaluations, s: differs from run to run.
@@ -88,9 +91,15 @@ impl SearchResult {
             best: found.best.as_ref().map(FoundProgram::from),
             best_of_random: found.control.as_ref().map(FoundProgram::from),
             ablation,
+            model: None,
             archived: archive.len(),
             cpu_s: archive.cpu_s(),
         }
+    }
+
+    /// The same with what came of a language model.
+    pub(super) fn with_model(self, model: Option<ModelResult>) -> Self {
+        Self { model, ..self }
     }
 
     /// The script of the champion.
@@ -129,6 +138,18 @@ impl SearchResult {
         row("found", &self.champion);
         row("best in select", &self.best);
         row("best of as many random", &self.best_of_random);
+        if let Some(model) = &self.model {
+            text.push_str(&model_text(model));
+        }
         text
     }
+}
+
+fn model_text(model: &ModelResult) -> String {
+    let ModelResult { name, questions, programs, refused, input_tokens, output_tokens, champion_descends } = model;
+    let descends = if *champion_descends { "descends from one of them" } else { "descends from none of them" };
+    format!(
+        "\n{programs} programs of the model `{name}`, {refused} refused ({questions} questions, {input_tokens} input and \
+         {output_tokens} output tokens); what was found {descends}\n"
+    )
 }

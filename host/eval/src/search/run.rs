@@ -14,6 +14,7 @@ use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::{Grammar, PatternSignal};
 use super::ladder::{Promotions, Rung, RungResult};
+use super::model::ModelProposals;
 use super::program::{Expr, Program};
 use super::seeds::{neutral, seeds};
 use super::singles::{put_named_first, singles};
@@ -111,11 +112,13 @@ pub(super) struct SearchRun<'a> {
     pub archive: Archive,
     pub numbers: SearchNumbers,
     pub progress: &'a (dyn Fn(SearchProgress) + Sync),
+    /// A language model that proposes programs, if there is one.
+    pub model: Option<ModelProposals<'a>>,
     /// The grammar of new programs: without columns that the suite does not use.
-    used: Grammar,
+    pub(super) used: Grammar,
     /// What was evaluated, by hash of the script.
-    known: HashMap<String, ArchivedEvaluation>,
-    elites: Elites,
+    pub(super) known: HashMap<String, ArchivedEvaluation>,
+    pub(super) elites: Elites,
     /// Programs with one input alone that were not evaluated yet.
     singles: Vec<Program>,
     tuning: Option<ConstantTuning>,
@@ -132,8 +135,8 @@ impl<'a> SearchRun<'a> {
         progress: &'a (dyn Fn(SearchProgress) + Sync),
     ) -> Self {
         let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
-        let (singles, tuning, tuned) = (Vec::new(), None, Vec::new());
-        Self { server, grammar, archive, numbers, progress, used, known, elites, singles, tuning, tuned }
+        let (model, singles, tuning, tuned) = (None, Vec::new(), None, Vec::new());
+        Self { server, grammar, archive, numbers, progress, model, used, known, elites, singles, tuning, tuned }
     }
 
     /// Runs the search to its end.
@@ -146,6 +149,7 @@ impl<'a> SearchRun<'a> {
         let (mut number, mut batch) = (0, 0);
         while number < self.numbers.evaluations {
             let candidates = self.next_batch(batch);
+            let candidates = self.with_proposals(batch, candidates)?;
             let tunes = candidates.iter().all(|one| one.operation == Operation::Constants);
             let promotions = match (batch, tunes) {
                 (0, _) => Promotions::all_to_train(),
@@ -233,7 +237,7 @@ impl<'a> SearchRun<'a> {
         candidates.into_iter().map(|candidate| self.simplified(candidate)).collect()
     }
 
-    fn simplified(&self, candidate: Candidate) -> Candidate {
+    pub(super) fn simplified(&self, candidate: Candidate) -> Candidate {
         Candidate { program: candidate.program.simplified(self.grammar), ..candidate }
     }
 
@@ -498,7 +502,7 @@ impl<'a> SearchRun<'a> {
     }
 }
 
-fn sha256(text: &str) -> String {
+pub(super) fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }
 

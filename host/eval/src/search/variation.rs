@@ -11,13 +11,13 @@ use super::sampled::{range, spread};
 use super::seeds::neutral;
 
 /// Nodes of a program; larger offspring is cut.
-const SIZE_MAX: usize = 48;
+pub(super) const SIZE_MAX: usize = 48;
 /// Levels of an expression, so that scripts stay within their nested expressions.
-const DEPTH_MAX: usize = 12;
+pub(super) const DEPTH_MAX: usize = 12;
 /// Levels of a random expression.
 const NEW_DEPTH: usize = 4;
 /// Tables of a program.
-const MEMORIES_MAX: usize = 2;
+pub(super) const MEMORIES_MAX: usize = 2;
 
 /// How a program came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(super) enum Operation {
     Mutation,
     Crossover,
     Constants,
+    /// By a language model.
+    Model,
 }
 
 impl Operation {
@@ -40,6 +42,7 @@ impl Operation {
             Self::Mutation => "mutation",
             Self::Crossover => "crossover",
             Self::Constants => "constants",
+            Self::Model => "model",
         }
     }
 }
@@ -441,7 +444,7 @@ pub(super) fn is_named(pattern: &PatternSignal, decision: &DecisionGrammar, inpu
 }
 
 /// Only what an event adds, and nothing else changes, can be subtracted by another.
-fn consistent(memory: EventTable) -> EventTable {
+pub(super) fn consistent(memory: EventTable) -> EventTable {
     let known_at_both = matches!(memory.amount, Amount::One | Amount::InputTokens);
     let pairs = memory.on == Happening::Routed && memory.until.is_some_and(|until| until != Happening::Routed);
     let until = memory.until.filter(|_| pairs && known_at_both);

@@ -18,7 +18,7 @@ use super::target::ServerUrl;
 use super::tls::TlsClient;
 
 /// Idle connections, the last used one at the end. Used by one thread.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     url: ServerUrl,
     /// `None` for connections that are not encrypted.
     tls: Option<TlsClient>,
@@ -26,11 +26,11 @@ pub(super) struct Connections {
 }
 
 /// An open connection, which carries one request at a time.
-pub(super) type Connection = SendRequest<Full<Bytes>>;
+pub(crate) type Connection = SendRequest<Full<Bytes>>;
 
 /// Why a request got no response.
 #[derive(Debug)]
-pub(super) enum SendError {
+pub(crate) enum SendError {
     /// No connection could be opened.
     Connect(io::Error),
     /// The server speaks no TLS, or has no certificate that this machine trusts.
@@ -40,7 +40,7 @@ pub(super) enum SendError {
 }
 
 /// A response, and the connection to give back once its body was read.
-pub(super) struct Answered {
+pub(crate) struct Answered {
     pub response: Response<Incoming>,
     pub connection: Connection,
     /// Time to open a connection; `None` if an open one was used.

@@ -21,7 +21,7 @@ const LONGEST_MESSAGE: usize = 200;
 
 /// What was measured of one request. Times are µs on the clock of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Exchange {
+pub(crate) struct Exchange {
     /// Time to open a connection, µs; `None` if an open one was used.
     pub connected_in_us: Option<u64>,
     /// When the request was sent; `None` if it was not.
@@ -44,7 +44,7 @@ pub(super) struct Exchange {
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ExchangeEnd {
+pub(crate) enum ExchangeEnd {
     /// The whole output came.
     Completed,
     /// 429 or 503, with the server's `Retry-After`.
@@ -105,7 +105,7 @@ impl fmt::Display for ExchangeEnd {
 
 /// How responses are read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadOptions {
+pub(crate) struct ReadOptions {
     pub start: Instant,
     pub streaming: bool,
     /// Record the time of every part.
@@ -121,7 +121,7 @@ impl ReadOptions {
 }
 
 /// Sends `request` and reads its response, for `limit` at most, and until `interrupted` is set.
-pub(super) async fn exchange(
+pub(crate) async fn exchange(
     connections: &Connections,
     request: Request<Full<Bytes>>,
     options: &ReadOptions,

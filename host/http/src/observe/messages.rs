@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::contexts::Turn;
 use super::prompts::{PromptText, TokensPerWord};
-use super::{ObserveSettings, ServerApi};
+use super::{ApiKey, ObserveSettings, ServerApi};
 
 /// Makes the HTTP requests of a run.
 pub(super) struct Messages<'a> {
@@ -26,19 +26,13 @@ impl<'a> Messages<'a> {
     /// # Errors
     /// If the key cannot stand in a header.
     pub fn new(settings: &'a ObserveSettings) -> Result<Self, RunError> {
-        let authorization = settings.api_key.as_ref().map(|key| -> Result<HeaderValue, RunError> {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", key.0))
-                .map_err(|_| RunError::usage("the API key has characters that no header may have"))?;
-            value.set_sensitive(true);
-            Ok(value)
-        });
         let route = match settings.api {
             ServerApi::Completions => "/v1/completions",
             ServerApi::Chat => "/v1/chat/completions",
         };
         Ok(Self {
             settings,
-            authorization: authorization.transpose()?,
+            authorization: bearer(settings.api_key.as_ref())?,
             route: settings.server.route(route),
             text: PromptText { salt: settings.salt, block_size: settings.block_size.max(1) },
             words: None,
@@ -162,10 +156,24 @@ impl<'a> Messages<'a> {
     }
 }
 
+/// The value of the header `Authorization` for a key, if there is one.
+///
+/// # Errors
+/// If the key cannot stand in a header.
+pub(crate) fn bearer(key: Option<&ApiKey>) -> Result<Option<HeaderValue>, RunError> {
+    let value = |key: &ApiKey| -> Result<HeaderValue, RunError> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", key.0))
+            .map_err(|_| RunError::usage("the API key has characters that no header may have"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    };
+    key.map(value).transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{ApiKey, PromptForm, ServerUrl, SessionContext};
+    use crate::observe::{PromptForm, ServerUrl, SessionContext};
     use blis_sim::ids::RequestId;
     use blis_sim::request::Tags;
     use blis_sim::units::Micros;

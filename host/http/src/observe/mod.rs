@@ -28,6 +28,10 @@ pub use record::Recording;
 pub use report::{LatencyFigures, Lateness, ObserveReport};
 pub use target::ServerUrl;
 
+pub(crate) use connections::Connections;
+pub(crate) use exchange::{Exchange, ExchangeEnd, ReadOptions, exchange};
+pub(crate) use messages::bearer;
+
 use blis_eval::error::RunError;
 use blis_workload::Workload;
 

@@ -17,6 +17,7 @@ mod definitions;
 mod engine;
 mod errors;
 mod evaluation;
+mod expression;
 mod fast;
 mod flow;
 mod folding;
@@ -50,6 +51,7 @@ use std::sync::Arc;
 use rhai::AST;
 
 pub use self::definitions::definitions;
+pub use self::expression::{ExpressionError, ExpressionForm, ScriptExpression, expression};
 pub use self::inputs::{ScriptInput, inputs};
 
 use self::code::{Script, ScriptFunction, SpecializedCode};

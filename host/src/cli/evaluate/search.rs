@@ -1,18 +1,24 @@
-//! `blis search`: a search for policies, without a model.
+//! `blis search`: a search for policies, without a language model or with one.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::ServerSettings;
-use blis_eval::search::{SearchRequest, search as find};
+use blis_eval::search::{ModelMutation, SearchRequest, search as find};
 use blis_eval::spec::parse;
+use blis_http::chat::ChatClient;
+use blis_http::observe::ServerUrl;
 use blis_plugin::Kind;
 use blis_report::write_text;
+use blis_sim::units::Micros;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
+use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
@@ -62,10 +68,28 @@ pub(in crate::cli) struct SearchArgs {
     /// Folder for the history of the search, which `blis view FOLDER` shows
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
+    /// Language model that proposes programs instead of a share of the mutations, behind OpenAI's interface: http://HOST:PORT or
+    /// https://HOST. A key for it is read from BLIS_API_KEY or OPENAI_API_KEY
+    #[arg(long, value_name = "URL", value_parser = ServerUrl::parse, requires = "model_name", help_heading = MODEL)]
+    model_url: Option<ServerUrl>,
+    /// Model that requests name
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), requires = "model_url", help_heading = MODEL)]
+    model_name: Option<String>,
+    /// Share of the mutations of each batch that are programs of the model instead, above 0 and at most 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.25, value_parser = parse::share, requires = "model_url",
+        help_heading = MODEL)]
+    model_share: f64,
+    /// Longest duration of a reply, s or with a unit
+    #[arg(long, value_name = "S", default_value = "300", value_parser = parse::seconds_above_0, requires = "model_url",
+        help_heading = MODEL)]
+    model_timeout: Micros,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
 }
+
+/// Help heading.
+const MODEL: &str = "Language model";
 
 fn kind(name: &str) -> Result<Kind, String> {
     Kind::of(name).ok_or_else(|| {
@@ -74,10 +98,20 @@ fn kind(name: &str) -> Result<Kind, String> {
     })
 }
 
+impl SearchArgs {
+    /// The language model, if one is named.
+    fn model(&self) -> Result<Option<ChatClient>, RunError> {
+        let named = self.model_url.clone().zip(self.model_name.clone());
+        let timeout = Duration::from_micros(self.model_timeout.0);
+        named.map(|(server, name)| ChatClient::new(server, name, api_key().as_ref(), timeout)).transpose()
+    }
+}
+
 /// Runs the command `blis search`.
 pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     check_loopback(args.ui)?;
+    let model = args.model()?;
     let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
     let title = format!("Search on {}", args.suite);
     let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
@@ -89,6 +123,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
         seed: args.seed,
         epoch: args.epoch,
         patterns: args.patterns,
+        model: model.as_ref().map(|model| ModelMutation { model, share: args.model_share }),
         archive: args.archive.as_deref(),
         server: ServerSettings {
             suites: Vec::new(),
