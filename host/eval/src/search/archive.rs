@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::grammar::PatternSignal;
-use super::ladder::Rung;
 use super::program::Program;
 use super::proposal_table;
+use super::rung::Rung;
 use super::variation::Operation;
 use crate::cascade::log_score;
 use crate::error::RunError;
@@ -146,6 +146,20 @@ impl SearchOutcome {
     /// Whether it has a score of train, or of its first seed.
     pub fn has_train_score(&self) -> bool {
         self.combined_score >= 2.0
+    }
+}
+
+/// How far a program was evaluated, and what was found.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RungResult {
+    pub rung: Rung,
+    pub outcome: SearchOutcome,
+}
+
+impl RungResult {
+    /// Its score in the whole of train; `None` if it was not evaluated there, or has none.
+    pub fn whole_train_score(&self) -> Option<f64> {
+        (self.rung >= Rung::Train && self.outcome.has_train_score()).then_some(self.outcome.train_score)
     }
 }
 

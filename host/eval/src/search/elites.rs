@@ -9,8 +9,8 @@ use blis_sim::rng::Generator;
 use rand::RngExt as _;
 
 use super::archive::SearchOutcome;
-use super::ladder::Rung;
 use super::program::Program;
+use super::rung::Rung;
 
 /// The best program of a cell.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use super::archive::{Candidate, Phase, SearchOutcome};
 use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange};
-use super::ladder::Rung;
 use super::program::{Expr, Program};
 use super::run::SearchRun;
+use super::rung::Rung;
 use super::seeds::neutral;
 use super::variation::Operation;
 use crate::error::RunError;

@@ -28,6 +28,7 @@ mod proposals;
 mod question;
 mod result;
 mod run;
+mod rung;
 mod sampled;
 mod seeds;
 mod simplify;

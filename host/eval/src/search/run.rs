@@ -8,14 +8,14 @@ use blis_sim::rng::Stream;
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, SearchOutcome};
+use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, RungResult, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{Elite, Elites};
 use super::grammar::{Grammar, PatternSignal};
-use super::ladder::{Promotions, Rung, RungResult};
 use super::model::ModelProposals;
 use super::program::{Expr, Program};
+use super::rung::{Promotions, Rung};
 use super::seeds::{neutral, seeds};
 use super::singles::{put_named_first, singles};
 use super::variation::{Operation, ProgramGenerator};
