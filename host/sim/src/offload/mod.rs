@@ -23,7 +23,8 @@ mod shared;
 
 use std::fmt::Debug;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use hashlink::LinkedHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 pub use self::access::RequestAccess;
 use self::access::UsedChunk;
@@ -32,7 +33,6 @@ pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
 pub use self::peers::{FetchRefusal, FetchRequest, PeerChange, PeerIndex, PeerNews, PeerTier};
-use self::queue::ChunkQueue;
 pub use self::ranked::RankedChunks;
 pub use self::secondary::{
     BackpressurePolicy, EndedTransfer, READ, SecondaryConfig, SecondaryCounters, SecondaryKind, SecondaryLookup,
@@ -140,9 +140,8 @@ impl RequestRank<'_> {
 #[derive(Clone, Debug)]
 struct StoreFilter {
     threshold: u32,
-    /// Number of offers of the chunks that were offered last.
-    offers: FxHashMap<ChunkKey, u32>,
-    order: ChunkQueue,
+    /// Number of offers of the chunks that were offered last, in the order of the last offer.
+    offers: LinkedHashMap<ChunkKey, u32, FxBuildHasher>,
     size: usize,
 }
 
@@ -151,9 +150,8 @@ impl StoreFilter {
     fn count(&mut self, keys: &[ChunkKey]) {
         let mut counted = FxHashSet::default();
         for key in keys {
-            if let Some(count) = self.offers.get_mut(key) {
+            if let Some(count) = self.offers.to_back(key) {
                 *count += 1;
-                self.order.push(*key);
                 counted.insert(*key);
             }
         }
@@ -166,13 +164,10 @@ impl StoreFilter {
                 if others == 0 {
                     continue;
                 }
-                self.order.pop().iter().for_each(|oldest| {
-                    self.offers.remove(oldest);
-                });
+                self.offers.pop_front();
                 others -= 1;
             }
             self.offers.insert(key, 1);
-            self.order.push(key);
         }
     }
 }
@@ -242,8 +237,7 @@ impl CpuTier {
         let counts_offers = threshold >= 2 || decides.is_some_and(|decides| decides.store);
         let filter = counts_offers.then(|| StoreFilter {
             threshold,
-            offers: FxHashMap::default(),
-            order: ChunkQueue::default(),
+            offers: LinkedHashMap::default(),
             size: tracked,
         });
         Self {
