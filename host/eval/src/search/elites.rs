@@ -112,23 +112,37 @@ impl Elites {
     /// A parent: in two of five cases by lexicase selection; else in half of them that of any cell, or the best of three.
     pub fn pick(&self, draw: &mut Generator) -> Option<&Elite> {
         if draw.random::<f64>() < BY_SCENARIO {
-            return self.by_scenario(draw);
+            return self.by_scenario(None, draw);
         }
         let all = self.best();
         if all.is_empty() {
-            return self.by_scenario(draw);
+            return self.by_scenario(None, draw);
         }
         let tries = if draw.random::<f64>() < 0.5 { 1 } else { 3 };
         (0..tries).map(|_| draw.random_range(0..all.len())).min().map(|at| all[at])
     }
 
-    /// Lexicase selection: of the programs of the pool those that are best in a scenario drawn at random; of these those that are
-    /// best in another; one of what is left.
-    fn by_scenario(&self, draw: &mut Generator) -> Option<&Elite> {
+    /// A second parent: in half of the cases as [`Self::pick`], else by lexicase selection that begins with the scenario in which
+    /// `parent` is furthest from the best.
+    pub fn pick_beside(&self, parent: &Elite, draw: &mut Generator) -> Option<&Elite> {
+        if draw.random::<f64>() < 0.5 {
+            return self.pick(draw);
+        }
+        let (best, own) = (self.highest(), parent.outcome.first_seed_logs());
+        let gaps: Vec<f64> = best.iter().zip(&own).map(|(best, own)| best - own).collect();
+        let worst = (0..gaps.len()).max_by(|&one, &other| gaps[one].total_cmp(&gaps[other]));
+        self.by_scenario(worst, draw)
+    }
+
+    /// Lexicase selection: of the programs of the pool those that are best in the scenario `first`, or in one drawn at random; of these
+    /// those that are best in another; one of what is left.
+    fn by_scenario(&self, first: Option<usize>, draw: &mut Generator) -> Option<&Elite> {
         let mut open: Vec<usize> = (0..self.highest().len()).collect();
         let mut left: Vec<&PoolMember> = self.pool.iter().collect();
+        let mut next = first;
         while left.len() > 1 && !open.is_empty() {
-            let scenario = open.swap_remove(draw.random_range(0..open.len()));
+            let at = next.take().unwrap_or_else(|| draw.random_range(0..open.len()));
+            let scenario = open.swap_remove(at);
             let best = left.iter().map(|one| one.scores[scenario]).fold(f64::NEG_INFINITY, f64::max);
             left.retain(|one| one.scores[scenario] >= best - TOLERANCE);
         }
@@ -220,8 +234,25 @@ mod tests {
             elites.offer(Rung::FirstSeed, with_scores(number, scores));
         }
         let mut draw = Stream::new(1, "test").at(0);
-        let picked: Vec<usize> = (0..50).filter_map(|_| elites.by_scenario(&mut draw)).map(|one| one.number).collect();
+        let picked: Vec<usize> =
+            (0..50).filter_map(|_| elites.by_scenario(None, &mut draw)).map(|one| one.number).collect();
         assert!(!picked.contains(&1) && picked.contains(&2) && picked.contains(&3), "{picked:?}");
+    }
+
+    #[test]
+    fn the_second_parent_is_good_where_the_first_is_not() {
+        let mut elites = Elites::default();
+        for (number, scores) in [(1, [1.3, 0.5]), (2, [0.9, 1.1]), (3, [1.2, 0.4])] {
+            elites.offer(Rung::FirstSeed, with_scores(number, scores));
+        }
+        let mut draw = Stream::new(1, "test").at(0);
+        let mut second = |first: usize| {
+            let first = elites.pool[first].elite.clone();
+            let all = (0..100).filter_map(|_| elites.pick_beside(&first, &mut draw));
+            all.filter(|one| one.number == 2).count()
+        };
+        // Half of the draws and what lexicase selection takes of the others.
+        assert!(second(0) > 60 && second(1) < 40, "{} {}", second(0), second(1));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl<'a> SearchRun<'a> {
         let Some(parent) = parent else {
             return Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
         };
-        let other = self.elites.pick(&mut made.draw).filter(|_| kind < FRESH + CROSSED);
+        let other = self.elites.pick_beside(parent, &mut made.draw).filter(|_| kind < FRESH + CROSSED);
         made.favoured = parent.outcome.patterns.clone();
         match other {
             Some(other) => Candidate {

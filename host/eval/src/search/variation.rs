@@ -61,7 +61,7 @@ const FAVOURED: f64 = 0.25;
 const DIRECTED: f64 = 0.25;
 
 /// Share of the changes of a truth that join it with another condition.
-const JOINED: f64 = 0.25;
+const JOINED: f64 = 0.4;
 /// Share of the changes of other decisions that add a multiple of an input.
 const SCALED: f64 = 0.2;
 
@@ -220,7 +220,11 @@ impl ProgramGenerator<'_> {
         }
         let memories = program.memories.len();
         if is_truth(decision) && self.chance(JOINED) {
-            let condition = self.decided(decision, memories, NEW_DEPTH - 1);
+            let condition = if self.chance(0.7) {
+                self.comparison(decision)
+            } else {
+                self.decided(decision, memories, NEW_DEPTH - 1)
+            };
             return self.joined(program, at, condition);
         }
         if !is_truth(decision) && self.chance(SCALED) {
@@ -371,6 +375,21 @@ impl ProgramGenerator<'_> {
             both.swap(0, 1);
         }
         self.measure_constants(decision, Operator::Subtract, &mut both);
+        Expr::Apply(Operator::Subtract, both)
+    }
+
+    /// One input compared with a value that it had.
+    fn comparison(&mut self, decision: &DecisionGrammar) -> Expr {
+        if decision.inputs.is_empty() {
+            return Expr::Constant(self.constant());
+        }
+        let input = &decision.inputs[self.below(decision.inputs.len())];
+        let share = self.draw.random();
+        let limit = input.measured.map_or_else(|| self.constant(), |range| rounded(range.at(share)));
+        let mut both = vec![Expr::Input(input.name.clone()), Expr::Constant(limit)];
+        if self.chance(0.5) {
+            both.swap(0, 1);
+        }
         Expr::Apply(Operator::Subtract, both)
     }
 

@@ -235,11 +235,7 @@ impl CpuTier {
     pub fn new(capacity: usize, mut policy: Box<dyn CachePolicy>, threshold: u32, tracked: usize) -> Self {
         let decides = policy.ranked().map(|ranked| ranked.policy().decides());
         let counts_offers = threshold >= 2 || decides.is_some_and(|decides| decides.store);
-        let filter = counts_offers.then(|| StoreFilter {
-            threshold,
-            offers: LinkedHashMap::default(),
-            size: tracked,
-        });
+        let filter = counts_offers.then(|| StoreFilter { threshold, offers: LinkedHashMap::default(), size: tracked });
         Self {
             capacity,
             slots: FxHashMap::default(),
