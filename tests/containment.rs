@@ -181,6 +181,10 @@ fn the_wall_limit_kills_the_worker() {
     server.send(&json!({"candidate": SLOW, "wall_s": 0.05}).to_string());
     let by_server = server.receive();
     assert_eq!(by_server["hashes"], result["hashes"], "{by_server:#}");
+    // Whether another attempt may have another result.
+    assert_eq!((&by_server["depends_on_clock"], result.get("depends_on_clock")), (&json!(true), None));
+    server.send(&json!({"candidate": "fn route(r, s) { 0 / 0 }"}).to_string());
+    assert_eq!(server.receive().get("depends_on_clock"), None);
     server.end();
 }
 

@@ -60,6 +60,7 @@ mod sampling;
 mod scaling_plugins;
 mod search;
 mod search_model;
+mod search_workers;
 mod shared;
 mod shell;
 mod shipped;

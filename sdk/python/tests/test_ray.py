@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +69,44 @@ def test_same_as_one_machine(program: str, stage: str, cluster: None, request: p
     assert many[0].combined_score > blis_sim.BANDS[stage]
     assert many[1].status == "rejected"
     assert many[1].combined_score == 0
+
+
+def test_lines_get_the_results_of_one_process(real: None, cluster: None) -> None:
+    requests = [{"status": True}, {"id": "a", "candidate": PREFIX_SHARE, "feedback_bytes": 0}]
+    requests += [
+        {"id": "b", "candidate": BROKEN},
+        {"id": "c", "candidate": LEAST_LOADED, "stage": "smoke", "wall_s": -1},
+    ]
+    lines = [json.dumps(one) for one in requests] + ["no request"]
+    replies = io.StringIO()
+    environment = {"BLIS_BINARY": str(blis_sim.binary())}
+    blis_sim.ray.serve_lines(SUITE, lines, replies, actors=ACTORS, environment=environment)
+    status, *others = [json.loads(line) for line in replies.getvalue().splitlines()]
+    assert status["threads"] == ACTORS
+    assert list(status["suites"]) == ["small"]
+    by_id = {one["id"]: one for one in others}
+    alone = blis_sim.host(SUITE).evaluate(PREFIX_SHARE, feedback_bytes=0)
+    assert by_id["a"]["hashes"] == alone.hashes
+    assert by_id["b"]["status"] == "rejected"
+    assert "`wall_s` is -1" in by_id["c"]["error"]
+    assert by_id[None]["error"] == "the line is no request"
+
+
+def test_actors_with_other_programs_are_refused() -> None:
+    one = {"host": "blis 1", "suites": {"small": "ab"}, "threads": 1}
+    assert blis_sim.ray._status([one, one]) == {**one, "threads": 2}
+    for other in ({**one, "host": "blis 2"}, {**one, "suites": {"small": "cd"}}):
+        assert "the actors differ" in blis_sim.ray._status([one, other])["error"]
+
+
+def test_a_search_on_a_cluster_finds_what_it_finds_on_one_machine(real: None, cluster: None) -> None:
+    program = str(blis_sim.binary())
+    address = ray.get_runtime_context().gcs_address
+    worker = [sys.executable, "-m", "blis_sim.ray", SUITE, "--address", address, "--actors", str(ACTORS)]
+    worker += ["--env", f"BLIS_BINARY={program}"]
+    search = [program, "search", SUITE, "--evaluations", "24", "--output", "json"]
+    there = [*search, "--workers", "0", "--worker-command", shlex.join(worker)]
+    found = [json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE).stdout) for line in (search, there)]
+    for document in found:
+        del document["cpu_s"]
+    assert found[0] == found[1]

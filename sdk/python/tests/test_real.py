@@ -57,6 +57,17 @@ def test_texts_are_in_order(suite: blis_sim.Host) -> None:
     assert sum(len(text.encode()) for text in result.artifacts.values()) <= 8000
 
 
+def test_patterns_over_decisions_are_part_of_the_feedback(suite: blis_sim.Host) -> None:
+    result = suite.evaluate(LEAST_LOADED, patterns=32)
+    assert result.artifacts["patterns"].startswith("routing in ")
+    assert " of 32 decisions drawn at random" in result.artifacts["patterns"]
+    assert result.document["patterns"][0]["decisions"] == 32
+    assert suite.evaluate(LEAST_LOADED).document.get("patterns") is None
+    refused = suite.evaluate(LEAST_LOADED, patterns=8)
+    assert refused.status == "host_error"
+    assert "`patterns` is 8 decisions" in refused.artifacts["error"]
+
+
 def test_task(suite: blis_sim.Host) -> None:
     task = suite.task()
     assert task.split("train")

@@ -543,7 +543,7 @@ const NOT_IN_SUITES: [&str; 22] = [
 ];
 
 /// Hash of the text of the suite, of the files that its flags and policies name, and of the workloads and deployments
-/// that follow from them.
+/// that follow from them. It does not depend on where the file of the suite lies.
 fn hash(suite: &Suite, scenarios: &[PreparedScenario]) -> String {
     let mut digest = Sha256::new();
     digest.update(&suite.hash);
@@ -553,8 +553,13 @@ fn hash(suite: &Suite, scenarios: &[PreparedScenario]) -> String {
             digest.update(Sha256::digest(bytes));
         }
     }
+    // As the names of workloads have it.
+    let file = format!("{:?}", suite.file);
+    let file = format!("{} (", file.trim_matches('"'));
     for PreparedScenario { config, deployment } in scenarios {
-        digest.update(format!("{:?} {deployment:?}", config.workload));
+        let workload = format!("{:?}", config.workload);
+        digest.update(workload.replace(&file, ""));
+        digest.update(format!(" {deployment:?}"));
     }
     hex(&digest.finalize())
 }

@@ -20,6 +20,7 @@ pub mod native;
 pub mod options;
 pub mod rebase;
 pub mod record;
+pub mod remote;
 pub mod request;
 pub mod run_cache;
 pub mod server;

@@ -190,6 +190,19 @@ impl SuiteSet {
         Ok(Job { prepared: Arc::clone(prepared), candidate, incumbent, options, id })
     }
 
+    /// The hashes of the suites, by name.
+    pub(super) fn hashes(&self) -> BTreeMap<String, String> {
+        self.by_name.iter().map(|(name, suite)| (name.clone(), suite.hash().to_owned())).collect()
+    }
+
+    /// Wall limit of `request`, and the request with the name of its suite.
+    pub(super) fn named(&self, request: &EvaluationRequest) -> (Duration, EvaluationRequest) {
+        let suite = request.suite.as_ref().unwrap_or(&self.default);
+        let limit = self.by_name.get(suite).map_or(0.0, |prepared| prepared.suite.limits.wall_s);
+        let wall = Duration::from_secs_f64(request.wall_s.unwrap_or(limit).clamp(0.0, limit.max(0.0)));
+        (wall, EvaluationRequest { suite: Some(suite.clone()), ..request.clone() })
+    }
+
     /// Description of the suites, without the held-out split.
     pub fn task(&self) -> Value {
         let suite = |prepared: &Arc<EvaluationSuite>| {

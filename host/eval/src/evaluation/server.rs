@@ -4,6 +4,7 @@
 //! lines on stdin ─┐                            ┌─ thread ─┐                ┌─► worker: one evaluation
 //!                 ├─ EvaluationServer::submit ►│  queue   │──► ForkServer ─┤
 //! HTTP requests  ─┘   full: busy               └─ thread ─┘                └─► worker
+//!                                                   └──► RemoteWorker: a server elsewhere
 //! ```
 //!
 //! Each evaluation has a process of its own, so that requests do not affect each other, whatever a candidate does. A
@@ -14,7 +15,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -24,6 +25,8 @@ use serde_json::{Value, json};
 use super::cache::ResultCache;
 use super::fork_server::ForkServer;
 use super::history::{EvaluatedCandidate, SearchHistory};
+use super::options::host;
+use super::remote::RemoteWorker;
 use super::request::CandidateSource;
 use super::request::SuiteSet;
 pub use super::request::{EvaluationRequest, RequestError, id_text};
@@ -50,6 +53,8 @@ pub struct EvaluationServer {
     queue: Mutex<Option<SyncSender<WaitingEvaluation>>>,
     /// Numbers of queued and running evaluations by id, for `cancel`.
     numbers: Mutex<HashMap<String, u64>>,
+    /// Threads that evaluate, here and elsewhere.
+    runners: AtomicUsize,
     running: AtomicUsize,
     waiting: AtomicUsize,
     completed: AtomicU64,
@@ -65,8 +70,10 @@ pub struct EvaluationServer {
 pub struct ServerSettings {
     /// Names or files; the first one is used by requests that name no suite.
     pub suites: Vec<String>,
-    /// Candidates evaluated at a time; `None`: one per core.
-    pub threads: Option<NonZeroUsize>,
+    /// Candidates evaluated at a time on this machine; `None`: one per core. 0 only with `commands`.
+    pub threads: Option<usize>,
+    /// Commands that evaluate as well: each starts a server with these suites that reads lines, on another machine.
+    pub commands: Vec<String>,
     /// Capacity of the queue, requests.
     pub queue: NonZeroUsize,
     /// Number of evaluations after which further requests are refused.
@@ -93,14 +100,17 @@ pub fn serve(
     let suites = SuiteSet::open(&settings.suites, settings.run_cache.as_deref())?;
     let cache = settings.cache.as_deref().map(ResultCache::new);
     let workers = ForkServer::start(&suites, cache, settings.worker)?;
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let threads = settings.threads.unwrap_or_else(cores).get();
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
+    let here = settings.threads.unwrap_or_else(cores);
+    let elsewhere = start_commands(&settings.commands, &suites)?;
+    let threads = here + elsewhere.len();
     let (sender, receiver) = sync_channel(settings.queue.get());
     let server = Arc::new(EvaluationServer {
         suites,
         workers,
         queue: Mutex::new(Some(sender)),
         numbers: Mutex::default(),
+        runners: AtomicUsize::new(threads),
         running: AtomicUsize::new(0),
         waiting: AtomicUsize::new(0),
         completed: AtomicU64::new(0),
@@ -111,10 +121,11 @@ pub fn serve(
         history: settings.history.clone(),
     });
     let receiver = Arc::new(Mutex::new(receiver));
-    let runners: Vec<JoinHandle<()>> = (0..threads)
-        .map(|_| {
+    let all = (0..here).map(|_| None).chain(elsewhere.into_iter().map(Some));
+    let runners: Vec<JoinHandle<()>> = all
+        .map(|remote| {
             let (server, receiver) = (Arc::clone(&server), Arc::clone(&receiver));
-            thread::spawn(move || server.work(&receiver))
+            thread::spawn(move || server.work(&receiver, remote.as_deref()))
         })
         .collect();
     let ended = listen(&server);
@@ -128,6 +139,16 @@ pub fn serve(
     let noted = settings.history.as_ref().map_or(Ok(()), |history| history.finish());
     ended?;
     noted.map_err(|error| RunError::runtime(format_args!("the history of the search is not complete: {error}")))
+}
+
+/// Starts `commands`: a worker for each evaluation that they take at a time.
+fn start_commands(commands: &[String], suites: &SuiteSet) -> Result<Vec<Arc<RemoteWorker>>, RunError> {
+    let mut all = Vec::new();
+    for command in commands {
+        let worker = Arc::new(RemoteWorker::start(command, &suites.hashes())?);
+        all.extend((0..worker.threads()).map(|_| Arc::clone(&worker)));
+    }
+    Ok(all)
 }
 
 /// Adds an evaluated candidate to the history.
@@ -152,27 +173,76 @@ fn note(
     }
 }
 
+/// The next evaluation of the queue; an error if there will be none.
+fn receive(queue: &Mutex<Receiver<WaitingEvaluation>>) -> Result<WaitingEvaluation, RecvError> {
+    lock(queue).recv()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EvaluationServer {
-    fn work(&self, queue: &Mutex<Receiver<WaitingEvaluation>>) {
+    /// Evaluates what is in the queue until that ends, or the worker `remote` does.
+    fn work(&self, queue: &Mutex<Receiver<WaitingEvaluation>>, remote: Option<&RemoteWorker>) {
         loop {
-            let queued = lock(queue).recv();
-            let Ok(WaitingEvaluation { number, request, id, reply }) = queued else { return };
+            let Ok(evaluation) = receive(queue) else { return };
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
-            let result = self.workers.evaluate(number, &request);
-            if let Some(history) = &self.history {
-                note(history, &request, id.as_deref(), &result);
+            let WaitingEvaluation { number, request, .. } = &evaluation;
+            let result = match remote {
+                None => self.workers.evaluate(*number, request),
+                Some(remote) => {
+                    let (wall, named) = self.suites.named(request);
+                    match remote.evaluate(*number, &named, wall) {
+                        Ok(result) => Ok(result),
+                        Err(why) => return self.end_thread(evaluation, queue, &remote.ended(&why)),
+                    }
+                }
+            };
+            self.finish(evaluation, result);
+        }
+    }
+
+    fn finish(&self, evaluation: WaitingEvaluation, result: Result<EvaluationResult, String>) {
+        let WaitingEvaluation { request, id, reply, .. } = evaluation;
+        if let Some(history) = &self.history {
+            note(history, &request, id.as_deref(), &result);
+        }
+        if let Some(id) = &id {
+            lock(&self.numbers).remove(id);
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.completed.fetch_add(1, Ordering::SeqCst);
+        reply(result);
+    }
+
+    /// Ends a thread of a worker that has ended. Other threads evaluate `evaluation`; the last one refuses it and all that follow.
+    fn end_thread(&self, evaluation: WaitingEvaluation, queue: &Mutex<Receiver<WaitingEvaluation>>, why: &str) {
+        let is_last = self.runners.fetch_sub(1, Ordering::SeqCst) == 1;
+        let refused = if is_last { Some(evaluation) } else { self.queue_again(evaluation) };
+        let Some(refused) = refused else { return };
+        self.finish(refused, Err(format!("no worker is left: {why}")));
+        while is_last && let Ok(next) = receive(queue) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.running.fetch_add(1, Ordering::SeqCst);
+            self.finish(next, Err(format!("no worker is left: {why}")));
+        }
+    }
+
+    /// Puts `evaluation` back into the queue; returns it if the queue is full or has ended.
+    fn queue_again(&self, evaluation: WaitingEvaluation) -> Option<WaitingEvaluation> {
+        let Some(queue) = lock(&self.queue).clone() else { return Some(evaluation) };
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        match queue.try_send(evaluation) {
+            Ok(()) => {
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                None
             }
-            if let Some(id) = &id {
-                lock(&self.numbers).remove(id);
+            Err(TrySendError::Full(evaluation) | TrySendError::Disconnected(evaluation)) => {
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                Some(evaluation)
             }
-            self.running.fetch_sub(1, Ordering::SeqCst);
-            self.completed.fetch_add(1, Ordering::SeqCst);
-            reply(result);
         }
     }
 
@@ -225,6 +295,8 @@ impl EvaluationServer {
         json!({
             "status": "ok",
             "version": env!("CARGO_PKG_VERSION"),
+            "host": host(),
+            "suites": self.suites.hashes(),
             "uptime_s": self.started.elapsed().as_secs(),
             "threads": self.threads,
             "waiting": self.waiting.load(Ordering::SeqCst),

@@ -68,7 +68,6 @@ impl DecisionFork {
         state: InstanceStates,
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
-        let (span, most) = ((at, options.window), options.alternatives);
         let mut observed =
             ObservedDecision { keeps: options.signals, ..ObservedDecision::new(self.sample.kind, request.id) };
         let mut after = self.timeline.clone();
@@ -77,54 +76,26 @@ impl DecisionFork {
         let Some(decision) = observed.decision else { return Ok(None) };
         let advised = self.sample.advice.as_ref().filter(|advice| advice.state == state).map(|advice| advice.decision);
         let state = if observed.shown.is_empty() { state } else { state.of(&observed.shown) };
-        let mut alternatives = match decision {
-            ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
-            ForcedDecision::Route(chosen) => {
-                let others = candidates(&observed, &state, chosen, most);
-                others.into_iter().map(ForcedDecision::Route).collect()
-            }
-            ForcedDecision::Prefill(chosen) => {
-                let others = observed.prefills.iter().map(|&instance| Some(instance)).chain([None]);
-                others.filter(|&other| other != chosen).take(most.max(1)).map(ForcedDecision::Prefill).collect()
-            }
-            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
-                gateway::alternatives(self.sample.kind, request.id, &observed.options, &*after, most)
-            }
-        };
+        let mut alternatives = self.alternatives(decision, request.id, (&observed, &state, &*after), options);
         let further = advised.filter(|&advised| advised != decision && !alternatives.contains(&advised));
         alternatives.extend(further);
         let decisions = || [decision].into_iter().chain(alternatives.iter().copied());
         let advised = advised.and_then(|advised| decisions().position(|one| one == advised));
         let signals = kept(options, || self.signals(at, (request, &state), &mut observed, decisions()));
-        let text = |force| decision_text(force, &*self.timeline, names);
-        let mut branches = Vec::with_capacity(alternatives.len() + 1);
-        let forced = |mut timeline: Box<dyn AnyTimeline>| {
-            timeline.replay(Arc::clone(actual_decisions));
-            timeline
-        };
-        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, options.longest)?;
-        branches.push(branch(text(decision), &actual, &actual));
-        for force in alternatives {
-            let forced_decision = Some((request.id, force));
-            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, options.longest)?;
-            let rollout = options
-                .rollouts
-                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, Micros::ZERO))
-                .transpose()?;
-            branches.push(branch(text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
-        }
+        let branches =
+            self.branches(at, options, (past, request, actual_decisions), (decision, &alternatives), names)?;
         let situations = match decision {
-            ForcedDecision::Admit(_)
-            | ForcedDecision::Prefill(_)
-            | ForcedDecision::Dispatch(_)
-            | ForcedDecision::Evict(_) => Vec::new(),
             ForcedDecision::Route(chosen) => {
                 let position = observed.shown.iter().position(|&shown| shown == chosen);
                 position.map_or(Vec::new(), |chosen| situations(chosen, &state, observed.seen.as_ref()))
             }
+            ForcedDecision::Admit(_)
+            | ForcedDecision::Prefill(_)
+            | ForcedDecision::Dispatch(_)
+            | ForcedDecision::Evict(_) => Vec::new(),
         };
         let ObservedDecision { reason, seen, score_regret, .. } = observed;
-        let about = DecisionContext { sample: self.sample, request, at: span.0, situations };
+        let about = DecisionContext { sample: self.sample, request, at, situations };
         Ok(compare(about, branches, state, names).map(|regret| DecisionRegret {
             reason,
             observed: seen,
@@ -133,6 +104,61 @@ impl DecisionFork {
             advised,
             ..regret
         }))
+    }
+
+    /// What `decision` could have been instead; `after` is the simulation just after it.
+    fn alternatives(
+        &self,
+        decision: ForcedDecision,
+        request: RequestId,
+        (observed, state, after): (&ObservedDecision, &InstanceStates, &dyn AnyTimeline),
+        options: &BranchOptions,
+    ) -> Vec<ForcedDecision> {
+        let most = options.alternatives;
+        match decision {
+            ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
+            ForcedDecision::Route(chosen) => {
+                let others = candidates(observed, state, chosen, most);
+                others.into_iter().map(ForcedDecision::Route).collect()
+            }
+            ForcedDecision::Prefill(chosen) => {
+                let others = observed.prefills.iter().map(|&instance| Some(instance)).chain([None]);
+                others.filter(|&other| other != chosen).take(most.max(1)).map(ForcedDecision::Prefill).collect()
+            }
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
+                gateway::alternatives(self.sample.kind, request, &observed.options, after, most)
+            }
+        }
+    }
+
+    /// Runs a branch with `decision`, and one with each of the `alternatives`.
+    fn branches(
+        &self,
+        at: Micros,
+        options: &BranchOptions,
+        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
+        (decision, alternatives): (ForcedDecision, &[ForcedDecision]),
+        names: &impl WorkloadTexts,
+    ) -> Result<Vec<BranchOutcome>, Halt> {
+        let span = (at, options.window);
+        let text = |force| decision_text(force, &*self.timeline, names);
+        let mut branches = Vec::with_capacity(alternatives.len() + 1);
+        let forced = |mut timeline: Box<dyn AnyTimeline>| {
+            timeline.replay(Arc::clone(actual_decisions));
+            timeline
+        };
+        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, options.longest)?;
+        branches.push(branch(text(decision), &actual, &actual));
+        for &force in alternatives {
+            let forced_decision = Some((request.id, force));
+            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, options.longest)?;
+            let rollout = options
+                .rollouts
+                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, Micros::ZERO))
+                .transpose()?;
+            branches.push(branch(text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
+        }
+        Ok(branches)
     }
 
     /// What could be read at the decision, with the row of each of the `decisions` of the branches.

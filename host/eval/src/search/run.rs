@@ -419,7 +419,8 @@ impl<'a> SearchRun<'a> {
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
                 let (at, result): (usize, Result<EvaluationResult, String>) = results.recv().map_err(ended)?;
-                let result = result.map_err(RunError::runtime)?;
+                let again = "run the command again: it goes on where it ended";
+                let result = result.map_err(|message| RunError::runtime(message).hint(again))?;
                 if attempt < WALL_ATTEMPTS && result.status == EvaluationStatus::Limit && result.depends_on_clock {
                     open.push(at);
                     continue;

@@ -53,9 +53,13 @@ pub(in crate::cli) struct SearchArgs {
     /// File for the script that was found
     #[arg(long, value_name = "FILE.rhai")]
     out: Option<PathBuf>,
-    /// Concurrent evaluations [default: one per core]
+    /// Concurrent evaluations on this machine [default: one per core]; 0 with --worker-command for none
     #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
+    workers: Option<usize>,
+    /// Command that evaluates as well, on another machine: one that starts `blis serve --stdio --suite SUITE` there, as ssh HOST
+    /// blis serve …; may be given several times
+    #[arg(long = "worker-command", value_name = "COMMAND", value_parser = NonEmptyStringValueParser::new())]
+    worker_commands: Vec<String>,
     /// Memory limit of the process of an evaluation, GiB
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
     worker_memory_gib: NonZeroU32,
@@ -112,6 +116,10 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     check_loopback(args.ui)?;
     let model = args.model()?;
+    if args.workers == Some(0) && args.worker_commands.is_empty() {
+        return Err(RunError::usage("with `--workers 0` nothing evaluates programs")
+            .hint("leave it out for one worker per core, or name other machines with `--worker-command`"));
+    }
     let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
     let title = format!("Search on {}", args.suite);
     let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
@@ -128,6 +136,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
         server: ServerSettings {
             suites: Vec::new(),
             threads: args.workers,
+            commands: args.worker_commands.clone(),
             queue: NonZeroUsize::MIN,
             budget: None,
             cache: None,

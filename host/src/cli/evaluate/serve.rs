@@ -63,7 +63,8 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
     let page = args.ui.then(|| folder.as_ref().map(|folder| folder.page("Evaluated candidates"))).flatten();
     let settings = ServerSettings {
         suites: args.suite.clone(),
-        threads: args.threads,
+        threads: args.threads.map(NonZeroUsize::get),
+        commands: Vec::new(),
         queue: args.queue,
         budget: args.budget,
         cache: args.cache.clone(),

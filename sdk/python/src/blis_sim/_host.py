@@ -87,6 +87,8 @@ class Request:
     """Maximum size of the feedback texts (UTF-8 bytes); 0 for error texts only."""
     wall_s: float | None = None
     """Wall limit of this evaluation (seconds); None for that of the host."""
+    patterns: int = 0
+    """Decisions of each kind, drawn at random, of which the feedback has patterns: 16 to 10 000; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +170,12 @@ class Host:
         epoch: int = 0,
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
+        patterns: int = 0,
     ) -> Evaluation:
         """Evaluates the source of a script, or a file (see `Request.candidate`). Failures are results as well."""
-        return self.evaluate_request(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
+        return self.evaluate_request(
+            Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s, patterns)
+        )
 
     def evaluate_request(self, request: Request) -> Evaluation:
         """Evaluates one candidate. Failures are results as well."""
@@ -270,6 +275,8 @@ class Host:
             body["scenario"] = request.scenario
         if request.seed is not None:
             body["seed"] = request.seed
+        if request.patterns:
+            body["patterns"] = request.patterns
         return body
 
     def _ask(self, body: Mapping[str, Any], wall_s: float) -> dict[str, Any]:

@@ -6,6 +6,9 @@
     for result in blis_sim.ray.evaluate(sources, "chat"):
         print(result.combined_score)
 
+`python -m blis_sim.ray SUITE` is a command for `blis search --worker-command`: requests of `blis serve --stdio` on
+standard input, results on standard output, in the order in which the actors finish them.
+
 Every machine needs an environment with this package, whose program is that of the others. Candidates and a suite
 that are files are sent by content. (Files that a suite names, such as traces, must be on every machine.) Results are
 put together in the order of candidates, scenarios and seeds, so that they equal those of a single machine.
@@ -13,16 +16,24 @@ put together in the order of candidates, scenarios and seeds, so that they equal
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import os
+import queue
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from ._binary import binary
 from ._evaluation import BANDS, Evaluation, Scenario
 from ._host import WALL_S, Host, Request, TaskScenario, _path, host
+from ._worker import Worker, WorkerDiedError
 
 # As in the program: the score of a run in which no request completed, and the top of a band.
 LOWEST = 1e-6
@@ -234,3 +245,137 @@ def _means(several: Sequence[Any]) -> dict[str, float]:
 def _cost(part: Evaluation) -> float:
     value = part.cost.get("cpu_ms", 0.0)
     return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+# Wall limits are observed by the program, and by the search.
+LINE_WALL_S = 86400.0
+
+
+class _LineEvaluator:
+    """The state of an actor: one `blis serve` that evaluates one candidate at a time."""
+
+    def __init__(self, suite: str | _File, environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)
+        self._folder = tempfile.TemporaryDirectory(prefix="blis-ray-")
+        name = suite.written_in(self._folder.name) if isinstance(suite, _File) else suite
+        self._arguments = ("serve", "--stdio", "--threads", "1", "--suite", name)
+        self._worker = self._start()
+
+    def _start(self) -> Worker:
+        return Worker(binary(), self._arguments)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply of the program; of another process of it, if the first one dies."""
+        try:
+            return self._worker.ask(request, LINE_WALL_S)
+        except WorkerDiedError:
+            self._worker.kill()
+            self._worker = self._start()
+            return self._worker.ask(request, LINE_WALL_S)
+
+
+def serve_lines(
+    suite: str | os.PathLike[str],
+    requests: Iterable[str],
+    replies: TextIO,
+    *,
+    actors: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Replies to lines as `blis serve --stdio --suite SUITE` does, with `actors` actors of Ray, or one for each core.
+
+    Ends after the last of `requests`, when all have their replies. `{"status": true}` has the program and the suite of
+    the actors, and their number as `threads`; if the actors differ, an `error`.
+    """
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    count = actors if actors is not None else max(1, int(ray.cluster_resources().get("CPU", 1)))
+    path = Path(os.fspath(suite))
+    sent = _File.read(path) if path.is_file() else os.fspath(suite)
+    kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_LineEvaluator)
+    all_actors = [kind.remote(sent, dict(environment or {})) for _ in range(count)]
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for actor in all_actors:
+        free.put(actor)
+    writing = threading.Lock()
+
+    def write(document: Mapping[str, Any]) -> None:
+        with writing:
+            replies.write(json.dumps(document) + "\n")
+            replies.flush()
+
+    def evaluate_line(request: Mapping[str, Any]) -> None:
+        actor = free.get()
+        try:
+            write(ray.get(actor.ask.remote(request)))
+        except Exception as error:
+            write({"id": request.get("id"), "error": f"no actor has evaluated it: {error}"})
+        finally:
+            free.put(actor)
+
+    try:
+        with ThreadPoolExecutor(count) as threads:
+            for line in requests:
+                request = _request_of(line)
+                if request is None:
+                    write({"id": None, "error": "the line is no request"})
+                elif request.get("quit"):
+                    break
+                elif request.get("status"):
+                    write(_status(ray.get([actor.ask.remote(request) for actor in all_actors])))
+                else:
+                    threads.submit(evaluate_line, request)
+    finally:
+        for actor in all_actors:
+            ray.kill(actor)
+
+
+def _request_of(line: str) -> dict[str, Any] | None:
+    try:
+        request = json.loads(line)
+    except ValueError:
+        return None
+    return request if isinstance(request, dict) else None
+
+
+def _status(of_actors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = of_actors[0]
+    for other in of_actors:
+        if any(other.get(name) != first.get(name) for name in ("host", "suites")):
+            return {"error": f"the actors differ: {first.get('host')} and {other.get('host')}, or their suites"}
+    return {**first, "threads": len(of_actors)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`python -m blis_sim.ray`."""
+    import ray
+
+    parser = argparse.ArgumentParser(
+        "python -m blis_sim.ray", description="A command for blis search --worker-command."
+    )
+    parser.add_argument("suite", help="name or file of the suite")
+    parser.add_argument("--address", help="address of the Ray cluster; without one, Ray's default")
+    parser.add_argument("--actors", type=int, help="evaluations at a time [default: one for each core of the cluster]")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="variable of the actors, as BLIS_BINARY=/opt/blis",
+    )
+    given = parser.parse_args(arguments)
+    environment = dict(one.partition("=")[::2] for one in given.env)
+    # What libraries print must not get between the results.
+    with os.fdopen(os.dup(1), "w") as replies:
+        os.dup2(2, 1)
+        ray.init(address=given.address, log_to_driver=False)
+        serve_lines(given.suite, sys.stdin, replies, actors=given.actors, environment=environment)
+
+
+if __name__ == "__main__":
+    # Under its own name, so that actors can import what they are made of.
+    from blis_sim.ray import main as run
+
+    run()

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::json;
 
 use blis_eval::error::RunError;
@@ -57,7 +58,7 @@ fn handle(server: &Arc<EvaluationServer>, request: &EvaluationRequest) -> Result
     let reply = Box::new(move |result: Result<EvaluationResult, String>| {
         // A closed output is not an error: its reader does not need the reply.
         let _ = match result {
-            Ok(document) => serde_json::to_string(&document).map(|document| print_line(&document)),
+            Ok(document) => serde_json::to_string(&ResultLine::new(&document)).map(|line| print_line(&line)),
             Err(message) => Ok(print_line(&json!({"id": request_id, "error": message}))),
         };
     });
@@ -68,6 +69,22 @@ fn handle(server: &Arc<EvaluationServer>, request: &EvaluationRequest) -> Result
             print_line(&json!({"id": id, "error": why.to_string(), "budget": server.budget()}))
         }
         Err(RequestError::Invalid(message)) => print_line(&json!({"id": id, "error": message})),
+    }
+}
+
+/// A result as a line.
+#[derive(Serialize)]
+struct ResultLine<'a> {
+    #[serde(flatten)]
+    result: &'a EvaluationResult,
+    /// Whether a repetition may have another result, as after the wall limit; absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    depends_on_clock: bool,
+}
+
+impl<'a> ResultLine<'a> {
+    fn new(result: &'a EvaluationResult) -> Self {
+        Self { result, depends_on_clock: result.depends_on_clock }
     }
 }
 
