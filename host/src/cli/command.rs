@@ -98,7 +98,7 @@ pub(super) enum Command {
         override_usage = "blis evaluate [OPTIONS] <CANDIDATE>...\n       blis evaluate <COMMAND>"
     )]
     Evaluate(EvaluateCommand),
-    /// Search a policy for a suite: expressions over signals, state and events, without a model
+    /// Search a policy for a suite: expressions over signals, state and events, without a language model or with one
     #[command(args_override_self = true)]
     Search(SearchArgs),
     /// Search better values for the parameters that a candidate declares

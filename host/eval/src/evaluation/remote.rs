@@ -267,3 +267,61 @@ fn unusable(command: &str, what: &str) -> RunError {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::result::Traits;
+
+    /// A worker that replies to the hello and to each request after it with the next of `replies`.
+    fn worker(folder: &tempfile::TempDir, replies: &[Value]) -> RemoteWorker {
+        let hello = json!({"host": host(), "suites": {}, "threads": 3});
+        let mut command = String::new();
+        for (number, line) in std::iter::once(&hello).chain(replies).enumerate() {
+            let file = folder.path().join(number.to_string());
+            fs::write(&file, format!("{line}\n")).expect("written");
+            command.push_str(&format!("read request; cat {}; ", file.display()));
+        }
+        RemoteWorker::start(&format!("{command} cat > /dev/null"), &BTreeMap::new()).expect("a worker")
+    }
+
+    fn result(status: EvaluationStatus) -> Value {
+        let result = EvaluationResult::invalid(status, "too late".to_owned(), Traits::default());
+        let mut line = serde_json::to_value(result).expect("a document");
+        line["id"] = json!("7");
+        line
+    }
+
+    #[test]
+    fn results_are_those_that_were_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut late = result(EvaluationStatus::Limit);
+        late["depends_on_clock"] = json!(true);
+        let busy = json!({"id": "7", "error": "busy", "retry_after_s": 1});
+        let worker = worker(&folder, &[busy, late, result(EvaluationStatus::Trap)]);
+        assert_eq!(worker.threads(), 3);
+        let request = EvaluationRequest { id: Some(json!("mine")), ..EvaluationRequest::default() };
+        for (status, depends_on_clock) in [(EvaluationStatus::Limit, true), (EvaluationStatus::Trap, false)] {
+            let found = worker.evaluate(7, &request, Duration::from_secs(5)).expect("a result");
+            let expected = EvaluationResult::invalid(status, "too late".to_owned(), Traits::default());
+            assert_eq!(found, EvaluationResult { id: Some("mine".to_owned()), depends_on_clock, ..expected });
+        }
+    }
+
+    #[test]
+    fn a_worker_that_cannot_evaluate_has_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (request, wall) = (EvaluationRequest::default(), Duration::from_secs(5));
+        for (reply, why) in [
+            (result(EvaluationStatus::HostError), "cannot evaluate: too late"),
+            (json!({"id": "7", "error": "the budget is used up"}), "evaluates nothing: the budget is used up"),
+            (json!({"id": "7", "schema": 2}), "has sent a result that cannot be read: missing field `status`"),
+        ] {
+            let worker = worker(&folder, &[reply]);
+            assert_eq!(worker.evaluate(7, &request, wall), Err(why.to_owned()));
+            assert_eq!(worker.evaluate(8, &request, wall), Err(why.to_owned()), "it is not asked again");
+        }
+    }
+}
