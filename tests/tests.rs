@@ -49,6 +49,7 @@ mod planning;
 mod plugin_replay;
 mod plugin_test;
 mod plugins;
+mod production;
 mod real_time;
 mod real_traces;
 mod rebuilt;

@@ -141,7 +141,7 @@ pub(super) enum Command {
 
     /// Read the settings of other programs: llm-d's router
     Import(ImportArgs),
-    /// Write settings for other programs: llm-d's router, vLLM's CPU tier, vLLM's CPU tier
+    /// Write settings for other programs: llm-d's router, vLLM's CPU tier, KEDA
     Export(ExportArgs),
 
     /// List the models with a configuration

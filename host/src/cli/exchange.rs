@@ -1,16 +1,17 @@
 //! `blis import`, `blis export`: settings of other programs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use blis_config::policy::Bundle;
 use blis_config::policy::llm_d::{self, EndpointPicker, Imported};
 use blis_diag::Diagnostic;
 use blis_eval::error::RunError;
 use blis_plugin::{Limits, script};
-use blis_report::{check_target, write_text};
 use clap::{Args, Subcommand};
 
-use super::output::{print, print_note};
+use super::export_keda::{ExportKedaArgs, export_keda};
+use super::exported_file::{check_output, parameter, write};
+use super::output::print_note;
 
 /// `blis import`.
 #[derive(Debug, Args)]
@@ -51,6 +52,8 @@ enum ExportCommand {
     LlmD(ExportLlmDArgs),
     /// Make a cache policy for vLLM's CPU tier (a Python class for `cache_policy_module_path`) of a script
     VllmCachePolicy(ExportCachePolicyArgs),
+    /// Make a ScaledObject for KEDA of a scaling policy: a query of Prometheus for each signal, and a formula
+    Keda(ExportKedaArgs),
 }
 
 #[derive(Debug, Args)]
@@ -76,14 +79,6 @@ struct ExportCachePolicyArgs {
     out: Option<PathBuf>,
 }
 
-/// `NAME=VALUE`.
-fn parameter(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, as in worth=2.5")?;
-    let number = value.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| format!("`{value}` is not a number"))?;
-    Ok((name.trim().to_owned(), number))
-}
-
 /// `blis import`.
 pub(super) fn import(args: &ImportArgs) -> Result<(), RunError> {
     let ImportCommand::LlmD(args) = &args.command;
@@ -104,6 +99,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), RunError> {
     match &args.command {
         ExportCommand::LlmD(args) => export_llm_d(args),
         ExportCommand::VllmCachePolicy(args) => export_cache_policy(args),
+        ExportCommand::Keda(args) => export_keda(args),
     }
 }
 
@@ -123,15 +119,6 @@ fn export_llm_d(args: &ExportLlmDArgs) -> Result<(), RunError> {
     write(args.out.as_deref(), &picker.to_config())
 }
 
-/// An input must not be overwritten: it would be lost.
-fn check_output(out: Option<&Path>, input: &Path) -> Result<(), RunError> {
-    let Some(out) = out else { return Ok(()) };
-    if input.canonicalize().is_ok_and(|input| out.canonicalize().is_ok_and(|out| out == input)) {
-        return Err(RunError::usage(format_args!("`{}` is the input", input.display())).hint("name another file"));
-    }
-    check_target(out).map_err(|error| RunError::file(&error))
-}
-
 /// Says what has no counterpart, what decides otherwise, and what has no effect.
 fn remark(Imported { left_out, differs, no_effect, .. }: &Imported) {
     let note = |remark: &Diagnostic| match &remark.hint {
@@ -146,12 +133,5 @@ fn remark(Imported { left_out, differs, no_effect, .. }: &Imported) {
         let alike = no_effect.iter().filter(|(_, other)| other == why);
         let names: Vec<String> = alike.map(|(name, _)| format!("`{name}`")).collect();
         print_note(&format_args!("no effect in a simulation: {} ({why})", names.join(", ")));
-    }
-}
-
-fn write(out: Option<&Path>, text: &str) -> Result<(), RunError> {
-    match out {
-        Some(out) => write_text(out, text).map_err(|error| RunError::file(&error)),
-        None => print(text),
     }
 }

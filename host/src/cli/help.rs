@@ -334,6 +334,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A bundle as llm-d's configuration", "blis export llm-d policies/chat-prefix.yaml"),
         ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),
     ]),
+    ("blis export keda", &[
+        ("A scaling policy for a Deployment", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --namespace llm-d --max-replicas 16"),
+        ("With a parameter, from zero replicas, into a file", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --set running=8 --min-replicas 0 --out queue-keda.yaml"),
+    ]),
     ("blis export vllm-cache-policy", &[
         ("A script as a class for vLLM", "blis export vllm-cache-policy examples/built-ins/slru.rhai --out slru_policy.py"),
         ("With a parameter", "blis export vllm-cache-policy examples/built-ins/slru.rhai --set protected_uses=3"),

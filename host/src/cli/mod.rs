@@ -9,6 +9,8 @@ mod command;
 mod decisions;
 mod evaluate;
 mod exchange;
+mod export_keda;
+mod exported_file;
 mod fidelity;
 mod flags;
 mod help;

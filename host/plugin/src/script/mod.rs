@@ -24,6 +24,7 @@ mod folding;
 mod guest;
 mod header;
 mod inputs;
+mod keda;
 mod kv_cache;
 mod names;
 mod operators;
@@ -36,6 +37,7 @@ mod scan;
 mod state;
 mod step_views;
 mod table;
+mod term;
 mod testing;
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,7 @@ use rhai::AST;
 pub use self::definitions::definitions;
 pub use self::expression::{ExpressionError, ExpressionForm, ScriptExpression, expression};
 pub use self::inputs::{ScriptInput, inputs};
+pub use self::keda::{KedaSettings, keda_scaled_object};
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::engine::Kit;
@@ -119,6 +122,19 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
 /// If the file cannot be read, or as [`vllm_cache_policy`].
 pub fn vllm_cache_policy_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<String, Fault> {
     vllm_cache_policy(path, &read_file(path, limits)?, parameters, limits)
+}
+
+/// As [`keda_scaled_object`], of the script in the file at `path`.
+///
+/// # Errors
+/// If the file cannot be read, or as [`keda_scaled_object`].
+pub fn keda_scaled_object_of_file(
+    path: &Path,
+    parameters: &[(String, f64)],
+    settings: &KedaSettings,
+    limits: &Limits,
+) -> Result<String, Fault> {
+    keda_scaled_object(path, &read_file(path, limits)?, parameters, settings, limits)
 }
 
 /// The text in the file at `path`.

@@ -75,7 +75,7 @@ pub fn vllm_cache_policy(
 }
 
 /// The values of the script's parameters.
-fn values(plugin: &ScriptPlugin, set: &[(String, f64)]) -> Result<Vec<f64>, Fault> {
+pub(super) fn values(plugin: &ScriptPlugin, set: &[(String, f64)]) -> Result<Vec<f64>, Fault> {
     let script = &plugin.script;
     let declared = &script.description.parameters;
     let refused = |text: String| Err(script.source.fault(FaultKind::Refused, None, &text));
