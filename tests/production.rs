@@ -33,3 +33,23 @@ fn a_scaling_script_becomes_a_scaled_object() {
     .map(|flags| blis!(format!("export keda {flags}")).with_code(2).stderr.replace(&mine, "mine.rhai"));
     insta::assert_snapshot!(messages.join("\n"));
 }
+
+/// The plugin in Go, and the signals that the endpoint picker does not have.
+#[test]
+fn a_routing_script_becomes_a_plugin_of_the_endpoint_picker() {
+    let scratch = Scratch::new();
+    let file = scratch.path("plugin.go");
+    let ended = blis!(format!("export llm-d-plugin examples/discoveries/shared-prefix/found.rhai --out {file}")).done();
+    assert_eq!(ended.stderr, "");
+    let text = std::fs::read_to_string(&file).expect("written");
+    assert!(text.contains("\npackage found\n") && text.contains("return ((-s[i].inFlightTokens) + ("), "{text}");
+
+    let ended = blis!("export llm-d-plugin examples/discoveries/stale-signals/found.rhai").done();
+    assert!(ended.stdout.contains("\t// FILL IN: s.ttft_ewma\n"), "{}", ended.stdout);
+    let messages = [
+        ended.stderr,
+        blis!("export llm-d-plugin examples/discoveries/agentic/found.rhai").with_code(2).stderr,
+        blis!("export llm-d-plugin examples/built-ins/queue.rhai").with_code(2).stderr,
+    ];
+    insta::assert_snapshot!(messages.join("\n"));
+}

@@ -10,6 +10,7 @@ use blis_plugin::{Limits, script};
 use clap::{Args, Subcommand};
 
 use super::export_keda::{ExportKedaArgs, export_keda};
+use super::export_plugin::{ExportPluginArgs, export_plugin};
 use super::exported_file::{check_output, parameter, write};
 use super::output::print_note;
 
@@ -54,6 +55,8 @@ enum ExportCommand {
     VllmCachePolicy(ExportCachePolicyArgs),
     /// Make a ScaledObject for KEDA of a scaling policy: a query of Prometheus for each signal, and a formula
     Keda(ExportKedaArgs),
+    /// Make a plugin of llm-d's endpoint picker (a file in Go: Scorer, Filter or Admitter) of a script
+    LlmDPlugin(ExportPluginArgs),
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +103,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), RunError> {
         ExportCommand::LlmD(args) => export_llm_d(args),
         ExportCommand::VllmCachePolicy(args) => export_cache_policy(args),
         ExportCommand::Keda(args) => export_keda(args),
+        ExportCommand::LlmDPlugin(args) => export_plugin(args),
     }
 }
 

@@ -338,6 +338,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A scaling policy for a Deployment", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --namespace llm-d --max-replicas 16"),
         ("With a parameter, from zero replicas, into a file", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --set running=8 --min-replicas 0 --out queue-keda.yaml"),
     ]),
+    ("blis export llm-d-plugin", &[
+        ("A router that a search found", "blis export llm-d-plugin examples/discoveries/shared-prefix/found.rhai --out plugin.go"),
+        ("One of this repository, with a parameter", "blis export llm-d-plugin policies/prefix-then-load.rhai"),
+    ]),
     ("blis export vllm-cache-policy", &[
         ("A script as a class for vLLM", "blis export vllm-cache-policy examples/built-ins/slru.rhai --out slru_policy.py"),
         ("With a parameter", "blis export vllm-cache-policy examples/built-ins/slru.rhai --set protected_uses=3"),

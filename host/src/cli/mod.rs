@@ -10,6 +10,7 @@ mod decisions;
 mod evaluate;
 mod exchange;
 mod export_keda;
+mod export_plugin;
 mod exported_file;
 mod fidelity;
 mod flags;

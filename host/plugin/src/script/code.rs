@@ -127,7 +127,8 @@ impl Script {
         Err(self.source.fault(FaultKind::OutOfMemory, None, &text))
     }
 
-    fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
+    /// Compiles the script with these variables and constants, of which constants are inlined.
+    pub fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
         let ast = self.kit.engine.compile_with_scope(scope, &*self.source.text);
         ast.map_err(|error| {
             let visible: Vec<_> = scope.iter().map(|(name, ..)| name.to_owned()).collect();

@@ -26,6 +26,7 @@ mod header;
 mod inputs;
 mod keda;
 mod kv_cache;
+mod llm_d_plugin;
 mod names;
 mod operators;
 mod pools;
@@ -56,6 +57,7 @@ pub use self::definitions::definitions;
 pub use self::expression::{ExpressionError, ExpressionForm, ScriptExpression, expression};
 pub use self::inputs::{ScriptInput, inputs};
 pub use self::keda::{KedaSettings, keda_scaled_object};
+pub use self::llm_d_plugin::{GoPlugin, llm_d_plugin};
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::engine::Kit;
@@ -135,6 +137,14 @@ pub fn keda_scaled_object_of_file(
     limits: &Limits,
 ) -> Result<String, Fault> {
     keda_scaled_object(path, &read_file(path, limits)?, parameters, settings, limits)
+}
+
+/// As [`llm_d_plugin`], of the script in the file at `path`.
+///
+/// # Errors
+/// If the file cannot be read, or as [`llm_d_plugin`].
+pub fn llm_d_plugin_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<GoPlugin, Fault> {
+    llm_d_plugin(path, &read_file(path, limits)?, parameters, limits)
 }
 
 /// The text in the file at `path`.

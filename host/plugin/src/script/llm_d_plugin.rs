@@ -1,0 +1,479 @@
+//! A script's `route`, `filter` or `admit` as a plugin of llm-d's endpoint picker: a file in Go.
+
+mod go;
+mod signals;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use rhai::Scope;
+
+use self::go::{COUNTS, GoWriter, camel, exported};
+use self::signals::{GoSignal, GoSource, OF_ENDPOINT, OF_REQUEST};
+use super::term::{DecisionTerm, TermForm, TermOperation, ValueShape};
+use super::vllm::values;
+use super::{ScriptPlugin, compile, engine, inputs};
+use crate::{Fault, FaultKind, Kind, Limits};
+
+const TEMPLATE: &str = include_str!("llm_d_plugin/template.go.in");
+
+/// A plugin in Go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoPlugin {
+    /// The file.
+    pub text: String,
+    /// Signals that the endpoint picker does not have, as `s.ttft_ewma`: they are to be filled in.
+    pub missing: Vec<String>,
+}
+
+/// The plugin for the script in `source`, which messages call `path`. `parameters` are the defaults of its parameters; others have
+/// those of the script.
+///
+/// # Errors
+/// If the script is not valid, has none or several of `route`, `filter` and `admit`, or something in it that has no form in Go; or
+/// if a parameter is not the script's, or out of range.
+pub fn llm_d_plugin(
+    path: &Path,
+    source: &str,
+    parameters: &[(String, f64)],
+    limits: &Limits,
+) -> Result<GoPlugin, Fault> {
+    let plugin = compile(path, source, limits, engine::kit(limits))?;
+    let (interface, decision) = read(&plugin, parameters)?;
+    let file = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    Ok(GoFile::of(&plugin, &decision, interface, &values(&plugin, parameters)?).text(&file, &plugin))
+}
+
+/// What a plugin does, and the function of the script that decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoInterface {
+    Scorer,
+    Filter,
+    Admitter,
+}
+
+impl GoInterface {
+    const ALL: [(Self, &'static str, Kind); 3] = [
+        (Self::Scorer, "route", Kind::Routing),
+        (Self::Filter, "filter", Kind::RoutingFilter),
+        (Self::Admitter, "admit", Kind::Admission),
+    ];
+
+    fn function(self) -> (&'static str, Kind) {
+        let found = Self::ALL.iter().find(|(known, ..)| *known == self);
+        found.map_or(("route", Kind::Routing), |&(_, name, kind)| (name, kind))
+    }
+}
+
+/// The decision of a script, with its parameters by name unless constants of the script depend on them.
+fn read(plugin: &ScriptPlugin, parameters: &[(String, f64)]) -> Result<(GoInterface, DecisionTerm), Fault> {
+    let script = &plugin.script;
+    let found: Vec<_> = GoInterface::ALL.iter().filter(|(_, name, _)| script.function(name).is_some()).collect();
+    let [(interface, name, kind)] = found[..] else {
+        let text = "it needs one of `route`, `filter` and `admit`: a plugin is a Scorer, a Filter or an Admitter of llm-d's endpoint picker";
+        return Err(script.source.fault(FaultKind::MissingExport, None, text));
+    };
+    let values = values(plugin, parameters)?;
+    let code = script.compile(&values)?;
+    let ast = if script.constants.is_empty() {
+        let mut scope = Scope::new();
+        for (parameter, &value) in script.description.parameters.iter().zip(&values) {
+            scope.push(parameter.name.as_str(), value);
+        }
+        std::sync::Arc::new(script.compile_in(&scope)?)
+    } else {
+        code.ast
+    };
+    let known = inputs(*kind, name).map(|(_, fields)| fields).unwrap_or_default();
+    let shape = |argument: usize, field: &str| {
+        let argument = ["r", "s"][argument.min(1)];
+        let found = known.iter().find(|one| one.argument == argument && one.field == field)?;
+        match found.is_column {
+            true if argument == "r" => None,
+            true => Some(ValueShape::Column),
+            false if TEXTS.contains(&field) => None,
+            false => Some(ValueShape::Whole),
+        }
+    };
+    let decision = DecisionTerm::read(plugin, &ast, name, 2, &shape)?;
+    let mut fault = None;
+    decision.each(&mut |term| {
+        if matches!(term.form, TermForm::Apply(TermOperation::First, _)) && fault.is_none() {
+            let text = "one instance by its number has no form in a plugin: endpoints have no order";
+            fault = Some(script.source.fault_by(FaultKind::Refused, term.at, text));
+        }
+    });
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok((*interface, decision)),
+    }
+}
+
+/// Fields of requests that are texts.
+const TEXTS: [&str; 8] = ["slo_class", "tenant", "session", "model", "client", "prefix_group", "adapter", "name"];
+
+/// The parts of a file.
+struct GoFile {
+    interface: GoInterface,
+    body: String,
+    parameters: Vec<(String, f64, f64, f64)>,
+    request: Vec<String>,
+    endpoint: Vec<String>,
+    missing: Vec<String>,
+}
+
+impl GoFile {
+    fn of(plugin: &ScriptPlugin, decision: &DecisionTerm, interface: GoInterface, values: &[f64]) -> Self {
+        let names = |argument: usize| decision.fields(argument).into_iter().map(|(name, _)| name);
+        let is_number = |name: &String| {
+            let mut found = false;
+            decision.each(&mut |term| {
+                found |= matches!(&term.form, TermForm::Field(1, known) if known == name) && !term.is_column();
+            });
+            found
+        };
+        let (numbers, endpoint): (Vec<String>, Vec<String>) =
+            names(1).filter(|name| !COUNTS.contains(&name.as_str())).partition(is_number);
+        // Numbers of the service are beside those of the request.
+        let request: Vec<String> = names(0).chain(numbers.iter().map(|name| format!("service_{name}"))).collect();
+        let of_request = request.iter().filter(|name| signal(&OF_REQUEST, name).is_none());
+        let of_endpoint = endpoint.iter().filter(|name| signal(&OF_ENDPOINT, name).is_none());
+        let shown = |name: &String| match name.strip_prefix("service_") {
+            Some(number) => format!("s.{number}"),
+            None => format!("r.{name}"),
+        };
+        let missing = of_request.map(shown).chain(of_endpoint.map(|name| format!("s.{name}"))).collect();
+        let mut used = Vec::new();
+        decision.each(&mut |term| {
+            if let TermForm::Parameter(name) = &term.form {
+                used.push(name.clone());
+            }
+        });
+        let declared = plugin.script.description.parameters.iter().zip(values);
+        let parameters = declared
+            .filter(|(parameter, _)| used.contains(&parameter.name))
+            .map(|(parameter, &value)| (parameter.name.clone(), value, parameter.min, parameter.max))
+            .collect();
+        Self { interface, body: GoWriter::body(decision), parameters, request, endpoint, missing }
+    }
+
+    fn text(self, file: &str, plugin: &ScriptPlugin) -> GoPlugin {
+        let name = &plugin.script.description.name;
+        let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|one| !one.is_empty()).collect();
+        let package: String = words.concat().to_ascii_lowercase();
+        let package =
+            if package.starts_with(|c: char| c.is_ascii_alphabetic()) { package } else { format!("p{package}") };
+        let (function, _) = self.interface.function();
+        let fills = [
+            ("@config@", self.config(&words.join("-"))),
+            ("@imports@", self.imports()),
+            ("@filled@", self.filled()),
+            ("@parameters@", self.parameter_fields()),
+            ("@defaults@", self.defaults()),
+            ("@requestFields@", fields(&self.request)),
+            ("@endpointFields@", fields(&self.endpoint)),
+            ("@requestReads@", self.request_reads()),
+            ("@endpointReads@", self.endpoint_reads()),
+            ("@missing@", self.missing_functions()),
+            ("@result@", self.result().to_owned()),
+            ("@body@", self.body.clone()),
+            ("@check@", self.check()),
+            ("@ranges@", self.ranges()),
+            ("@consumes@", self.consumes()),
+            ("@interface@", self.interface_methods().to_owned()),
+            ("@file@", file.to_owned()),
+            ("@function@", function.to_owned()),
+            ("@package@", package),
+            ("@type@", words.join("-")),
+        ];
+        let text = fills.iter().fold(TEMPLATE.to_owned(), |text, (mark, value)| text.replace(mark, value));
+        GoPlugin { text, missing: self.missing }
+    }
+
+    fn config(&self, name: &str) -> String {
+        let mut lines = vec![
+            "apiVersion: llm-d.ai/v1alpha1".to_owned(),
+            "kind: EndpointPickerConfig".to_owned(),
+            "plugins:".to_owned(),
+            format!("- type: {name}"),
+        ];
+        if !self.parameters.is_empty() {
+            let all: Vec<String> = self.parameters.iter().map(|(name, value, ..)| format!("{name}: {value}")).collect();
+            lines.push(format!("  parameters: {{{}}}", all.join(", ")));
+        }
+        if self.reads(GoSource::Request) && self.signals().any(|signal| signal.value.contains("TokenizedPrompt")) {
+            lines.push("- type: token-producer # its parameters are the model and a server: modelName, url".to_owned());
+        }
+        if self.reads(GoSource::InFlight) {
+            lines.push("- type: inflight-load-producer".to_owned());
+        }
+        if self.reads(GoSource::Prefix) {
+            lines.push("- type: approx-prefix-cache-producer".to_owned());
+        }
+        lines.push("- type: max-score-picker".to_owned());
+        lines.extend(["schedulingProfiles:", "- name: default", "  plugins:"].map(str::to_owned));
+        if self.interface != GoInterface::Admitter {
+            lines.push(format!("  - pluginRef: {name}"));
+        }
+        lines.push("  - pluginRef: max-score-picker".to_owned());
+        lines.iter().map(|line| format!("//\t{line}\n")).collect()
+    }
+
+    fn signals(&self) -> impl Iterator<Item = &'static GoSignal> {
+        let of_request = self.request.iter().filter_map(|name| signal(&OF_REQUEST, name));
+        of_request.chain(self.endpoint.iter().filter_map(|name| signal(&OF_ENDPOINT, name)))
+    }
+
+    fn reads(&self, source: GoSource) -> bool {
+        self.signals().any(|signal| signal.source == source)
+    }
+
+    fn imports(&self) -> String {
+        const ROUTER: &str = "github.com/llm-d/llm-d-router/pkg/epp/framework";
+        let mut text = "\t\"context\"\n\t\"encoding/json\"\n".to_owned();
+        if !self.missing.is_empty() || self.interface == GoInterface::Admitter {
+            text += "\t\"errors\"\n";
+        }
+        text += "\t\"fmt\"\n\t\"math\"\n";
+        if self.signals().any(|signal| signal.value.contains("time.")) {
+            text += "\t\"time\"\n";
+        }
+        let _ =
+            write!(text, "\n\tfwkplugin \"{ROUTER}/interface/plugin\"\n\tfwksched \"{ROUTER}/interface/scheduling\"\n");
+        if self.reads(GoSource::InFlight) {
+            let _ = writeln!(text, "\tattrconcurrency \"{ROUTER}/plugins/datalayer/attribute/concurrency\"");
+        }
+        if self.reads(GoSource::Prefix) {
+            let _ = writeln!(text, "\tattrprefix \"{ROUTER}/plugins/datalayer/attribute/prefix\"");
+        }
+        text
+    }
+
+    fn filled(&self) -> String {
+        if self.missing.is_empty() {
+            return String::new();
+        }
+        "\n// filledIn says that the functions fillRequest and fillEndpoint below are filled in: until then there is no plugin.\n\
+         const filledIn = false\n"
+            .to_owned()
+    }
+
+    fn check(&self) -> String {
+        if self.missing.is_empty() {
+            return String::new();
+        }
+        "\tif !filledIn {\n\t\treturn nil, errors.New(PluginType + \": fill in fillRequest and fillEndpoint, and set filledIn to true\")\n\t}\n"
+            .to_owned()
+    }
+
+    fn parameter_fields(&self) -> String {
+        let width = self.parameters.iter().map(|(name, ..)| exported(name).len()).max().unwrap_or(0);
+        let line =
+            |(name, ..): &(String, f64, f64, f64)| format!("\t{:width$} float64 `json:\"{name}\"`\n", exported(name));
+        self.parameters.iter().map(line).collect()
+    }
+
+    fn defaults(&self) -> String {
+        let all: Vec<String> =
+            self.parameters.iter().map(|(name, value, ..)| format!("{}: {value:?}", exported(name))).collect();
+        all.join(", ")
+    }
+
+    fn ranges(&self) -> String {
+        let line = |(name, _, min, max): &(String, f64, f64, f64)| {
+            let field = exported(name);
+            format!(
+                "\tif !(parameters.{field} >= {min:?} && parameters.{field} <= {max:?}) {{\n\t\treturn nil, fmt.Errorf(\"{name} of %s is %v; \
+                 it must be from {min} to {max}\", PluginType, parameters.{field})\n\t}}\n"
+            )
+        };
+        self.parameters.iter().map(line).collect()
+    }
+
+    fn request_reads(&self) -> String {
+        let mut text = String::new();
+        for name in &self.request {
+            if let Some(signal) = signal(&OF_REQUEST, name) {
+                let _ = writeln!(text, "\tr.{} = {}", camel(name), signal.value);
+            }
+        }
+        if self.missing.iter().any(|name| self.is_of_request(name)) {
+            text += "\tfillRequest(request, &r)\n";
+        }
+        text
+    }
+
+    fn endpoint_reads(&self) -> String {
+        let mut text = String::new();
+        for (source, opening, closing) in [
+            (GoSource::Metrics, "\tif metrics := endpoint.GetMetrics(); metrics != nil {\n", "\t}\n"),
+            (
+                GoSource::InFlight,
+                "\tif value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {\n\
+                 \t\tif load, ok := value.(*attrconcurrency.InFlightLoad); ok {\n",
+                "\t\t}\n\t}\n",
+            ),
+            (
+                GoSource::Prefix,
+                "\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n\
+                 \t\tif prefix, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {\n",
+                "\t\t}\n\t}\n",
+            ),
+        ] {
+            let of_source = self.endpoint.iter().filter_map(|name| signal(&OF_ENDPOINT, name));
+            let lines: Vec<&GoSignal> = of_source.filter(|signal| signal.source == source).collect();
+            if lines.is_empty() {
+                continue;
+            }
+            let indent = "\t".repeat(closing.matches('}').count() + 1);
+            text += opening;
+            for signal in lines {
+                let _ = writeln!(text, "{indent}s.{} = {}", camel(signal.field), signal.value);
+            }
+            text += closing;
+        }
+        if self.missing.iter().any(|name| !self.is_of_request(name)) {
+            text += "\tfillEndpoint(endpoint, &s)\n";
+        }
+        text
+    }
+
+    /// Whether a missing signal is one of the request or of the service.
+    fn is_of_request(&self, shown: &str) -> bool {
+        let name = shown.split_once('.').map_or(shown, |(_, name)| name);
+        shown.starts_with("r.") || self.request.iter().any(|one| *one == format!("service_{name}"))
+    }
+
+    fn missing_functions(&self) -> String {
+        let (of_request, of_endpoint): (Vec<&String>, Vec<&String>) =
+            self.missing.iter().partition(|name| self.is_of_request(name));
+        let lines = |names: &[&String], variable: &str| -> String {
+            let line = |name: &&String| {
+                let (argument, field) = name.split_once('.').unwrap_or(("s", name));
+                let field =
+                    if variable == "r" && argument == "s" { format!("service_{field}") } else { field.to_owned() };
+                format!("\t// FILL IN: {name}\n\t{variable}.{} = math.NaN()\n", camel(&field))
+            };
+            names.iter().map(line).collect()
+        };
+        let mut text = String::new();
+        if !of_request.is_empty() {
+            let _ = write!(
+                text,
+                "\n// fillRequest sets what the endpoint picker does not tell of a request: FILL IN each of them. Times are in µs; numbers\n\
+                 // that a request does not have stay math.NaN().\n\
+                 func fillRequest(request *fwksched.InferenceRequest, r *requestSignals) {{\n{}}}\n",
+                lines(&of_request, "r")
+            );
+        }
+        if !of_endpoint.is_empty() {
+            let _ = write!(
+                text,
+                "\n// fillEndpoint sets what the endpoint picker does not tell of an endpoint: FILL IN each of them. Times are in µs.\n\
+                 func fillEndpoint(endpoint fwksched.Endpoint, s *endpointSignals) {{\n{}}}\n",
+                lines(&of_endpoint, "s")
+            );
+        }
+        text
+    }
+
+    fn result(&self) -> &'static str {
+        match self.interface {
+            GoInterface::Scorer => "the score of each endpoint, of which the highest is the best.",
+            GoInterface::Filter => "not 0 for each endpoint that may be used.",
+            GoInterface::Admitter => "not 0 for a request that is admitted, the same for each endpoint.",
+        }
+    }
+
+    fn consumes(&self) -> String {
+        let all = [
+            (GoSource::InFlight, "attrconcurrency.InFlightLoadDataKey:", "attrconcurrency.InFlightLoad{}"),
+            (GoSource::Prefix, "attrprefix.PrefixCacheMatchInfoDataKey:", "attrprefix.PrefixCacheMatchInfo{}"),
+        ];
+        let read: Vec<_> = all.into_iter().filter(|(source, ..)| self.reads(*source)).collect();
+        // As `gofmt` aligns them.
+        let width = read.iter().map(|(_, key, _)| key.len()).max().unwrap_or(0);
+        let keys: String = read.iter().map(|(_, key, value)| format!("\t\t{key:width$} {value},\n")).collect();
+        if keys.is_empty() {
+            return String::new();
+        }
+        format!(
+            "\n// Consumes returns the data that the decision reads.\nfunc (p *Plugin) Consumes() fwkplugin.DataDependencies {{\n\treturn \
+             fwkplugin.DataDependencies{{Required: map[fwkplugin.DataKey]any{{\n{keys}\t}}}}\n}}\n"
+        )
+    }
+
+    fn interface_methods(&self) -> &'static str {
+        match self.interface {
+            GoInterface::Scorer => SCORER,
+            GoInterface::Filter => FILTER,
+            GoInterface::Admitter => ADMITTER,
+        }
+    }
+}
+
+fn signal(table: &'static [GoSignal], name: &str) -> Option<&'static GoSignal> {
+    table.iter().find(|signal| signal.field == name)
+}
+
+/// Fields of a structure, aligned as `gofmt` does.
+fn fields(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| camel(name)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    names.iter().map(|name| format!("\t{name:width$} float64\n")).collect()
+}
+
+const SCORER: &str = "\
+// Category says that the score is neither affinity nor distribution alone.
+func (p *Plugin) Category() fwksched.ScorerCategory {
+	return fwksched.Balance
+}
+
+// Score returns the scores of the script, scaled to the range over the endpoints: 1 for the highest, 0 for the lowest, 1 for all if
+// they are equal. The endpoint picker takes scores from 0 to 1 only. As the only scorer of a profile with max-score-picker it
+// chooses as the script does, but at random among equal scores.
+func (p *Plugin) Score(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) map[fwksched.Endpoint]float64 {
+	scores := make(map[fwksched.Endpoint]float64, len(endpoints))
+	values := p.decision(request, endpoints)
+	for i, value := range values {
+		// Infinite scores stay the best and the worst; what is no number is the worst.
+		values[i] = math.Max(-1e300, math.Min(1e300, orElse(value, -1e300)))
+	}
+	for i, score := range mostBest(values) {
+		scores[endpoints[i]] = score
+	}
+	return scores
+}
+";
+
+const FILTER: &str = "\
+// Filter returns the endpoints that the script keeps; all if it keeps none.
+func (p *Plugin) Filter(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) []fwksched.Endpoint {
+	kept := make([]fwksched.Endpoint, 0, len(endpoints))
+	for i, keeps := range p.decision(request, endpoints) {
+		if keeps != 0 {
+			kept = append(kept, endpoints[i])
+		}
+	}
+	if len(kept) == 0 {
+		return endpoints
+	}
+	return kept
+}
+";
+
+const ADMITTER: &str = "\
+var errRejected = errors.New(PluginType + \" rejects the request\")
+
+// Admit returns an error if the script rejects the request, or if there is no endpoint.
+func (p *Plugin) Admit(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) error {
+	admits := p.decision(request, endpoints)
+	if len(admits) == 0 || admits[0] == 0 {
+		return errRejected
+	}
+	return nil
+}
+";
+
+#[cfg(test)]
+mod tests;
