@@ -54,7 +54,7 @@ enum ExportCommand {
     /// Make a cache policy for vLLM's CPU tier (a Python class for `cache_policy_module_path`) of a script
     VllmCachePolicy(ExportCachePolicyArgs),
     /// Make a ScaledObject for KEDA of a scaling policy: a query of Prometheus for each signal, and a formula
-    Keda(ExportKedaArgs),
+    Keda(Box<ExportKedaArgs>),
     /// Make a plugin of llm-d's endpoint picker (a file in Go: Scorer, Filter or Admitter) of a script
     LlmDPlugin(ExportPluginArgs),
 }

@@ -307,25 +307,15 @@ impl GoFile {
         let mut text = String::new();
         for (source, opening, closing) in [
             (GoSource::Metrics, "\tif metrics := endpoint.GetMetrics(); metrics != nil {\n", "\t}\n"),
-            (
-                GoSource::InFlight,
-                "\tif value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {\n\
-                 \t\tif load, ok := value.(*attrconcurrency.InFlightLoad); ok {\n",
-                "\t\t}\n\t}\n",
-            ),
-            (
-                GoSource::Prefix,
-                "\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n\
-                 \t\tif prefix, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {\n",
-                "\t\t}\n\t}\n",
-            ),
+            (GoSource::InFlight, READ_LOAD, ""),
+            (GoSource::Prefix, READ_PREFIX, ""),
         ] {
             let of_source = self.endpoint.iter().filter_map(|name| signal(&OF_ENDPOINT, name));
             let lines: Vec<&GoSignal> = of_source.filter(|signal| signal.source == source).collect();
             if lines.is_empty() {
                 continue;
             }
-            let indent = "\t".repeat(closing.matches('}').count() + 1);
+            let indent = if closing.is_empty() { "\t" } else { "\t\t" };
             text += opening;
             for signal in lines {
                 let _ = writeln!(text, "{indent}s.{} = {}", camel(signal.field), signal.value);
@@ -422,6 +412,26 @@ fn fields(names: &[String]) -> String {
     let width = names.iter().map(String::len).max().unwrap_or(0);
     names.iter().map(|name| format!("\t{name:width$} float64\n")).collect()
 }
+
+/// The load of an endpoint; none without requests of this endpoint picker.
+const READ_LOAD: &str = "\
+	load := &attrconcurrency.InFlightLoad{}
+	if value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {
+		if known, ok := value.(*attrconcurrency.InFlightLoad); ok {
+			load = known
+		}
+	}
+";
+
+/// The prefix of the prompt that an endpoint has.
+const READ_PREFIX: &str = "\
+	prefix := &attrprefix.PrefixCacheMatchInfo{}
+	if value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {
+		if known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {
+			prefix = known
+		}
+	}
+";
 
 const SCORER: &str = "\
 // Category says that the score is neither affinity nor distribution alone.

@@ -146,12 +146,22 @@ impl GoModule {
         fs::write(path, text).expect("written");
     }
 
-    /// The lines that a program of all `sources` prints.
-    fn printed(&self, sources: &[String]) -> Vec<String> {
+    /// An empty one with the interfaces; `None`, with a message, if there is no Go.
+    fn new(name: &str) -> Option<Self> {
+        if Command::new("go").arg("version").output().is_err() {
+            println!("skipped: `go` is not there (apt-get install golang-go)");
+            return None;
+        }
+        let module = Self(std::env::temp_dir().join(format!("blis-go-{name}-{}", std::process::id())));
         for part in STUBS.trim_start_matches("== ").split("\n== ") {
             let (file, text) = part.split_once('\n').expect("a name and a text");
-            self.write(file, text);
+            module.write(file, text);
         }
+        Some(module)
+    }
+
+    /// The lines that a program of all `sources` prints.
+    fn printed(&self, sources: &[String]) -> Vec<String> {
         let (mut imports, mut calls) = (String::new(), String::new());
         for (number, source) in sources.iter().enumerate() {
             let plugin = exported_file(source).unwrap_or_else(|fault| panic!("{fault}\n{source}"));
@@ -162,6 +172,11 @@ impl GoModule {
             let _ = writeln!(calls, "\tp{number}.Show()");
         }
         self.write("main/main.go", &format!("package main\n\nimport (\n{imports})\n\nfunc main() {{\n{calls}}}\n"));
+        self.run()
+    }
+
+    /// The lines that the program in `main` prints.
+    fn run(&self) -> Vec<String> {
         let mut command = Command::new("go");
         command.current_dir(&self.0).args(["run", "./main"]).env("GOPROXY", "off").env("GOFLAGS", "-mod=mod");
         let ended = command.output().expect("go runs");
@@ -182,11 +197,7 @@ const WRITTEN: [&str; 6] = [
 
 #[test]
 fn a_plugin_in_go_decides_as_the_script() {
-    if Command::new("go").arg("version").output().is_err() {
-        println!("skipped: `go` is not there (apt-get install golang-go)");
-        return;
-    }
-    let module = GoModule(std::env::temp_dir().join(format!("blis-go-plugin-{}", std::process::id())));
+    let Some(module) = GoModule::new("decisions") else { return };
     let found: Vec<String> = FOUND.lines().map(script).chain(WRITTEN.map(str::to_owned)).collect();
     let printed = module.printed(&found);
     assert_eq!(printed.len(), found.len() * SITUATIONS as usize);
@@ -207,6 +218,44 @@ fn a_plugin_in_go_decides_as_the_script() {
         }
     }
     assert!(compared > found.len() * 10, "{compared} situations of {} scripts", found.len());
+}
+
+/// Endpoints, and what plugins of four scripts do with them.
+const MAIN: &str = include_str!("main.go.in");
+
+#[test]
+fn a_plugin_reads_endpoints_and_does_what_the_endpoint_picker_expects() {
+    let Some(module) = GoModule::new("interfaces") else { return };
+    for (package, source) in [
+        (
+            "scorer",
+            "// @param weight 2 0 10 of the cache\nfn route(r, s) { weight * s.cached_tokens_gpu - s.in_flight_tokens + (1.0 * r.class_priority) * \
+             s.queue_depth + s.free_kv_blocks - s.effective_load }",
+        ),
+        ("filter", "fn filter(r, s) { s.queue_depth < 1.0 * r.class_priority }"),
+        ("admitter", "fn admit(r, s) { r.input_tokens > 100 }"),
+        ("missing", "fn route(r, s) { s.ttft_ewma }"),
+        ("infinite", "fn route(r, s) { 1.0 / s.queue_depth }"),
+    ] {
+        let plugin =
+            exported_file(&format!("// @name {package}\n{source}\n")).unwrap_or_else(|fault| panic!("{fault}"));
+        module.write(&format!("{package}/plugin.go"), &plugin.text);
+    }
+    module.write("main/main.go", MAIN);
+    // Scores of the script: 3 · 160 - 500 + 7 · 3 + 75 - 9 = 67, -100 + 50 - 2 = -52, 7 - 1 = 6.
+    let third = 58.0 / 119.0;
+    let expected = [
+        &*format!("scores 1 0 {third}"),
+        "weight of scorer is 11; it must be from 0 to 10",
+        "parameters of scorer: json: unknown field \"speed\"",
+        "kept [1 2]",
+        "kept [0 1 2]",
+        "50 tokens: admitter rejects the request",
+        "200 tokens: <nil>",
+        "missing: fill in fillRequest and fillEndpoint, and set filledIn to true",
+        "infinite 0 1 6.666666666666667e-301",
+    ];
+    assert_eq!(module.run(), expected);
 }
 
 #[test]
