@@ -44,7 +44,9 @@ fn a_routing_script_becomes_a_plugin_of_the_endpoint_picker() {
     let text = std::fs::read_to_string(&file).expect("written");
     assert!(text.contains("\npackage found\n") && text.contains("return ((-s[i].inFlightTokens) + ("), "{text}");
 
-    let ended = blis!("export llm-d-plugin examples/discoveries/stale-signals/found.rhai").done();
+    let script = scratch.path("slow.rhai");
+    std::fs::write(&script, "fn route(r, s) { -s.in_flight - s.ttft_ewma / 1000.0 }").expect("written");
+    let ended = blis!(format!("export llm-d-plugin {script}")).done();
     assert!(ended.stdout.contains("\t// FILL IN: s.ttft_ewma\n"), "{}", ended.stdout);
     let messages = [
         ended.stderr,
