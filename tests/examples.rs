@@ -333,8 +333,9 @@ impl Example {
             symlink(trace, folder.join(AZURE)).expect("scratch");
         }
         let mut line = self.command.replace("/tmp/", "");
-        let is_one_command = !line.contains(['|', '>', ';', '&']);
-        if let Some(form) = form.filter(|_| is_one_command) {
+        // What is exported has the form of another program.
+        let has_form = !line.contains(['|', '>', ';', '&']) && !line.contains("blis export ");
+        if let Some(form) = form.filter(|_| has_form) {
             line.push_str(&format!(" --output {form}"));
         }
         let ended = shell.run(&line);

@@ -335,8 +335,8 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),
     ]),
     ("blis export keda", &[
-        ("A scaling policy for a Deployment", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --namespace llm-d --max-replicas 16"),
-        ("With a parameter, from zero replicas, into a file", "blis export keda examples/built-ins/queue.rhai --deployment vllm-decode --set running=8 --min-replicas 0 --out queue-keda.yaml"),
+        ("A scaling policy for a Deployment", "blis export keda examples/built-ins/queue.rhai --deployment vllm --max-replicas 16"),
+        ("With a parameter, into a file", "blis export keda examples/built-ins/queue.rhai --deployment vllm --set running=8 --out keda.yaml"),
     ]),
     ("blis export llm-d-plugin", &[
         ("A router that a search found", "blis export llm-d-plugin examples/discoveries/shared-prefix/found.rhai --out plugin.go"),
