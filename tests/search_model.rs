@@ -221,7 +221,7 @@ fn a_model_that_does_not_reply_ends_the_search_which_goes_on_later() {
     let archive = folder.path("search.sqlite");
     let key = "sekret-key";
     let refusing = ModelServer::start(|number, question| match number {
-        0 => (401, json!({"error": {"message": "who are you?"}}).to_string()),
+        0 => (401, json!({"error": {"message": "no such key"}}).to_string()),
         1 => (404, json!({"error": {"message": "no such model"}}).to_string()),
         2..5 => completion("I would rather not."),
         5 => (200, "<html>".to_owned()),
@@ -229,7 +229,7 @@ fn a_model_that_does_not_reply_ends_the_search_which_goes_on_later() {
     });
     let words = refusing.words(&format!("--evaluations 48 --archive {archive}"));
     for (what, hint, asked) in [
-        ("has not replied: http-error: 401 who are you?", "BLIS_API_KEY", 1),
+        ("has not replied: http-error: 401 no such key", "BLIS_API_KEY", 1),
         ("has not replied: http-error: 404 no such model", "`--model-name` names one", 2),
         (
             "3 replies of the model `proposer` are not the JSON that was asked for: there is no JSON object",

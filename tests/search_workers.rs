@@ -23,6 +23,25 @@ fn without_time(ended: Ended) -> Value {
     document
 }
 
+/// Regression: the same suite in another folder had another hash, because its own workloads were named after its file.
+#[test]
+fn the_hash_of_a_suite_does_not_depend_on_where_its_file_lies() {
+    let folder = Scratch::new();
+    let copy = folder.path("small.yaml");
+    fs::copy(root().join(SUITE), &copy).expect("copied");
+    let hash = |suite: &str| {
+        let document =
+            blis!(format!("evaluate least-loaded --suite {suite} --stage smoke --output json")).done().json();
+        document["hashes"]["suite"].as_str().expect("a hash").to_owned()
+    };
+    let here = hash(SUITE);
+    assert_eq!(here, hash(&copy));
+    let text = fs::read_to_string(&copy).expect("the copy");
+    assert!(text.contains("aggregate_rate: "), "{text}");
+    fs::write(&copy, text.replacen("aggregate_rate: ", "aggregate_rate: 1", 1)).expect("written");
+    assert_ne!(here, hash(&copy), "another workload");
+}
+
 #[test]
 fn results_of_other_processes_are_those_of_this_one() {
     let folder = Scratch::new();

@@ -575,6 +575,20 @@ mod tests {
     }
 
     #[test]
+    fn train_may_be_restricted_to_the_first_seeds() {
+        let requested = |train_seeds| {
+            let table = ComputedRuns { latency: |_: &Task| summary(100.0, 1.0), requested: RefCell::default() };
+            let options = CascadeOptions { train_seeds, ..options(Split::Train) };
+            let stages = run_cascade(&suite(), &options, &table).unwrap().stages;
+            let all = stages.last().map(|stage| stage.runs.iter().map(|run| (run.scenario, run.seed)).collect());
+            all.unwrap_or_else(Vec::<(usize, u64)>::new)
+        };
+        let (all, first) = (requested(None), requested(Some(1)));
+        assert_eq!((all.len(), first.as_slice()), (2 * 4, &[all[0], all[4]][..]));
+        assert_eq!(requested(Some(9)), all);
+    }
+
+    #[test]
     fn bands_do_not_overlap() {
         let better = |task: &Task| summary(if task.role == PolicyRole::Candidate { 1e-9 } else { 100.0 }, 1.0);
         let (smoke, train, select) =

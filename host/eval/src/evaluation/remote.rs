@@ -38,7 +38,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Characters of a line that messages show.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// A command whose process evaluates candidates. Its input is closed when this is dropped.
+/// A command with a process that evaluates candidates. Its input is closed when this is dropped.
 pub(super) struct RemoteWorker {
     command: String,
     /// Evaluations that it takes at a time.

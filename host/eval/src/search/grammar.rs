@@ -366,6 +366,22 @@ impl Operator {
         }
     }
 
+    /// The result for numbers; `None` for a choice and for functions over rows.
+    pub fn of_numbers(self, arguments: &[f64]) -> Option<f64> {
+        Some(match (self, arguments) {
+            (Self::Add, [a, b]) => a + b,
+            (Self::Subtract, [a, b]) => a - b,
+            (Self::Multiply, [a, b]) => a * b,
+            (Self::Divide, [a, b]) => a / b.abs().max(0.001),
+            (Self::Min, [a, b]) => a.min(*b),
+            (Self::Max, [a, b]) => a.max(*b),
+            (Self::Negative, [a]) => -a,
+            (Self::Root, [a]) => a.abs().sqrt(),
+            (Self::Log, [a]) => a.abs().ln_1p(),
+            _ => return None,
+        })
+    }
+
     /// Whether the result is a number, whatever its argument is.
     pub fn is_over_rows(self) -> bool {
         matches!(self, Self::Lowest | Self::Highest | Self::Mean | Self::Sum)

@@ -203,19 +203,7 @@ fn of_one(function: Operator, part: Expr) -> Expr {
 fn folded(function: Operator, arguments: &[Expr]) -> Option<Expr> {
     let number = |one: &Expr| if let Expr::Constant(value) = one { Some(*value) } else { None };
     let numbers = arguments.iter().map(number).collect::<Option<Vec<f64>>>()?;
-    let value = match (function, &numbers[..]) {
-        (Operator::Add, [a, b]) => a + b,
-        (Operator::Subtract, [a, b]) => a - b,
-        (Operator::Multiply, [a, b]) => a * b,
-        (Operator::Divide, [a, b]) => a / b.abs().max(0.001),
-        (Operator::Min, [a, b]) => a.min(*b),
-        (Operator::Max, [a, b]) => a.max(*b),
-        (Operator::Negative, [a]) => -a,
-        (Operator::Root, [a]) => a.abs().sqrt(),
-        (Operator::Log, [a]) => a.abs().ln_1p(),
-        _ => return None,
-    };
-    Some(Expr::Constant(rounded(value)))
+    function.of_numbers(&numbers).map(|value| Expr::Constant(rounded(value)))
 }
 
 fn take(part: &mut Expr) -> Expr {

@@ -42,7 +42,7 @@ pub(in crate::cli) struct SearchArgs {
     /// Epoch: other seeds of the suite for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
-    /// Patterns over N decisions of each kind of the programs that reach train, 64 if no number is given: the signals that they name
+    /// Patterns over N decisions of each kind of the programs that reach the first seed of train, 64 if no number is given: the signals that they name
     /// are drawn more often when these programs are changed; 0 for none
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "64",
         value_parser = patterns)]

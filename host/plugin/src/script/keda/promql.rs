@@ -4,7 +4,7 @@ use super::super::term::literal;
 use super::{DecisionTerm, FieldMeaning, ONE_GROUP, ScriptTerm, SignalTable, TermForm, TermOperation};
 use crate::Fault;
 
-/// Writes queries whose result is one number without labels.
+/// Writes queries that give one number without labels.
 pub(super) struct QueryWriter<'a> {
     pub signals: &'a SignalTable<'a>,
     pub decision: &'a DecisionTerm,
