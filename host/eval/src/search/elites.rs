@@ -29,7 +29,7 @@ type MapCell = [u8; 3];
 pub(super) struct Elites {
     /// The best of each cell, of those that were evaluated in the whole of train.
     cells: BTreeMap<MapCell, Elite>,
-    /// Programs with a score of train under its first seed, in the order of their numbers.
+    /// Programs with a score of train under its first seed, in the order in which they were offered.
     pool: Vec<PoolMember>,
 }
 
@@ -73,6 +73,23 @@ impl Elites {
         if self.cells.get(&cell).is_none_or(is_better) {
             self.cells.insert(cell, elite);
         }
+    }
+
+    /// The programs of both.
+    pub fn joined(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        for (cell, elite) in &other.cells {
+            let is_better = |known: &Elite| elite.outcome.train_score > known.outcome.train_score;
+            if both.cells.get(cell).is_none_or(is_better) {
+                both.cells.insert(*cell, elite.clone());
+            }
+        }
+        let is_new = |one: &&PoolMember| self.pool.iter().all(|known| known.elite.number != one.elite.number);
+        for member in other.pool.iter().filter(is_new) {
+            both.pool.push(member.clone());
+            both.limit_pool();
+        }
+        both
     }
 
     /// Removes the program with the lowest mean that is not the best of a scenario, if there are too many.
@@ -135,7 +152,7 @@ impl Elites {
     }
 
     /// Lexicase selection: of the programs of the pool those that are best in the scenario `first`, or in one drawn at random; of these
-    /// those that are best in another; one of what is left.
+    /// those that are best in another; of two of what is left the smaller, since programs grow without gain otherwise (Luke, Panait 2002).
     fn by_scenario(&self, first: Option<usize>, draw: &mut Generator) -> Option<&Elite> {
         let mut open: Vec<usize> = (0..self.highest().len()).collect();
         let mut left: Vec<&PoolMember> = self.pool.iter().collect();
@@ -146,8 +163,9 @@ impl Elites {
             let best = left.iter().map(|one| one.scores[scenario]).fold(f64::NEG_INFINITY, f64::max);
             left.retain(|one| one.scores[scenario] >= best - TOLERANCE);
         }
-        let at = draw.random_range(0..left.len().max(1));
-        left.get(at).map(|one| &one.elite)
+        let drawn = [0; 2].map(|_| draw.random_range(0..left.len().max(1)));
+        let drawn = drawn.iter().filter_map(|&at| left.get(at)).map(|one| &one.elite);
+        drawn.min_by_key(|elite| elite.program.size())
     }
 }
 

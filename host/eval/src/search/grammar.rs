@@ -131,13 +131,16 @@ pub(super) struct Input {
     /// The expression of a script.
     pub text: String,
     pub is_column: bool,
+    /// Its unit; empty if it has none. Inputs of one unit can be added and compared as they are.
+    pub unit: &'static str,
     /// What it was in a first run, if that was measured.
     pub measured: Option<InputRange>,
 }
 
 impl Input {
     fn new(name: String, text: String, is_column: bool) -> Self {
-        Self { name, text, is_column, measured: None }
+        let unit = unit(&name, &text);
+        Self { name, text, is_column, unit, measured: None }
     }
 }
 
@@ -314,6 +317,27 @@ fn input(one: &ScriptInput, times: &FieldTimes<'_>) -> Option<Input> {
     Some(Input::new(name, text, is_column))
 }
 
+/// The row of the table of columns, of columns of the instances.
+pub(super) fn column(input: &str) -> Option<Column> {
+    let field = input.strip_prefix("s.")?;
+    Column::ALL.iter().copied().find(|column| column.field() == field)
+}
+
+/// The unit of the input `name`, which scripts write as `text`.
+fn unit(name: &str, text: &str) -> &'static str {
+    let is_ms = text.ends_with("/ 1000.0)");
+    match column(name) {
+        _ if is_ms && text.contains(".now") => "ms after the decision",
+        _ if is_ms && text.contains("1e12") => "ms after the start of the run",
+        _ if is_ms => "ms",
+        Some(column) => column.unit(),
+        None if name.contains("tokens") || name.ends_with(".uncached") => "tokens",
+        None if name.contains("blocks") => "blocks",
+        None if name.contains("bytes") => "bytes",
+        None => "",
+    }
+}
+
 /// A function of expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -402,6 +426,21 @@ mod tests {
             assert_eq!(names.contains(&name.as_str()), !left_out, "{name}");
         }
         assert!(names.contains(&"r.input_tokens") && !names.contains(&"r.prompt_tokens"), "{names:?}");
+    }
+
+    #[test]
+    fn inputs_have_the_units_of_what_they_are() {
+        let unit = |kind: Kind, name: &str| {
+            let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
+            let mut inputs = grammar.decisions.iter().flat_map(|decision| &decision.inputs);
+            inputs.find(|input| input.name == name).map(|input| input.unit)
+        };
+        assert_eq!(unit(Kind::Routing, "s.in_flight_tokens"), Some("tokens"));
+        assert_eq!(unit(Kind::Routing, "r.input_tokens"), Some("tokens"));
+        assert_eq!(unit(Kind::Routing, "s.itl_ewma"), Some("ms"));
+        assert_eq!(unit(Kind::Routing, "random()"), Some(""));
+        assert_eq!(unit(Kind::Disaggregation, "p.uncached"), Some("tokens"));
+        assert_eq!(unit(Kind::Scheduling, "r.arrival"), Some("ms after the start of the run"));
     }
 
     #[test]

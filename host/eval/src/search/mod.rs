@@ -3,7 +3,8 @@
 //! ```text
 //! seeds, each input alone ─► batch ─► smoke ─► the best half: first seed of train ─► a sixth: train ─► next batch
 //!                                     └── every evaluation: archive (SQLite)
-//! next batch: mutation, crossover and CMA-ES of the best of a map and of those that are best in some scenario
+//! next batch: mutation, crossover and CMA-ES of the best of a map and of those that are best in some scenario, in one population
+//! after another (`populations.rs`)
 //! then: as many random programs (control) ─► parts left out ─► select ─► champion
 //! ```
 //!
@@ -22,6 +23,7 @@ mod infix;
 mod inputs;
 mod ladder;
 mod model;
+mod populations;
 mod program;
 mod proposal_table;
 mod proposals;

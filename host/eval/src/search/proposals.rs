@@ -101,9 +101,9 @@ impl SearchRun<'_> {
     /// The programs that a question shows: the best one, and others as parents are drawn.
     fn shown(&self, batch: usize) -> Vec<Elite> {
         let mut draw = Stream::new(self.numbers.seed, "model").at(batch as u64);
-        let mut shown: Vec<Elite> = self.elites.best().into_iter().take(1).cloned().collect();
+        let mut shown: Vec<Elite> = self.populations.present().best().into_iter().take(1).cloned().collect();
         for _ in 0..PARENT_DRAWS {
-            let Some(drawn) = self.elites.pick(&mut draw) else { break };
+            let Some(drawn) = self.populations.present().pick(&mut draw) else { break };
             if shown.len() < PARENTS && shown.iter().all(|one| one.number != drawn.number) {
                 shown.push(drawn.clone());
             }

@@ -7,7 +7,7 @@ use blis_plugin::Column;
 
 use super::archive::SearchOutcome;
 use super::elites::Elite;
-use super::grammar::{DecisionGrammar, Grammar, Input, PatternSignal};
+use super::grammar::{DecisionGrammar, Grammar, PatternSignal, column};
 use super::infix::{FUNCTIONS, infix};
 use super::program::rounded;
 use crate::suite::{Split, Suite};
@@ -115,9 +115,10 @@ fn decision_text(decision: &DecisionGrammar) -> String {
     for input in &decision.inputs {
         let range = input.measured.map_or_else(|| "not measured".to_owned(), |range| range.0.map(short).join(" "));
         let kind = if input.is_column { "column" } else { "number" };
-        let meaning = column(input).map_or("", Column::about);
+        let meaning = column(&input.name).map_or("", Column::about);
+        let unit = if input.unit.is_empty() { "no unit" } else { input.unit };
         // Writing to a text does not fail.
-        let _ = writeln!(text, "{} | {kind}, {} | {range} | {meaning}", input.name, unit(input));
+        let _ = writeln!(text, "{} | {kind}, {unit} | {range} | {meaning}", input.name);
     }
     text.push('\n');
     text
@@ -125,25 +126,6 @@ fn decision_text(decision: &DecisionGrammar) -> String {
 
 fn short(value: f64) -> String {
     rounded(value).to_string()
-}
-
-/// The row of the table of columns, of columns of the instances.
-fn column(input: &Input) -> Option<Column> {
-    let field = input.name.strip_prefix("s.")?;
-    Column::ALL.iter().copied().find(|column| column.field() == field)
-}
-
-fn unit(input: &Input) -> &'static str {
-    let is_ms = input.text.ends_with("/ 1000.0)");
-    match column(input) {
-        _ if is_ms && input.text.contains(".now") => "ms after the decision",
-        _ if is_ms && input.text.contains("1e12") => "ms after the start of the run",
-        _ if is_ms => "ms",
-        Some(column) => column.unit(),
-        None if input.name.contains("tokens") => "tokens",
-        None if input.name.contains("bytes") => "bytes",
-        None => "no unit",
-    }
 }
 
 fn functions(has_tables: bool) -> String {

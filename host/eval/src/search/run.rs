@@ -11,9 +11,10 @@ use sha2::{Digest as _, Sha256};
 use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, RungResult, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
-use super::elites::{Elite, Elites};
+use super::elites::Elite;
 use super::grammar::{Grammar, PatternSignal};
 use super::model::ModelProposals;
+use super::populations::Populations;
 use super::program::{Expr, Program};
 use super::rung::{Promotions, Rung};
 use super::seeds::{neutral, seeds};
@@ -28,7 +29,7 @@ use crate::suite::hex;
 /// Programs of a batch: what follows from a batch does not depend on the number of workers.
 const BATCH: usize = 24;
 /// Programs of a batch that have one input alone, until all have been evaluated.
-const SINGLES: usize = BATCH / 2;
+const SINGLES: usize = BATCH / 3;
 /// Batches of a cycle: the last ones are generations of CMA-ES.
 const CYCLE: usize = 12;
 const CONSTANT_BATCHES: usize = 4;
@@ -118,7 +119,7 @@ pub(super) struct SearchRun<'a> {
     pub(super) used: Grammar,
     /// What was evaluated, by hash of the script.
     pub(super) known: HashMap<String, ArchivedEvaluation>,
-    pub(super) elites: Elites,
+    pub(super) populations: Populations,
     /// Programs with one input alone that were not evaluated yet.
     singles: Vec<Program>,
     tuning: Option<ConstantTuning>,
@@ -134,9 +135,9 @@ impl<'a> SearchRun<'a> {
         numbers: SearchNumbers,
         progress: &'a (dyn Fn(SearchProgress) + Sync),
     ) -> Self {
-        let (known, elites, used) = (HashMap::new(), Elites::default(), grammar.clone());
+        let (known, used, populations) = (HashMap::new(), grammar.clone(), Populations::new(numbers.seed));
         let (model, singles, tuning, tuned) = (None, Vec::new(), None, Vec::new());
-        Self { server, grammar, archive, numbers, progress, model, used, known, elites, singles, tuning, tuned }
+        Self { server, grammar, archive, numbers, progress, model, used, known, populations, singles, tuning, tuned }
     }
 
     /// Runs the search to its end.
@@ -162,7 +163,7 @@ impl<'a> SearchRun<'a> {
             batch += 1;
         }
         let evaluated = number;
-        let best = self.elites.best().first().map(|&elite| elite.clone());
+        let best = self.populations.all().best().first().map(|&elite| elite.clone());
         let mut finalists = self.finalists();
         let control = self.control()?;
         let Reduction { reduced, ablations } = match &best {
@@ -175,12 +176,12 @@ impl<'a> SearchRun<'a> {
         let found = champion(&selected).map(|(best, champion)| (best.clone(), champion.clone()));
         let control = champion(&control).map(|(best, _)| best.clone());
         let (best, champion) = found.unzip();
-        Ok(Found { champion, best, control, ablations, evaluated, cells: self.elites.cells() })
+        Ok(Found { champion, best, control, ablations, evaluated, cells: self.populations.all().cells() })
     }
 
     /// The best programs of the map, and the best ones that are smaller than each of these.
     fn finalists(&self) -> Vec<(usize, Candidate)> {
-        let all = self.elites.best();
+        let all = self.populations.all().best();
         let mut chosen: Vec<&Elite> = all.iter().copied().take(FINALISTS).collect();
         let least = all.first().map_or(0.0, |best| best.outcome.train_score * (1.0 - SMALLER_LOSS));
         let mut size = chosen.iter().map(|elite| elite.program.size()).min().unwrap_or(0);
@@ -245,11 +246,11 @@ impl<'a> SearchRun<'a> {
         const FRESH: f64 = 0.05;
         const CROSSED: f64 = 0.3;
         let kind: f64 = made.draw.random();
-        let parent = self.elites.pick(&mut made.draw).filter(|_| kind >= FRESH);
+        let parent = self.populations.present().pick(&mut made.draw).filter(|_| kind >= FRESH);
         let Some(parent) = parent else {
             return Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
         };
-        let other = self.elites.pick_beside(parent, &mut made.draw).filter(|_| kind < FRESH + CROSSED);
+        let other = self.populations.present().pick_beside(parent, &mut made.draw).filter(|_| kind < FRESH + CROSSED);
         made.favoured = parent.outcome.patterns.clone();
         match other {
             Some(other) => Candidate {
@@ -268,7 +269,7 @@ impl<'a> SearchRun<'a> {
     /// A generation of constants: the next of the present tuning, or the first of that of the best program that was not tuned.
     fn constants(&mut self, batch: usize) -> Option<Vec<Candidate>> {
         if batch % CYCLE == CYCLE - CONSTANT_BATCHES {
-            let best = self.elites.best();
+            let best = self.populations.present().best();
             let untuned = best
                 .into_iter()
                 .find(|elite| !self.tuned.contains(&elite.number) && !elite.program.constants().is_empty());
@@ -289,7 +290,11 @@ impl<'a> SearchRun<'a> {
     fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[RungResult]) {
         for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
             let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
-            self.elites.offer(one.rung, Elite { number: first + at, program, outcome });
+            let is_first = matches!(candidate.operation, Operation::Seed | Operation::Single);
+            self.populations.offer(one.rung, Elite { number: first + at, program, outcome }, is_first);
+        }
+        if self.singles.is_empty() {
+            self.populations.settle(first + candidates.len());
         }
         if first == 0 {
             let named: Vec<PatternSignal> = evaluated.iter().flat_map(|one| one.outcome.patterns.clone()).collect();
@@ -305,7 +310,7 @@ impl<'a> SearchRun<'a> {
 
     /// The best score in the whole of train so far; 0 without one.
     pub(super) fn best_score(&self) -> f64 {
-        self.elites.best().first().map_or(0.0, |elite| elite.outcome.train_score)
+        self.populations.all().best().first().map_or(0.0, |elite| elite.outcome.train_score)
     }
 
     /// The same number of random programs, through the same stages: what a search without selection finds.

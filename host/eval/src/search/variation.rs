@@ -62,8 +62,14 @@ const DIRECTED: f64 = 0.25;
 
 /// Share of the changes of a truth that join it with another condition.
 const JOINED: f64 = 0.4;
-/// Share of the changes of other decisions that add a multiple of an input.
-const SCALED: f64 = 0.2;
+/// Share of the other changes that add a term in an input, or subtract it.
+const TERM: f64 = 0.2;
+/// Share of these in which it is an input as it is, with the unit of one that the part reads, if there is one.
+const SAME_UNIT: f64 = 0.5;
+/// Share of the other changes that multiply a part by an input, or divide it.
+const FACTOR: f64 = 0.15;
+/// Share of the comparisons that are with another input of the same unit, if there is one.
+const COMPARED_INPUTS: f64 = 0.3;
 
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
@@ -132,16 +138,51 @@ impl ProgramGenerator<'_> {
         program
     }
 
-    /// `program` with a multiple of any input added to its decision `at`, or to a part of it, or subtracted.
-    fn with_scaled_term(&mut self, program: Program, at: usize) -> Program {
+    /// `program` with an input added to its decision `at`, or to a part of it, or subtracted: a multiple of any, or one of the same
+    /// unit as it is.
+    fn with_other_term(&mut self, mut program: Program, at: usize) -> Program {
         let decision = &self.grammar.decisions[at];
         if decision.inputs.is_empty() {
             return program;
         }
-        let index = if self.chance(0.7) { 0 } else { self.below(program.values[at].size()) };
-        let input = Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone());
+        let mut index = if self.chance(0.7) { 0 } else { self.below(program.values[at].size()) };
         let function = self.one_of(&[Operator::Add, Operator::Subtract]);
+        let units = program.values[at].node_mut(&mut { index }).map(|node| units(decision, node)).unwrap_or_default();
+        if self.chance(SAME_UNIT)
+            && let Some(input) = self.input_of(decision, &units)
+            && let Some(node) = program.values[at].node_mut(&mut index)
+        {
+            let old = std::mem::replace(node, Expr::Constant(0.0));
+            *node = Expr::Apply(function, vec![old, input]);
+            return program;
+        }
+        let input = self.any_input(decision);
         self.with_term(program, (at, index), (function, input))
+    }
+
+    /// `program` with its decision `at`, or a part of it, multiplied by an input, or divided.
+    fn with_factor(&mut self, mut program: Program, at: usize) -> Program {
+        let decision = &self.grammar.decisions[at];
+        if decision.inputs.is_empty() {
+            return program;
+        }
+        let mut index = if self.chance(0.5) { 0 } else { self.below(program.values[at].size()) };
+        let (function, input) = (self.one_of(&[Operator::Multiply, Operator::Divide]), self.any_input(decision));
+        if let Some(node) = program.values[at].node_mut(&mut index) {
+            let old = std::mem::replace(node, Expr::Constant(0.0));
+            *node = Expr::Apply(function, vec![old, input]);
+        }
+        program
+    }
+
+    fn any_input(&mut self, decision: &DecisionGrammar) -> Expr {
+        Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone())
+    }
+
+    /// An input with one of `units`, if there is one.
+    fn input_of(&mut self, decision: &DecisionGrammar, units: &[&str]) -> Option<Expr> {
+        let alike: Vec<&Input> = decision.inputs.iter().filter(|one| units.contains(&one.unit)).collect();
+        (!alike.is_empty()).then(|| Expr::Input(self.one_of(&alike).name.clone()))
     }
 
     /// `program` with `function` of its part `index` of the decision `at` and a multiple of `input`. The factor follows from the values
@@ -227,8 +268,11 @@ impl ProgramGenerator<'_> {
             };
             return self.joined(program, at, condition);
         }
-        if !is_truth(decision) && self.chance(SCALED) {
-            return self.with_scaled_term(program, at);
+        if self.chance(TERM) {
+            return self.with_other_term(program, at);
+        }
+        if self.chance(FACTOR) {
+            return self.with_factor(program, at);
         }
         let mut index = self.below(program.values[at].size());
         let change = self.below(10);
@@ -378,15 +422,19 @@ impl ProgramGenerator<'_> {
         Expr::Apply(Operator::Subtract, both)
     }
 
-    /// One input compared with a value that it had.
+    /// One input compared with a value that it had, or with another input.
     fn comparison(&mut self, decision: &DecisionGrammar) -> Expr {
         if decision.inputs.is_empty() {
             return Expr::Constant(self.constant());
         }
-        let input = &decision.inputs[self.below(decision.inputs.len())];
-        let share = self.draw.random();
-        let limit = input.measured.map_or_else(|| self.constant(), |range| rounded(range.at(share)));
-        let mut both = vec![Expr::Input(input.name.clone()), Expr::Constant(limit)];
+        let input = decision.inputs[self.below(decision.inputs.len())].clone();
+        let units = if input.unit.is_empty() { vec![] } else { vec![input.unit] };
+        let other = if self.chance(COMPARED_INPUTS) { self.input_of(decision, &units) } else { None };
+        let limit = other.unwrap_or_else(|| {
+            let share = self.draw.random();
+            Expr::Constant(input.measured.map_or_else(|| self.constant(), |range| rounded(range.at(share))))
+        });
+        let mut both = vec![Expr::Input(input.name.clone()), limit];
         if self.chance(0.5) {
             both.swap(0, 1);
         }
@@ -447,6 +495,18 @@ impl ProgramGenerator<'_> {
     fn constant(&mut self) -> f64 {
         let size = 10f64.powf(7.0 * self.draw.random::<f64>() - 3.0);
         rounded(if self.chance(0.2) { -size } else { size })
+    }
+}
+
+/// The units of the inputs that `expr` reads.
+fn units(decision: &DecisionGrammar, expr: &Expr) -> Vec<&'static str> {
+    match expr {
+        Expr::Input(name) => {
+            let input = decision.inputs.iter().find(|one| one.name == *name);
+            input.map(|one| one.unit).filter(|unit| !unit.is_empty()).into_iter().collect()
+        }
+        Expr::Apply(_, arguments) => arguments.iter().flat_map(|one| units(decision, one)).collect(),
+        Expr::Constant(_) | Expr::EventTable(_) => Vec::new(),
     }
 }
 
@@ -560,6 +620,53 @@ mod tests {
             (0..200).filter(|_| is_difference(&made.random().values[0])).count()
         };
         assert!(compared(Kind::Admission) > 80 && compared(Kind::Scheduling) < 50);
+    }
+
+    #[test]
+    fn inputs_that_are_added_as_they_are_have_the_unit_of_another() {
+        let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
+        let decision = &grammar.decisions[0];
+        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        let tokens = Expr::Input("s.in_flight_tokens".to_owned());
+        let mut as_they_are = 0;
+        for _ in 0..200 {
+            let program = Program { values: vec![tokens.clone()], memories: Vec::new() };
+            let Program { values, .. } = made.with_other_term(program, 0);
+            let Expr::Apply(Operator::Add | Operator::Subtract, parts) = &values[0] else { panic!("{values:?}") };
+            if let Expr::Input(_) = &parts[1] {
+                as_they_are += 1;
+                assert_eq!(units(decision, &parts[1]), ["tokens"], "{parts:?}");
+            }
+        }
+        assert!((60..140).contains(&as_they_are), "{as_they_are}");
+    }
+
+    #[test]
+    fn two_inputs_are_compared_if_they_have_a_unit_in_common() {
+        let grammar = Grammar::new(&[Kind::Disaggregation]).expect("disaggregation");
+        let decision = &grammar.decisions[0];
+        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        let mut of_inputs = 0;
+        for _ in 0..200 {
+            let Expr::Apply(Operator::Subtract, parts) = made.comparison(decision) else { panic!("no comparison") };
+            if let [Expr::Input(_), Expr::Input(_)] = &parts[..] {
+                of_inputs += 1;
+                assert_eq!(units(decision, &parts[0]), units(decision, &parts[1]), "{parts:?}");
+            }
+        }
+        assert!((10..100).contains(&of_inputs), "{of_inputs}");
+    }
+
+    #[test]
+    fn a_part_is_multiplied_by_an_input_or_divided() {
+        let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
+        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        for _ in 0..20 {
+            let program = Program { values: vec![Expr::Constant(2.0)], memories: Vec::new() };
+            let Program { values, .. } = made.with_factor(program, 0);
+            let Expr::Apply(Operator::Multiply | Operator::Divide, parts) = &values[0] else { panic!("{values:?}") };
+            assert!(matches!(&parts[..], [Expr::Constant(_), Expr::Input(_)]), "{parts:?}");
+        }
     }
 
     #[test]
