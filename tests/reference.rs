@@ -48,6 +48,7 @@ const SOURCES: [(&str, &str); 42] = [
     ("host/eval/src/regret/mod.rs", "run.schema.json"),
     ("host/eval/src/result.rs", "evaluation.schema.json"),
     ("host/eval/src/patterns.rs", "evaluation.schema.json"),
+    ("host/eval/src/decision_costs.rs", "evaluation.schema.json"),
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
     ("host/eval/src/evaluation/record.rs", "record.schema.json"),
     ("host/eval/src/search/model.rs", "search.schema.json"),

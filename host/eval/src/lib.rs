@@ -24,6 +24,7 @@ pub mod catalog;
 mod charges;
 pub mod compare;
 pub mod counterfactual;
+pub mod decision_costs;
 pub mod disaggregation;
 pub mod error;
 pub mod evaluation;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::cascade::{CascadeResult, ScoredRun, StageResult, log_score};
+use super::decision_costs::DecisionCosts;
 use super::fitness::FitnessComponent;
 use super::patterns::DecisionPatterns;
 use super::stratified::StratifiedDifference;
@@ -82,6 +83,9 @@ pub struct EvaluationResult {
     /// Patterns over the decisions of the worst run, if they are asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<DecisionPatterns>,
+    /// Decisions with the costs of their alternatives, if they are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<DecisionCosts>,
     /// Results for people, which must not become part of a prompt.
     pub private: PrivateDocument,
     /// Hashes of the inputs and of the result.
@@ -365,6 +369,7 @@ impl EvaluationResult {
             features: features(&public, traits),
             artifacts: Artifacts::default(),
             patterns: Vec::new(),
+            decisions: Vec::new(),
             private: PrivateDocument {
                 scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
                 score: select.map(|stage| stage.score),

@@ -68,6 +68,25 @@ def test_patterns_over_decisions_are_part_of_the_feedback(suite: blis_sim.Host) 
     assert "`patterns` is 8 decisions" in refused.artifacts["error"]
 
 
+def test_decisions_have_signals_and_the_costs_of_their_alternatives(suite: blis_sim.Host) -> None:
+    result = suite.evaluate(LEAST_LOADED, stage="smoke", decisions=16)
+    decisions = result.document["decisions"]
+    assert len(decisions) == 16 * len({one["scenario"] for one in decisions})
+    for one in decisions:
+        assert one["kind"] == "routing"
+        assert len(one["rows"]) == len(one["costs_s"]) >= 2
+        assert max(one["rows"]) < len(one["columns"]["queue_depth"])
+        assert one["numbers"]["input_tokens"] > 0
+    assert suite.evaluate(LEAST_LOADED, stage="smoke").document.get("decisions") is None
+
+
+def test_train_can_be_restricted_to_its_first_seeds(suite: blis_sim.Host) -> None:
+    runs = suite.evaluate(LEAST_LOADED, train_seeds=1).scenarios
+    trained = [one.id for one in runs if one.stage == "train"]
+    assert trained and len(trained) == len(set(trained))
+    assert len([one for one in suite.evaluate(LEAST_LOADED).scenarios if one.stage == "train"]) > len(trained)
+
+
 def test_task(suite: blis_sim.Host) -> None:
     task = suite.task()
     assert task.split("train")

@@ -62,6 +62,7 @@ pub fn key(
         wall: _,
         feedback_bytes,
         patterns,
+        decisions,
         parallel: _,
         only,
         parameters,
@@ -70,7 +71,7 @@ pub fn key(
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();
     let text = format!(
-        "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{train_seeds:?}:{feedback_bytes}:{patterns}:{only:?}:{parameters:?}:{}",
+        "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{train_seeds:?}:{feedback_bytes}:{patterns}:{decisions}:{only:?}:{parameters:?}:{}",
         candidate.sha256,
         prepared.hash(),
         host()

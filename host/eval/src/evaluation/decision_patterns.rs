@@ -1,13 +1,16 @@
-//! Patterns over the decisions of a candidate in its worst run, beside what the best reference policy would have decided.
+//! Patterns over the decisions of a candidate in its worst run, beside what the best reference policy would have decided; and the
+//! costs of its decisions in all scenarios.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use blis_plugin::Kind;
 
-use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
+use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite, ScenarioWorkload};
 use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeResult, ScoredRun};
 use crate::counterfactual;
+use crate::decision_costs::{DecisionCosts, decision_costs};
 use crate::error::RunError;
 use crate::experiment::{Experiment, RegretSettings};
 use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
@@ -34,9 +37,7 @@ pub(super) fn patterns_of(
     let worst: &ScoredRun = runs.into_iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
     let EvaluationContext { prepared, candidate, handle, .. } = context;
     let best = known.iter().max_by(|one, other| one.score().total_cmp(&other.score()).then(other.name.cmp(&one.name)));
-    let kinds = DecisionKind::ALL.iter().filter(|kind| prepared.suite.decides.contains(&kind.of_policy())).count();
-    let runs = RUNS + RUNS_PER_DECISION * kinds as u64 * u64::from(decisions);
-    let budget = worst.summary.operations.saturating_mul(runs);
+    let budget = worst.summary.operations.saturating_mul(runs_of(prepared, decisions));
     let at = (worst.scenario, worst.seed);
     let found = || -> Result<PatternFeedback, RunError> {
         let reference = best.map(|best| Ok::<_, RunError>((best.name.as_str(), prepared.named(&best.name)?)));
@@ -46,7 +47,51 @@ pub(super) fn patterns_of(
     Some(found())
 }
 
+/// The costs of `decisions` decisions of each kind in the first run of each scenario that the feedback shows; `None` without such a
+/// run.
+pub(super) fn costs_of(
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    decisions: u32,
+) -> Option<Result<Vec<DecisionCosts>, RunError>> {
+    let EvaluationContext { prepared, candidate, handle, .. } = context;
+    let runs = &feedback::shown(cascade)?.runs;
+    let mut known = BTreeSet::new();
+    let first = runs.iter().filter(|run| known.insert(run.scenario));
+    let costs = first.map(|run| {
+        let budget = run.summary.operations.saturating_mul(runs_of(prepared, decisions));
+        let at = (run.scenario, run.seed);
+        let (survey, config, workload) = prepared.surveyed(candidate, (at, decisions), (handle, budget))?;
+        let deployment = &prepared.scenarios[run.scenario].deployment;
+        let named = (&workload.names, &workload.slo_targets);
+        let (all, _) = counterfactual::compared_decisions(&config, deployment, named, (survey, None))?;
+        Ok(decision_costs(&prepared.suite.scenarios[run.scenario].name, &all))
+    });
+    Some(costs.collect::<Result<Vec<_>, _>>().map(|all| all.concat()))
+}
+
+/// Runs that the survey of a run and the branches of its decisions take together, at most about.
+fn runs_of(prepared: &EvaluationSuite, decisions: u32) -> u64 {
+    let kinds = DecisionKind::ALL.iter().filter(|kind| prepared.suite.decides.contains(&kind.of_policy())).count();
+    RUNS + RUNS_PER_DECISION * kinds as u64 * u64::from(decisions)
+}
+
 impl EvaluationSuite {
+    /// The record of one run of `policy` with the settings of patterns over `decisions` decisions of each kind.
+    fn surveyed(
+        &self,
+        policy: &EvaluatedPolicy,
+        (at, decisions): ((usize, u64), u32),
+        (handle, budget): (&Arc<CancelHandle>, u64),
+    ) -> Result<(Survey, Experiment, Arc<ScenarioWorkload>), RunError> {
+        let mut policy = policy.clone();
+        policy.configs[at.0].evaluation.regret = RegretSettings::patterns(decisions, &self.suite.decides);
+        let (measured, config, workload) = self.simulate(&policy, at, (handle, budget), |config, workload| {
+            counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
+        })?;
+        Ok((measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default(), config, workload))
+    }
+
     /// The patterns over `decisions` decisions of each kind of `policy` in one run, and the minute in which it does worst beside the
     /// `reference`. All simulations of the candidate together use at most `budget` operations, or the limit of a run if
     /// that is larger. Ends when `handle` is used.
@@ -58,19 +103,7 @@ impl EvaluationSuite {
         (handle, budget): (&Arc<CancelHandle>, u64),
     ) -> Result<PatternFeedback, RunError> {
         let (scenario, _) = at;
-        let sampled = |policy: &EvaluatedPolicy| {
-            let mut policy = policy.clone();
-            policy.configs[scenario].evaluation.regret = RegretSettings::patterns(decisions, &self.suite.decides);
-            policy
-        };
-        let surveyed = |policy: &EvaluatedPolicy| {
-            let (measured, config, workload) =
-                self.simulate(&sampled(policy), at, (handle, budget), |config, workload| {
-                    counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
-                })?;
-            let survey: Survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
-            Ok::<_, RunError>((survey, config, workload))
-        };
+        let surveyed = |policy: &EvaluatedPolicy| self.surveyed(policy, (at, decisions), (handle, budget));
         let name = &self.suite.scenarios[scenario].name;
         let (survey, config, workload) = surveyed(policy)?;
         let named = (&workload.names, &workload.slo_targets);

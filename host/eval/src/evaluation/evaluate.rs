@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::cache::{self, ResultCache};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
-use super::decision_patterns::patterns_of;
+use super::decision_patterns::{costs_of, patterns_of};
 use super::native;
 use super::options::{EvaluationOptions, NativeCode, host, late_result};
 use crate::Fitness;
@@ -215,6 +215,17 @@ fn add_feedback(
     options: &EvaluationOptions,
 ) -> Result<(), RunError> {
     let (suite, handle) = (&context.prepared.suite, &context.handle);
+    if options.decisions > 0 {
+        let missing_costs = match costs_of(context, cascade, options.decisions) {
+            None => None,
+            Some(Ok(costs)) => {
+                document.decisions = costs;
+                None
+            }
+            Some(Err(failure)) => Some(missing(&failure, handle)),
+        };
+        document.depends_on_clock |= missing_costs.is_some_and(|missing| missing.depends_on_clock);
+    }
     if options.feedback_bytes == 0 {
         // Without texts, as in a search: the patterns without a reference.
         let found = (options.patterns > 0).then(|| found_patterns(context, cascade, (options.patterns, &[]))).flatten();

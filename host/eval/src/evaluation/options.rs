@@ -20,6 +20,8 @@ pub struct EvaluationOptions {
     pub feedback_bytes: usize,
     /// Decisions of each kind, drawn at random, of which the feedback finds patterns; 0 for none.
     pub patterns: u32,
+    /// Decisions of each kind and scenario, drawn at random, of which the costs of the alternatives are given; 0 for none.
+    pub decisions: u32,
     /// Whether the runs use all threads of the current pool; if not, they run one after the other.
     pub parallel: bool,
     /// Runs this stage only, instead of the cascade.
@@ -29,19 +31,19 @@ pub struct EvaluationOptions {
     pub native: NativeCode,
 }
 
-/// Limits of [`EvaluationOptions::patterns`], unless it is 0.
-const PATTERN_DECISIONS: std::ops::RangeInclusive<u32> = 16..=10_000;
+/// Limits of [`EvaluationOptions::patterns`] and [`EvaluationOptions::decisions`], unless they are 0.
+const SAMPLED_DECISIONS: std::ops::RangeInclusive<u32> = 16..=10_000;
 
-/// `decisions` of each kind for patterns, if that is a number that can be.
+/// `decisions` of each kind for what is called `name`, if that is a number that can be.
 ///
 /// # Errors
 /// If it is too small for a rule, or too large.
-pub fn checked_patterns(decisions: u32) -> Result<u32, String> {
-    let (least, most) = (PATTERN_DECISIONS.start(), PATTERN_DECISIONS.end());
+pub fn checked_sample(name: &str, decisions: u32) -> Result<u32, String> {
+    let (least, most) = (SAMPLED_DECISIONS.start(), SAMPLED_DECISIONS.end());
     match decisions {
         0 => Ok(0),
-        some if PATTERN_DECISIONS.contains(&some) => Ok(some),
-        other => Err(format!("`patterns` is {other} decisions; it must be 0 for none, or from {least} to {most}")),
+        some if SAMPLED_DECISIONS.contains(&some) => Ok(some),
+        other => Err(format!("`{name}` is {other} decisions; it must be 0 for none, or from {least} to {most}")),
     }
 }
 

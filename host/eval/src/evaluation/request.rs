@@ -14,7 +14,7 @@ use super::cache::ResultCache;
 use super::candidate::{CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
 use super::evaluate::evaluate_cached;
-use super::options::{EvaluationOptions, NativeCode, checked_patterns};
+use super::options::{EvaluationOptions, NativeCode, checked_sample};
 use crate::cascade::StagePlan;
 use crate::error::RunError;
 use crate::result::EvaluationResult;
@@ -35,6 +35,8 @@ pub struct EvaluationRequest {
     pub train_seeds: Option<usize>,
     pub feedback_bytes: Option<usize>,
     pub patterns: Option<u32>,
+    /// Decisions of each kind and scenario of which the costs of the alternatives are given; 0 for none.
+    pub decisions: Option<u32>,
     pub wall_s: Option<f64>,
     /// Restricts the evaluation to one scenario.
     pub scenario: Option<String>,
@@ -180,7 +182,8 @@ impl SuiteSet {
             train_seeds: request.train_seeds,
             wall: Duration::from_secs_f64(wall),
             feedback_bytes: request.feedback_bytes.unwrap_or(8000),
-            patterns: request.patterns.map_or(Ok(0), checked_patterns).map_err(wrong)?,
+            patterns: checked_sample("patterns", request.patterns.unwrap_or(0)).map_err(wrong)?,
+            decisions: checked_sample("decisions", request.decisions.unwrap_or(0)).map_err(wrong)?,
             parallel: false,
             only: part(&prepared.suite, request).map_err(wrong)?,
             parameters: Vec::new(),

@@ -32,6 +32,7 @@ mod result;
 mod run;
 mod rung;
 mod sampled;
+mod screening;
 mod seeds;
 mod simplify;
 mod singles;
@@ -69,6 +70,8 @@ pub struct SearchRequest<'a> {
     pub epoch: u64,
     /// Decisions of each kind of which patterns are found for mutation; 0 for none.
     pub patterns: u32,
+    /// Routing decisions of each scenario of train of which the costs are measured to choose among new programs; 0 for none.
+    pub decisions: u32,
     /// A language model that proposes programs instead of mutations, if there is one.
     pub model: Option<ModelMutation<'a>>,
     /// The file of the archive; in memory if `None`.
@@ -85,13 +88,17 @@ pub struct SearchRequest<'a> {
 /// If the suite cannot be used or does not decide a kind, if the archive is that of another search or cannot be written, or if
 /// the host fails in an evaluation.
 pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
-    let SearchRequest { evaluations, seed, epoch, patterns, model, archive, progress, .. } = request;
+    let SearchRequest { evaluations, seed, epoch, patterns, decisions, model, archive, progress, .. } = request;
     let suite = Suite::open(request.suite).map_err(RunError::refused)?;
     let kinds = decided(&suite, request.kinds)?;
     let grammar = Grammar::new(&kinds).map_err(|kind| {
         RunError::usage(format_args!("expressions cannot decide {}", kind.name()))
             .hint("leave this kind out of `--kind`")
     })?;
+    if decisions > 0 && !kinds.contains(&Kind::Routing) {
+        return Err(RunError::usage("`--decisions` measures the costs of routing decisions, and this search has none")
+            .hint("leave it out"));
+    }
     let prepared = EvaluationSuite::new(suite.clone())?;
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
     let settings = [
@@ -101,6 +108,7 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
         ("seed", seed.to_string()),
         ("epoch", epoch.to_string()),
         ("patterns", patterns.to_string()),
+        ("decisions", decisions.to_string()),
         ("model", model.map_or_else(|| "none".to_owned(), |one| one.model.name().to_owned())),
         ("share of the model", model.map_or(0.0, |one| one.share).to_string()),
         ("program", host()),
@@ -114,7 +122,7 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
     let mut found = None;
     server::serve(&server, |server| {
         let archive = Archive::open(archive, &settings)?;
-        let numbers = SearchNumbers { seed, evaluations: evaluations as usize, epoch, patterns };
+        let numbers = SearchNumbers { seed, evaluations: evaluations as usize, epoch, patterns, decisions };
         let mut search = SearchRun::new(server, &grammar, archive, numbers, progress);
         search.model = model.map(|model| ModelProposals::new(model, question::about(&suite)));
         let all = search.run()?;

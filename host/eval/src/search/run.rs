@@ -17,6 +17,7 @@ use super::model::ModelProposals;
 use super::populations::Populations;
 use super::program::{Expr, Program};
 use super::rung::{Promotions, Rung};
+use super::screening::{CHOSEN, OFFERED, Screening};
 use super::seeds::{neutral, seeds};
 use super::singles::{put_named_first, singles};
 use super::variation::{Operation, ProgramGenerator};
@@ -31,7 +32,7 @@ const BATCH: usize = 24;
 /// Programs of a batch that have one input alone, until all have been evaluated.
 const SINGLES: usize = BATCH / 3;
 /// Batches of a cycle: the last ones are generations of CMA-ES.
-const CYCLE: usize = 12;
+pub(super) const CYCLE: usize = 12;
 const CONSTANT_BATCHES: usize = 4;
 /// Attempts to make a program that was not evaluated before.
 const ATTEMPTS: usize = 20;
@@ -104,6 +105,8 @@ pub(super) struct SearchNumbers {
     pub epoch: u64,
     /// Decisions of each kind of which patterns are found; 0 for none.
     pub patterns: u32,
+    /// Routing decisions of each scenario of train of which the costs are measured; 0 for none.
+    pub decisions: u32,
 }
 
 /// A search in progress.
@@ -120,6 +123,8 @@ pub(super) struct SearchRun<'a> {
     /// What was evaluated, by hash of the script.
     pub(super) known: HashMap<String, ArchivedEvaluation>,
     pub(super) populations: Populations,
+    /// Decisions with known costs, by which new programs are chosen.
+    pub(super) screening: Screening,
     /// Programs with one input alone that were not evaluated yet.
     singles: Vec<Program>,
     tuning: Option<ConstantTuning>,
@@ -137,7 +142,22 @@ impl<'a> SearchRun<'a> {
     ) -> Self {
         let (known, used, populations) = (HashMap::new(), grammar.clone(), Populations::new(numbers.seed));
         let (model, singles, tuning, tuned) = (None, Vec::new(), None, Vec::new());
-        Self { server, grammar, archive, numbers, progress, model, used, known, populations, singles, tuning, tuned }
+        let screening = Screening::default();
+        Self {
+            server,
+            grammar,
+            archive,
+            numbers,
+            progress,
+            model,
+            used,
+            known,
+            populations,
+            screening,
+            singles,
+            tuning,
+            tuned,
+        }
     }
 
     /// Runs the search to its end.
@@ -149,6 +169,7 @@ impl<'a> SearchRun<'a> {
         self.singles = singles(&self.used, &mut Stream::new(self.numbers.seed, "singles").at(0));
         let (mut number, mut batch) = (0, 0);
         while number < self.numbers.evaluations {
+            self.measure_decisions(batch)?;
             let candidates = self.next_batch(batch);
             let candidates = self.with_proposals(batch, candidates)?;
             let tunes = candidates.iter().all(|one| one.operation == Operation::Constants);
@@ -215,18 +236,38 @@ impl<'a> SearchRun<'a> {
         let mut candidates: Vec<Candidate> = self.singles.drain(..SINGLES.min(self.singles.len())).map(of).collect();
         let mut sources: Vec<String> = candidates.iter().map(|one| one.program.source(self.grammar)).collect();
         while candidates.len() < BATCH {
-            let mut candidate = self.simplified(self.offspring(&mut made));
-            for _ in 0..ATTEMPTS {
-                let source = candidate.program.source(self.grammar);
-                if !sources.contains(&source) && !self.known.contains_key(&sha256(&source)) {
-                    break;
-                }
-                candidate = self.simplified(self.offspring(&mut made));
-            }
+            let candidate = self.chosen_offspring(&mut made, &sources);
             sources.push(candidate.program.source(self.grammar));
             candidates.push(candidate);
         }
         candidates
+    }
+
+    /// A new program: of several the one that would have decided best, if costs of decisions are known.
+    fn chosen_offspring(&self, made: &mut ProgramGenerator<'_>, sources: &[String]) -> Candidate {
+        let is_screened = !self.screening.is_empty() && made.draw.random::<f64>() < CHOSEN;
+        let first = self.new_offspring(made, sources);
+        if !is_screened {
+            return first;
+        }
+        let others: Vec<Candidate> = (1..OFFERED).map(|_| self.new_offspring(made, sources)).collect();
+        let all = std::iter::once(first.clone()).chain(others);
+        let losses = all.filter_map(|one| Some((self.screening.loss(&one.program, self.grammar)?, one)));
+        losses.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(first, |(_, best)| best)
+    }
+
+    /// Offspring that was not evaluated before, unless that is hard to find.
+    fn new_offspring(&self, made: &mut ProgramGenerator<'_>, sources: &[String]) -> Candidate {
+        let mut candidate = self.simplified(self.offspring(made));
+        for _ in 0..ATTEMPTS {
+            let source = candidate.program.source(self.grammar);
+            let is_known = sources.contains(&source) || self.known.contains_key(&sha256(&source));
+            if !is_known && !self.screening.is_known(&candidate.program, self.grammar) {
+                break;
+            }
+            candidate = self.simplified(self.offspring(made));
+        }
+        candidate
     }
 
     fn first_batch(&self, made: &mut ProgramGenerator<'_>) -> Vec<Candidate> {
@@ -290,6 +331,7 @@ impl<'a> SearchRun<'a> {
     fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[RungResult]) {
         for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
             let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
+            self.screening.add_evaluated(&candidate.program, self.grammar);
             let is_first = matches!(candidate.operation, Operation::Seed | Operation::Single);
             self.populations.offer(one.rung, Elite { number: first + at, program, outcome }, is_first);
         }
@@ -479,6 +521,21 @@ impl<'a> SearchRun<'a> {
             self.server.submit(&request, reply).map_err(RunError::runtime)?;
         }
         Ok((open.len(), results))
+    }
+
+    /// The result of one request beside the programs of the search.
+    ///
+    /// # Errors
+    /// If the host fails in the evaluation.
+    pub(super) fn evaluated(&self, request: &EvaluationRequest) -> Result<EvaluationResult, RunError> {
+        let (sender, results) = channel();
+        let reply = Box::new(move |result| {
+            // The search ends with the first error and reads no further results.
+            let _ = sender.send(result);
+        });
+        self.server.submit(request, reply).map_err(RunError::runtime)?;
+        let ended = |_| RunError::runtime("a thread of the server ended before its time");
+        results.recv().map_err(ended)?.map_err(RunError::runtime)
     }
 
     /// Writes a result into the archive.

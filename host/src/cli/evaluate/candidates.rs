@@ -12,7 +12,7 @@ use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
 use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::native;
-use blis_eval::evaluation::options::{EvaluationOptions, NativeCode, checked_patterns};
+use blis_eval::evaluation::options::{EvaluationOptions, NativeCode, checked_sample};
 use blis_eval::evaluation::shard::{self, ShardChoice};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
@@ -148,8 +148,16 @@ const MOST_SECONDS: f64 = 86_400.0;
 
 /// Decisions of each kind for patterns.
 pub(super) fn patterns(text: &str) -> Result<u32, String> {
-    let number = text.parse().map_err(|_| "must be a whole number of decisions".to_owned())?;
-    checked_patterns(number)
+    checked_sample("patterns", number_of_decisions(text)?)
+}
+
+/// Decisions of which the costs are measured.
+pub(super) fn decisions(text: &str) -> Result<u32, String> {
+    checked_sample("decisions", number_of_decisions(text)?)
+}
+
+fn number_of_decisions(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "must be a whole number of decisions".to_owned())
 }
 
 pub fn seconds(text: &str) -> Result<f64, String> {
@@ -227,6 +235,7 @@ fn options(args: &EvaluateArgs, suite: &EvaluationSuite) -> EvaluationOptions {
         wall: Duration::from_secs_f64(args.wall_s.unwrap_or(suite.suite.limits.wall_s)),
         feedback_bytes: args.feedback_bytes,
         patterns: args.patterns,
+        decisions: 0,
         parallel: true,
         only: None,
         parameters: Vec::new(),

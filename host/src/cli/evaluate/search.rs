@@ -22,7 +22,7 @@ use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
-use super::candidates::patterns;
+use super::candidates::{decisions, patterns};
 use super::live::{SearchFolder, check_loopback};
 
 #[derive(Debug, Args)]
@@ -47,6 +47,11 @@ pub(in crate::cli) struct SearchArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "64",
         value_parser = patterns)]
     patterns: u32,
+    /// Costs of N routing decisions of each scenario of train under the best program, measured anew in every cycle, 64 if no number is
+    /// given: of several new programs the one is evaluated that would have decided best; 0 for none
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "64",
+        value_parser = decisions)]
+    decisions: u32,
     /// SQLite file of all evaluations; one of the same search is continued
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
@@ -131,6 +136,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
         seed: args.seed,
         epoch: args.epoch,
         patterns: args.patterns,
+        decisions: args.decisions,
         model: model.as_ref().map(|model| ModelMutation { model, share: args.model_share }),
         archive: args.archive.as_deref(),
         server: ServerSettings {

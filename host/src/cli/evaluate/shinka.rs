@@ -67,6 +67,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         wall: Duration::from_secs_f64(suite.suite.limits.wall_s),
         feedback_bytes: args.feedback_bytes,
         patterns: args.patterns,
+        decisions: 0,
         parallel: true,
         only: None,
         parameters: Vec::new(),

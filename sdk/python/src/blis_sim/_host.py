@@ -89,6 +89,11 @@ class Request:
     """Wall limit of this evaluation (seconds); None for that of the host."""
     patterns: int = 0
     """Decisions of each kind, drawn at random, of which the feedback has patterns: 16 to 10 000; 0 for none."""
+    train_seeds: int | None = None
+    """Only the first seeds of each scenario of train, at least 1; None for all."""
+    decisions: int = 0
+    """Decisions of each kind and scenario, drawn at random, of which `Evaluation.document["decisions"]` has the signals and the cost
+    of each alternative that was tried: 16 to 10 000; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +176,14 @@ class Host:
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
         patterns: int = 0,
+        train_seeds: int | None = None,
+        decisions: int = 0,
     ) -> Evaluation:
         """Evaluates the source of a script, or a file (see `Request.candidate`). Failures are results as well."""
         return self.evaluate_request(
-            Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s, patterns)
+            Request(
+                candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s, patterns, train_seeds, decisions
+            )
         )
 
     def evaluate_request(self, request: Request) -> Evaluation:
@@ -277,6 +286,10 @@ class Host:
             body["seed"] = request.seed
         if request.patterns:
             body["patterns"] = request.patterns
+        if request.train_seeds is not None:
+            body["train_seeds"] = request.train_seeds
+        if request.decisions:
+            body["decisions"] = request.decisions
         return body
 
     def _ask(self, body: Mapping[str, Any], wall_s: float) -> dict[str, Any]:

@@ -103,6 +103,7 @@ async fn evaluate_examples(State(server): State<Arc<EvaluationServer>>, body: By
             epoch: request.epoch,
             feedback_bytes: request.feedback_bytes,
             patterns: request.patterns,
+            decisions: request.decisions,
             ..EvaluationRequest::default()
         };
         match evaluated(&server, &one).await {
