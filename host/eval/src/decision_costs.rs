@@ -16,7 +16,7 @@ pub struct DecisionCosts {
     pub scenario: String,
     /// Columns over the instances or requests that could be chosen, by the field of scripts, in the units of scripts.
     pub columns: BTreeMap<String, Vec<f64>>,
-    /// Numbers of the request, by the field of scripts.
+    /// Numbers of the request, by the field of scripts; a limit on output tokens that is not set is a million.
     pub numbers: BTreeMap<String, f64>,
     /// The row of each alternative that was tried, that of the actual decision first.
     pub rows: Vec<usize>,
@@ -39,7 +39,11 @@ fn of_decision(scenario: &str, one: &DecisionRegret) -> Option<DecisionCosts> {
         kind: one.kind.name().to_owned(),
         scenario: scenario.to_owned(),
         columns: signals.columns.iter().map(|column| (column.signal.to_owned(), column.values.clone())).collect(),
-        numbers: of_request.map(|number| (number.signal.to_owned(), number.value)).collect(),
+        numbers: of_request
+            .map(|number| (number.signal, number.value))
+            .chain(signals.more.iter().copied())
+            .map(|(signal, value)| (signal.to_owned(), value))
+            .collect(),
         rows,
         costs_s,
     })

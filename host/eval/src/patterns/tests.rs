@@ -54,6 +54,7 @@ fn decision(costs: &[f64], columns: &[(&'static str, Vec<f64>)], input_tokens: f
             columns: columns.iter().map(column).collect(),
             rows: (0..costs.len()).map(Some).collect(),
             numbers: vec![request],
+            more: Vec::new(),
         },
         advised: None,
     }

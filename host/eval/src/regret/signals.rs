@@ -21,6 +21,8 @@ pub struct KnownSignals {
     pub rows: Vec<Option<usize>>,
     /// Other numbers: of the request, or over all instances.
     pub numbers: Vec<DecisionNumber>,
+    /// More numbers of the request, which follow from the others in most workloads: no rule reads them.
+    pub more: Vec<(&'static str, f64)>,
 }
 
 /// A column of signals with a value for each instance or request that could be chosen.
@@ -86,7 +88,13 @@ impl KnownSignals {
         };
         let columns = known.map(column).filter(|column| column.values.len() == cluster.len()).collect();
         let numbers = vec![of_request("input_tokens", "tokens", f64::from(request.input_tokens))];
-        Self { columns, rows: Vec::new(), numbers }
+        let more = vec![
+            ("prompt_blocks", f64::from(request.prompt_blocks)),
+            ("shared_blocks", f64::from(request.shared_block_count())),
+            ("class_priority", f64::from(request.class_priority)),
+            ("max_output_tokens", request.max_output_tokens.map_or(1e6, f64::from)),
+        ];
+        Self { columns, rows: Vec::new(), numbers, more }
     }
 
     /// Numbers over all instances instead of the columns: the decision chooses none of them.
@@ -111,7 +119,7 @@ impl KnownSignals {
             DecisionColumn { signal: "input_tokens", unit: "tokens", values: lengths },
             DecisionColumn { signal: "wait", unit: "ms", values: waits },
         ];
-        Self { columns, rows, numbers: of_state(state) }
+        Self { columns, rows, numbers: of_state(state), more: Vec::new() }
     }
 
     /// Numbers of `request` and of the state of the instances.

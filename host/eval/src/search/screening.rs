@@ -132,6 +132,16 @@ fn rows(one: &DecisionCosts) -> usize {
     one.columns.values().next().map_or(0, Vec::len)
 }
 
+/// The column of signals with the name `field`, or what scripts add up of them.
+fn column(one: &DecisionCosts, field: &str) -> Option<Vec<f64>> {
+    if field != "effective_load" {
+        return one.columns.get(field).cloned();
+    }
+    let parts = ["queue_depth", "batch_size", "in_flight"].map(|part| one.columns.get(part));
+    let [Some(waiting), Some(running), Some(sent)] = parts else { return None };
+    Some(waiting.iter().zip(running).zip(sent).map(|((waiting, running), sent)| waiting + running + sent).collect())
+}
+
 /// The value of `expr` at the decision; `None` if it reads a table, a random number or what is not known.
 fn values(decision: &DecisionGrammar, expr: &Expr, one: &DecisionCosts) -> Option<Values> {
     match expr {
@@ -143,8 +153,10 @@ fn values(decision: &DecisionGrammar, expr: &Expr, one: &DecisionCosts) -> Optio
             // Inputs that are times are in ms, signals in the units of scripts.
             let scale = if input.text.ends_with("/ 1000.0)") { 1e-3 } else { 1.0 };
             if input.is_column {
-                let column = one.columns.get(field)?;
-                return Some(Values::Rows(column.iter().map(|value| value * scale).collect()));
+                return Some(Values::Rows(column(one, field)?.iter().map(|value| value * scale).collect()));
+            }
+            if field == "len" {
+                return Some(Values::Number(rows(one) as f64));
             }
             Some(Values::Number(one.numbers.get(field)? * scale))
         }
