@@ -30,7 +30,7 @@ const SCHEMAS: [(&str, &str); 14] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 42] = [
+const SOURCES: [(&str, &str); 43] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),

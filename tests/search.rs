@@ -93,6 +93,26 @@ fn patterns_of_a_search_are_in_its_archive() {
     assert!(refused.stderr.contains("its patterns is `32`, not `0`"), "{}", refused.stderr);
 }
 
+/// The costs of decisions are in the archive, and a search that goes on from it has the same result.
+#[test]
+fn costs_of_decisions_are_in_the_archive_of_a_search() {
+    let folder = Scratch::new();
+    let archive = folder.path("search.sqlite");
+    let words = format!("{SUITE} --evaluations 72 --decisions=16 --archive {archive}");
+    let one = found(&format!("{words} --workers 2"));
+    let connection = rusqlite::Connection::open(&archive).expect("an archive");
+    let samples: i64 = connection
+        .query_row("SELECT sum(json_array_length(decisions)) FROM decision_costs", [], |row| row.get(0))
+        .expect("a number");
+    // One sample before the second batch: 16 decisions in each of the two scenarios of train.
+    assert_eq!(samples, 32);
+    assert_eq!(one, found(&words), "from the archive");
+    // The batch that was chosen by them is lost: it is made again.
+    connection.execute("DELETE FROM evaluations WHERE phase = 'search' AND batch > 1", []).expect("an archive");
+    assert_eq!(one, found(&words), "again");
+    assert_ne!(one, found(&format!("{SUITE} --evaluations 72")), "other programs than without");
+}
+
 #[test]
 fn what_is_no_search_is_refused() {
     let folder = Scratch::new();
@@ -102,6 +122,8 @@ fn what_is_no_search_is_refused() {
         (format!("{SUITE} --archive {archive} --seed 2"), "its seed is `1`, not `2`", "another file"),
         (format!("{SUITE} --kind admission"), "do not decide admission", "`--kind` takes routing"),
         (format!("{SUITE} --kind rooting"), "the kinds are", "routing"),
+        (format!("{SUITE} --decisions=8"), "`decisions` is 8 decisions", "from 16 to 10000"),
+        ("gateway --kind admission --decisions".to_owned(), "this search has none", "leave it out"),
         ("nothing".to_owned(), "there is no suite", "built in are"),
         (format!("{SUITE} --archive {SUITE}"), "cannot be used", "name a new file"),
     ] {
