@@ -146,6 +146,15 @@ impl Expr {
         }
     }
 
+    /// The names of the inputs that it reads, once for each time.
+    pub fn inputs(&self) -> Vec<String> {
+        match self {
+            Self::Input(name) => vec![name.clone()],
+            Self::Apply(_, arguments) => arguments.iter().flat_map(Self::inputs).collect(),
+            Self::Constant(_) | Self::EventTable(_) => Vec::new(),
+        }
+    }
+
     fn each_constant(&mut self, change: &mut impl FnMut(&mut f64)) {
         match self {
             Self::Constant(value) => change(value),

@@ -223,7 +223,7 @@ impl<'a> SearchRun<'a> {
     fn next_batch(&mut self, batch: usize) -> Vec<Candidate> {
         let draw = Stream::new(self.numbers.seed, "search").at(batch as u64);
         let used = self.used.clone();
-        let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new() };
+        let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new(), common: Vec::new() };
         if batch == 0 {
             return self.first_batch(&mut made);
         }
@@ -293,6 +293,8 @@ impl<'a> SearchRun<'a> {
         };
         let other = self.populations.present().pick_beside(parent, &mut made.draw).filter(|_| kind < FRESH + CROSSED);
         made.favoured = parent.outcome.patterns.clone();
+        let good = self.populations.present().pick(&mut made.draw);
+        made.common = good.map(|one| one.program.values.iter().flat_map(Expr::inputs).collect()).unwrap_or_default();
         match other {
             Some(other) => Candidate {
                 program: made.crossed(&parent.program, &other.program),
@@ -362,7 +364,7 @@ impl<'a> SearchRun<'a> {
         while number < self.numbers.evaluations {
             let draw = Stream::new(self.numbers.seed, "control").at(batch as u64);
             let used = self.used.clone();
-            let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new() };
+            let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new(), common: Vec::new() };
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
             let promotions = Promotions::of(BATCH);

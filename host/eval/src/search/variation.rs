@@ -53,8 +53,12 @@ pub(super) struct ProgramGenerator<'a> {
     pub draw: Generator,
     /// Signals that patterns over decisions of the parent name: drawn more often.
     pub favoured: Vec<PatternSignal>,
+    /// Inputs of a program that was drawn like a parent: those of good programs are drawn more often.
+    pub common: Vec<String>,
 }
 
+/// Share of new inputs that are drawn from those of a good program, if it has any of the decision.
+const COMMON: f64 = 0.5;
 /// Share of new inputs that are drawn from those that patterns name, if they name any of the decision.
 const FAVOURED: f64 = 0.25;
 /// Share of mutations that add a term in the input that tells the best alternative, if there is one.
@@ -68,6 +72,8 @@ const TERM: f64 = 0.2;
 const SAME_UNIT: f64 = 0.5;
 /// Share of the other changes that multiply a part by an input, or divide it.
 const FACTOR: f64 = 0.15;
+/// Share of these in which it is multiplied or divided by 1 + a multiple of the input, so that the part keeps its size.
+const RELATIVE: f64 = 0.6;
 /// Share of the comparisons that are with another input of the same unit, if there is one.
 const COMPARED_INPUTS: f64 = 0.3;
 
@@ -160,7 +166,7 @@ impl ProgramGenerator<'_> {
         self.with_term(program, (at, index), (function, input))
     }
 
-    /// `program` with its decision `at`, or a part of it, multiplied by an input, or divided.
+    /// `program` with its decision `at`, or a part of it, multiplied or divided by an input or by 1 + a multiple of it.
     fn with_factor(&mut self, mut program: Program, at: usize) -> Program {
         let decision = &self.grammar.decisions[at];
         if decision.inputs.is_empty() {
@@ -168,14 +174,31 @@ impl ProgramGenerator<'_> {
         }
         let mut index = if self.chance(0.5) { 0 } else { self.below(program.values[at].size()) };
         let (function, input) = (self.one_of(&[Operator::Multiply, Operator::Divide]), self.any_input(decision));
+        let factor = if self.chance(RELATIVE) { self.relative(decision, input) } else { input };
         if let Some(node) = program.values[at].node_mut(&mut index) {
             let old = std::mem::replace(node, Expr::Constant(0.0));
-            *node = Expr::Apply(function, vec![old, input]);
+            *node = Expr::Apply(function, vec![old, factor]);
         }
         program
     }
 
+    /// 1 + a multiple of `input`, which is about 1 where the input has the size that it usually has, or a tenth, or 10.
+    fn relative(&mut self, decision: &DecisionGrammar, input: Expr) -> Expr {
+        let share = 10f64.powf(2.0 * self.draw.random::<f64>() - 1.0);
+        let multiple = Expr::Constant(rounded(share / spread(decision, &input).unwrap_or(1.0)));
+        let product = Expr::Apply(Operator::Multiply, vec![input, multiple]);
+        Expr::Apply(Operator::Add, vec![product, Expr::Constant(1.0)])
+    }
+
+    /// An input: one of a good program in half of the cases.
     fn any_input(&mut self, decision: &DecisionGrammar) -> Expr {
+        if self.chance(COMMON) {
+            let is_known = |name: &&String| decision.inputs.iter().any(|one| one.name == **name);
+            let known: Vec<String> = self.common.iter().filter(is_known).cloned().collect();
+            if !known.is_empty() {
+                return Expr::Input(known[self.below(known.len())].clone());
+            }
+        }
         Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone())
     }
 
@@ -427,7 +450,10 @@ impl ProgramGenerator<'_> {
         if decision.inputs.is_empty() {
             return Expr::Constant(self.constant());
         }
-        let input = decision.inputs[self.below(decision.inputs.len())].clone();
+        let Expr::Input(name) = self.any_input(decision) else { return Expr::Constant(self.constant()) };
+        let Some(input) = decision.inputs.iter().find(|one| one.name == name).cloned() else {
+            return Expr::Constant(self.constant());
+        };
         let units = if input.unit.is_empty() { vec![] } else { vec![input.unit] };
         let other = if self.chance(COMPARED_INPUTS) { self.input_of(decision, &units) } else { None };
         let limit = other.unwrap_or_else(|| {
@@ -482,8 +508,7 @@ impl ProgramGenerator<'_> {
             let at = self.one_of(&favoured);
             return Expr::Input(decision.inputs[at].name.clone());
         }
-        let at = self.below(decision.inputs.len());
-        Expr::Input(decision.inputs[at].name.clone())
+        self.any_input(decision)
     }
 
     /// Whether a pattern names the input `at` of `decision`.
@@ -614,8 +639,12 @@ mod tests {
     fn truths_are_often_comparisons() {
         let compared = |kind: Kind| {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made =
-                ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0), favoured: Vec::new() };
+            let mut made = ProgramGenerator {
+                grammar: &grammar,
+                draw: Stream::new(1, kind.name()).at(0),
+                favoured: Vec::new(),
+                common: Vec::new(),
+            };
             let is_difference = |value: &Expr| matches!(value, Expr::Apply(Operator::Subtract, _));
             (0..200).filter(|_| is_difference(&made.random().values[0])).count()
         };
@@ -626,7 +655,12 @@ mod tests {
     fn inputs_that_are_added_as_they_are_have_the_unit_of_another() {
         let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
         let decision = &grammar.decisions[0];
-        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        let mut made = ProgramGenerator {
+            grammar: &grammar,
+            draw: Stream::new(1, "test").at(0),
+            favoured: Vec::new(),
+            common: Vec::new(),
+        };
         let tokens = Expr::Input("s.in_flight_tokens".to_owned());
         let mut as_they_are = 0;
         for _ in 0..200 {
@@ -645,7 +679,12 @@ mod tests {
     fn two_inputs_are_compared_if_they_have_a_unit_in_common() {
         let grammar = Grammar::new(&[Kind::Disaggregation]).expect("disaggregation");
         let decision = &grammar.decisions[0];
-        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        let mut made = ProgramGenerator {
+            grammar: &grammar,
+            draw: Stream::new(1, "test").at(0),
+            favoured: Vec::new(),
+            common: Vec::new(),
+        };
         let mut of_inputs = 0;
         for _ in 0..200 {
             let Expr::Apply(Operator::Subtract, parts) = made.comparison(decision) else { panic!("no comparison") };
@@ -658,14 +697,31 @@ mod tests {
     }
 
     #[test]
+    fn inputs_of_a_good_program_are_drawn_more_often() {
+        let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
+        let common = vec!["s.queue_depth".to_owned(), "s.unknown".to_owned()];
+        let draw = Stream::new(1, "test").at(0);
+        let mut made = ProgramGenerator { grammar: &grammar, draw, favoured: Vec::new(), common };
+        let wanted = Expr::Input("s.queue_depth".to_owned());
+        let drawn = (0..200).filter(|_| made.any_input(&grammar.decisions[0]) == wanted).count();
+        assert!((70..140).contains(&drawn), "{drawn}");
+    }
+
+    #[test]
     fn a_part_is_multiplied_by_an_input_or_divided() {
         let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
-        let mut made = ProgramGenerator { grammar: &grammar, draw: Stream::new(1, "test").at(0), favoured: Vec::new() };
+        let mut made = ProgramGenerator {
+            grammar: &grammar,
+            draw: Stream::new(1, "test").at(0),
+            favoured: Vec::new(),
+            common: Vec::new(),
+        };
         for _ in 0..20 {
             let program = Program { values: vec![Expr::Constant(2.0)], memories: Vec::new() };
             let Program { values, .. } = made.with_factor(program, 0);
             let Expr::Apply(Operator::Multiply | Operator::Divide, parts) = &values[0] else { panic!("{values:?}") };
-            assert!(matches!(&parts[..], [Expr::Constant(_), Expr::Input(_)]), "{parts:?}");
+            let is_factor = |one: &Expr| matches!(one, Expr::Input(_) | Expr::Apply(Operator::Add, _));
+            assert!(matches!(parts[0], Expr::Constant(_)) && is_factor(&parts[1]), "{parts:?}");
         }
     }
 
@@ -673,8 +729,12 @@ mod tests {
     fn random_programs_and_their_offspring_run() {
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made =
-                ProgramGenerator { grammar: &grammar, draw: Stream::new(1, kind.name()).at(0), favoured: Vec::new() };
+            let mut made = ProgramGenerator {
+                grammar: &grammar,
+                draw: Stream::new(1, kind.name()).at(0),
+                favoured: Vec::new(),
+                common: Vec::new(),
+            };
             let mut program = made.random();
             for _ in 0..40 {
                 let other = made.random();
