@@ -39,7 +39,8 @@ fn a_scaling_script_becomes_a_scaled_object() {
 fn a_routing_script_becomes_a_plugin_of_the_endpoint_picker() {
     let scratch = Scratch::new();
     let file = scratch.path("plugin.go");
-    let ended = blis!(format!("export llm-d-plugin examples/discoveries/shared-prefix/two-signals.rhai --out {file}")).done();
+    let ended =
+        blis!(format!("export llm-d-plugin examples/discoveries/shared-prefix/two-signals.rhai --out {file}")).done();
     assert_eq!(ended.stderr, "");
     let text = std::fs::read_to_string(&file).expect("written");
     assert!(text.contains("\npackage found\n") && text.contains("return ((-s[i].inFlightTokens) + ("), "{text}");

@@ -204,7 +204,21 @@ fn run_candidate(
     Ok(document)
 }
 
-/// Adds the texts and the patterns.
+/// Adds the costs of `decisions` decisions of each kind and scenario; none if they cannot be computed within the limits.
+fn add_decisions(
+    document: &mut EvaluationResult,
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    decisions: u32,
+) {
+    match (decisions > 0).then(|| costs_of(context, cascade, decisions)).flatten() {
+        None => {}
+        Some(Ok(costs)) => document.decisions = costs,
+        Some(Err(failure)) => document.depends_on_clock |= missing(&failure, &context.handle).depends_on_clock,
+    }
+}
+
+/// Adds the texts, the patterns and the costs of decisions.
 ///
 /// # Errors
 /// If a policy of the suite fails.
@@ -215,17 +229,7 @@ fn add_feedback(
     options: &EvaluationOptions,
 ) -> Result<(), RunError> {
     let (suite, handle) = (&context.prepared.suite, &context.handle);
-    if options.decisions > 0 {
-        let missing_costs = match costs_of(context, cascade, options.decisions) {
-            None => None,
-            Some(Ok(costs)) => {
-                document.decisions = costs;
-                None
-            }
-            Some(Err(failure)) => Some(missing(&failure, handle)),
-        };
-        document.depends_on_clock |= missing_costs.is_some_and(|missing| missing.depends_on_clock);
-    }
+    add_decisions(document, context, cascade, options.decisions);
     if options.feedback_bytes == 0 {
         // Without texts, as in a search: the patterns without a reference.
         let found = (options.patterns > 0).then(|| found_patterns(context, cascade, (options.patterns, &[]))).flatten();

@@ -12,7 +12,7 @@ use super::grammar::PatternSignal;
 use super::program::Program;
 use super::rung::Rung;
 use super::variation::Operation;
-use super::{proposal_table, screening};
+use super::{decision_table, proposal_table};
 use crate::cascade::log_score;
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
@@ -239,7 +239,7 @@ impl Archive {
         connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 10000;").map_err(failed)?;
         connection.execute_batch(TABLES).map_err(failed)?;
         connection.execute_batch(proposal_table::TABLE).map_err(failed)?;
-        connection.execute_batch(screening::TABLE).map_err(failed)?;
+        connection.execute_batch(decision_table::TABLE).map_err(failed)?;
         for (name, value) in settings {
             let known = connection.query_row("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0));
             let known: Option<String> = known.optional().map_err(failed)?;

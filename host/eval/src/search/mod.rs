@@ -17,6 +17,8 @@
 mod archive;
 mod champion;
 mod constants;
+mod decision_samples;
+mod decision_table;
 mod elites;
 mod grammar;
 mod infix;

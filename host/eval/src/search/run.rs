@@ -46,7 +46,7 @@ const REDUCTIONS: usize = 6;
 const REDUCTION_LOSS: f64 = 0.001;
 
 /// Times that an evaluation is tried that reaches its wall limit: on a machine that does other things, it may have waited for a core.
-const WALL_ATTEMPTS: usize = 3;
+pub(super) const WALL_ATTEMPTS: usize = 3;
 
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -333,7 +333,9 @@ impl<'a> SearchRun<'a> {
     fn learn(&mut self, first: usize, candidates: &[Candidate], evaluated: &[RungResult]) {
         for (at, (candidate, one)) in candidates.iter().zip(evaluated).enumerate() {
             let (program, outcome) = (candidate.program.clone(), one.outcome.clone());
-            self.screening.add_evaluated(&candidate.program, self.grammar);
+            if self.numbers.decisions > 0 {
+                self.screening.add_evaluated(&candidate.program, self.grammar);
+            }
             let is_first = matches!(candidate.operation, Operation::Seed | Operation::Single);
             self.populations.offer(one.rung, Elite { number: first + at, program, outcome }, is_first);
         }

@@ -8,16 +8,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use rusqlite::{OptionalExtension as _, params};
-
 use super::grammar::{DecisionGrammar, Grammar, Operator};
 use super::program::{Expr, Program};
-use super::run::{CYCLE, SearchRun};
 use crate::decision_costs::DecisionCosts;
-use crate::error::RunError;
-use crate::evaluation::request::CandidateSource;
-use crate::evaluation::server::EvaluationRequest;
-use crate::suite::Split;
 
 /// Samples that are used, the latest ones.
 const SAMPLES: usize = 2;
@@ -25,11 +18,6 @@ const SAMPLES: usize = 2;
 pub(super) const OFFERED: usize = 4;
 /// Share of the new programs of a batch that are chosen by their costs.
 pub(super) const CHOSEN: f64 = 0.5;
-
-/// The table of the archive.
-pub(super) const TABLE: &str = "
-    CREATE TABLE IF NOT EXISTS decision_costs (
-        batch INTEGER PRIMARY KEY, number INTEGER NOT NULL, cpu_ms REAL NOT NULL, decisions TEXT NOT NULL);";
 
 /// Decisions with known costs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +35,8 @@ impl Screening {
         self.samples.iter().all(Vec::is_empty)
     }
 
-    fn add(&mut self, sample: Vec<DecisionCosts>, grammar: &Grammar) {
+    /// Adds a sample, and leaves the oldest out.
+    pub fn add(&mut self, sample: Vec<DecisionCosts>, grammar: &Grammar) {
         self.samples.push(sample);
         let old = self.samples.len().saturating_sub(SAMPLES);
         self.samples.drain(..old);
@@ -209,56 +198,6 @@ fn over_rows(function: Operator, values: &[f64]) -> Option<Values> {
         Operator::MostBest => scaled(&|value| value - lowest),
         _ => return None,
     })
-}
-
-impl SearchRun<'_> {
-    /// Measures the costs of decisions of the best program, if it is time for that.
-    ///
-    /// # Errors
-    /// If the host fails in the evaluation, or the archive cannot be read or written.
-    pub(super) fn measure_decisions(&mut self, batch: usize) -> Result<(), RunError> {
-        if self.numbers.decisions == 0 || batch % CYCLE != 1 {
-            return Ok(());
-        }
-        let best = self.populations.present().best().first().map(|&one| (one.number, one.program.source(self.grammar)));
-        let Some((number, source)) = best else { return Ok(()) };
-        let sample = match self.stored_costs(batch)? {
-            Some(sample) => sample,
-            None => self.evaluated_costs(batch, number, source)?,
-        };
-        self.screening.add(sample, self.grammar);
-        Ok(())
-    }
-
-    fn stored_costs(&self, batch: usize) -> Result<Option<Vec<DecisionCosts>>, RunError> {
-        let query = "SELECT decisions FROM decision_costs WHERE batch = ?1";
-        let row = self.archive.connection().query_row(query, [batch as i64], |row| row.get::<_, String>(0));
-        let unread =
-            |error: &dyn std::fmt::Display| RunError::runtime(format_args!("the archive cannot be read: {error}"));
-        let text = row.optional().map_err(|error| unread(&error))?;
-        text.map(|text| serde_json::from_str(&text).map_err(|error| unread(&error))).transpose()
-    }
-
-    fn evaluated_costs(&self, batch: usize, number: usize, source: String) -> Result<Vec<DecisionCosts>, RunError> {
-        let request = EvaluationRequest {
-            candidate: Some(CandidateSource::Source(source)),
-            stage: Some(Split::Train),
-            train_seeds: Some(1),
-            epoch: self.numbers.epoch,
-            feedback_bytes: Some(0),
-            decisions: Some(self.numbers.decisions),
-            ..EvaluationRequest::default()
-        };
-        let result = self.evaluated(&request)?;
-        let text = serde_json::to_string(&result.decisions).map_err(RunError::runtime)?;
-        let row = params![batch as i64, number as i64, result.cost.cpu_ms, text];
-        let written = self.archive.connection().execute("INSERT INTO decision_costs VALUES (?1, ?2, ?3, ?4)", row);
-        written.map_err(|error| {
-            RunError::runtime(format_args!("the costs of decisions cannot be written into the archive: {error}"))
-                .hint("the search goes on where it ended if the command is run again")
-        })?;
-        Ok(result.decisions)
-    }
 }
 
 #[cfg(test)]
