@@ -286,6 +286,8 @@ impl<'a> SearchRun<'a> {
     fn offspring(&self, made: &mut ProgramGenerator<'_>) -> Candidate {
         const FRESH: f64 = 0.05;
         const CROSSED: f64 = 0.3;
+        // Random programs know nothing of others.
+        (made.favoured, made.common) = (Vec::new(), Vec::new());
         let kind: f64 = made.draw.random();
         let parent = self.populations.present().pick(&mut made.draw).filter(|_| kind >= FRESH);
         let Some(parent) = parent else {
