@@ -83,7 +83,8 @@ def test_decisions_have_signals_and_the_costs_of_their_alternatives(suite: blis_
 def test_train_can_be_restricted_to_its_first_seeds(suite: blis_sim.Host) -> None:
     runs = suite.evaluate(LEAST_LOADED, train_seeds=1).scenarios
     trained = [one.id for one in runs if one.stage == "train"]
-    assert trained and len(trained) == len(set(trained))
+    assert trained
+    assert len(trained) == len(set(trained))
     assert len([one for one in suite.evaluate(LEAST_LOADED).scenarios if one.stage == "train"]) > len(trained)
 
 
