@@ -92,8 +92,8 @@ class Request:
     train_seeds: int | None = None
     """Only the first seeds of each scenario of train, at least 1; None for all."""
     decisions: int = 0
-    """Decisions of each kind and scenario, drawn at random, of which `Evaluation.document["decisions"]` has the signals and
-    the cost of each alternative that was tried: 16 to 10 000; 0 for none."""
+    """Decisions of each kind and scenario, drawn at random, of which `Evaluation.document["decisions"]` has the
+    signals and the cost of each alternative that was tried: 16 to 10 000; 0 for none."""
 
 
 @dataclass(frozen=True)
