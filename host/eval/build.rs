@@ -26,8 +26,11 @@ fn main() {
     println!("cargo::rustc-env=BLIS_BUILD={:016x}", hasher.finish());
 }
 
-/// Appends all files at or under `path` to `files`.
+/// Appends all files at or under `path` to `files`, but hidden ones, as those that tools leave behind.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.') && name != "..") {
+        return;
+    }
     match std::fs::read_dir(path) {
         Ok(entries) => entries.flatten().for_each(|entry| collect(&entry.path(), files)),
         Err(_) => files.push(path.to_owned()),

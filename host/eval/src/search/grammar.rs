@@ -193,6 +193,13 @@ pub(super) struct DecisionGrammar {
     pub has_memory: bool,
 }
 
+impl DecisionGrammar {
+    /// The input `name`, if it has it.
+    pub fn input(&self, name: &str) -> Option<&Input> {
+        self.inputs.iter().find(|one| one.name == name)
+    }
+}
+
 /// The decisions that a program makes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grammar {

@@ -129,7 +129,7 @@ mod tests {
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
             let draw = Stream::new(1, kind.name()).at(0);
-            let mut made = ProgramGenerator { grammar: &grammar, draw, favoured: Vec::new(), common: Vec::new() };
+            let mut made = ProgramGenerator::new(&grammar, draw);
             let mut program = made.random();
             for _ in 0..60 {
                 let other = made.random();

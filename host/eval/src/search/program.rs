@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Operator};
+use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, Operator};
 
 /// An expression: a number, or a number for each row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,6 +111,11 @@ const TABLE_ENTRIES: u32 = 65_521;
 const NAME_STRIDE: u32 = 1031;
 
 impl Expr {
+    /// The value of `input`.
+    pub fn read(input: &Input) -> Self {
+        Self::Input(input.name.clone())
+    }
+
     /// Number of nodes.
     pub fn size(&self) -> usize {
         match self {

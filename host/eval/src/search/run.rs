@@ -223,7 +223,7 @@ impl<'a> SearchRun<'a> {
     fn next_batch(&mut self, batch: usize) -> Vec<Candidate> {
         let draw = Stream::new(self.numbers.seed, "search").at(batch as u64);
         let used = self.used.clone();
-        let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new(), common: Vec::new() };
+        let mut made = ProgramGenerator::new(&used, draw);
         if batch == 0 {
             return self.first_batch(&mut made);
         }
@@ -368,7 +368,7 @@ impl<'a> SearchRun<'a> {
         while number < self.numbers.evaluations {
             let draw = Stream::new(self.numbers.seed, "control").at(batch as u64);
             let used = self.used.clone();
-            let mut made = ProgramGenerator { grammar: &used, draw, favoured: Vec::new(), common: Vec::new() };
+            let mut made = ProgramGenerator::new(&used, draw);
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
             let promotions = Promotions::of(BATCH);

@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use blis_plugin::Kind;
+
 use super::grammar::{DecisionGrammar, Grammar, Operator};
 use super::program::{Expr, Program};
 use crate::decision_costs::DecisionCosts;
@@ -35,8 +37,9 @@ impl Screening {
         self.samples.iter().all(Vec::is_empty)
     }
 
-    /// Adds a sample, and leaves the oldest out.
-    pub fn add(&mut self, sample: Vec<DecisionCosts>, grammar: &Grammar) {
+    /// Adds the routing decisions of a sample, and leaves the oldest sample out. Of other decisions too few inputs are known.
+    pub fn add(&mut self, mut sample: Vec<DecisionCosts>, grammar: &Grammar) {
+        sample.retain(|one| one.kind == Kind::Routing.name());
         self.samples.push(sample);
         let old = self.samples.len().saturating_sub(SAMPLES);
         self.samples.drain(..old);
@@ -137,10 +140,10 @@ fn values(decision: &DecisionGrammar, expr: &Expr, one: &DecisionCosts) -> Optio
         Expr::Constant(value) => Some(Values::Number(*value)),
         Expr::EventTable(_) => None,
         Expr::Input(name) => {
-            let input = decision.inputs.iter().find(|input| input.name == *name)?;
+            let input = decision.input(name)?;
             let (_, field) = name.split_once('.')?;
-            // Inputs that are times are in ms, signals in the units of scripts.
-            let scale = if input.text.ends_with("/ 1000.0)") { 1e-3 } else { 1.0 };
+            // Inputs that are times are in ms, signals in the units of scripts, µs.
+            let scale = if input.unit.starts_with("ms") { 1e-3 } else { 1.0 };
             if input.is_column {
                 return Some(Values::Rows(column(one, field)?.iter().map(|value| value * scale).collect()));
             }
@@ -202,8 +205,6 @@ fn over_rows(function: Operator, values: &[f64]) -> Option<Values> {
 
 #[cfg(test)]
 mod tests {
-    use blis_plugin::Kind;
-
     use super::*;
 
     fn input(name: &str) -> Expr {
@@ -276,6 +277,17 @@ mod tests {
         }
         screening.add_evaluated(&program(input("s.ttft_ewma")), &grammar);
         assert!(screening.is_known(&program(input("s.ttft_ewma")), &grammar));
+    }
+
+    /// Regression: in suites that decide other kinds, too, no program was compared.
+    #[test]
+    fn decisions_of_other_kinds_are_left_out() {
+        let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
+        let mut screening = Screening::default();
+        screening.add(vec![DecisionCosts { kind: "scheduling".to_owned(), ..known() }], &grammar);
+        assert!(screening.is_empty());
+        screening.add(vec![DecisionCosts { kind: "scheduling".to_owned(), ..known() }, known()], &grammar);
+        assert_eq!(screening.loss(&program(input("s.queue_depth")), &grammar), Some(1.0));
     }
 
     #[test]

@@ -263,12 +263,7 @@ mod tests {
         let (mut compared, mut different, mut smaller) = (0, 0, 0);
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator {
-                grammar: &grammar,
-                draw: Stream::new(2, kind.name()).at(0),
-                favoured: Vec::new(),
-                common: Vec::new(),
-            };
+            let mut made = ProgramGenerator::new(&grammar, Stream::new(2, kind.name()).at(0));
             for _ in 0..25 {
                 let program = made.random();
                 let simplified = program.clone().simplified(&grammar);

@@ -77,6 +77,13 @@ const RELATIVE: f64 = 0.6;
 /// Share of the comparisons that are with another input of the same unit, if there is one.
 const COMPARED_INPUTS: f64 = 0.3;
 
+impl<'a> ProgramGenerator<'a> {
+    /// One that knows of no program.
+    pub fn new(grammar: &'a Grammar, draw: Generator) -> Self {
+        Self { grammar, draw, favoured: Vec::new(), common: Vec::new() }
+    }
+}
+
 impl ProgramGenerator<'_> {
     fn below(&mut self, n: usize) -> usize {
         self.draw.random_range(0..n.max(1))
@@ -159,10 +166,10 @@ impl ProgramGenerator<'_> {
             && let Some(node) = program.values[at].node_mut(&mut index)
         {
             let old = std::mem::replace(node, Expr::Constant(0.0));
-            *node = Expr::Apply(function, vec![old, input]);
+            *node = Expr::Apply(function, vec![old, Expr::read(input)]);
             return program;
         }
-        let input = self.any_input(decision);
+        let input = Expr::read(self.any_input(decision));
         self.with_term(program, (at, index), (function, input))
     }
 
@@ -173,7 +180,8 @@ impl ProgramGenerator<'_> {
             return program;
         }
         let mut index = if self.chance(0.5) { 0 } else { self.below(program.values[at].size()) };
-        let (function, input) = (self.one_of(&[Operator::Multiply, Operator::Divide]), self.any_input(decision));
+        let function = self.one_of(&[Operator::Multiply, Operator::Divide]);
+        let input = Expr::read(self.any_input(decision));
         let factor = if self.chance(RELATIVE) { self.relative(decision, input) } else { input };
         if let Some(node) = program.values[at].node_mut(&mut index) {
             let old = std::mem::replace(node, Expr::Constant(0.0));
@@ -190,22 +198,21 @@ impl ProgramGenerator<'_> {
         Expr::Apply(Operator::Add, vec![product, Expr::Constant(1.0)])
     }
 
-    /// An input: one of a good program in half of the cases.
-    fn any_input(&mut self, decision: &DecisionGrammar) -> Expr {
+    /// An input of `decision`, which has one: that of a good program in half of the cases.
+    fn any_input<'d>(&mut self, decision: &'d DecisionGrammar) -> &'d Input {
         if self.chance(COMMON) {
-            let is_known = |name: &&String| decision.inputs.iter().any(|one| one.name == **name);
-            let known: Vec<String> = self.common.iter().filter(is_known).cloned().collect();
+            let known: Vec<&Input> = self.common.iter().filter_map(|name| decision.input(name)).collect();
             if !known.is_empty() {
-                return Expr::Input(known[self.below(known.len())].clone());
+                return self.one_of(&known);
             }
         }
-        Expr::Input(decision.inputs[self.below(decision.inputs.len())].name.clone())
+        &decision.inputs[self.below(decision.inputs.len())]
     }
 
     /// An input with one of `units`, if there is one.
-    fn input_of(&mut self, decision: &DecisionGrammar, units: &[&str]) -> Option<Expr> {
+    fn input_of<'d>(&mut self, decision: &'d DecisionGrammar, units: &[&str]) -> Option<&'d Input> {
         let alike: Vec<&Input> = decision.inputs.iter().filter(|one| units.contains(&one.unit)).collect();
-        (!alike.is_empty()).then(|| Expr::Input(self.one_of(&alike).name.clone()))
+        (!alike.is_empty()).then(|| self.one_of(&alike))
     }
 
     /// `program` with `function` of its part `index` of the decision `at` and a multiple of `input`. The factor follows from the values
@@ -450,17 +457,14 @@ impl ProgramGenerator<'_> {
         if decision.inputs.is_empty() {
             return Expr::Constant(self.constant());
         }
-        let Expr::Input(name) = self.any_input(decision) else { return Expr::Constant(self.constant()) };
-        let Some(input) = decision.inputs.iter().find(|one| one.name == name).cloned() else {
-            return Expr::Constant(self.constant());
-        };
-        let units = if input.unit.is_empty() { vec![] } else { vec![input.unit] };
-        let other = if self.chance(COMPARED_INPUTS) { self.input_of(decision, &units) } else { None };
-        let limit = other.unwrap_or_else(|| {
+        let input = self.any_input(decision);
+        let compared = self.chance(COMPARED_INPUTS) && !input.unit.is_empty();
+        let other = if compared { self.input_of(decision, &[input.unit]) } else { None };
+        let limit = other.map(Expr::read).unwrap_or_else(|| {
             let share = self.draw.random();
             Expr::Constant(input.measured.map_or_else(|| self.constant(), |range| rounded(range.at(share))))
         });
-        let mut both = vec![Expr::Input(input.name.clone()), limit];
+        let mut both = vec![Expr::read(input), limit];
         if self.chance(0.5) {
             both.swap(0, 1);
         }
@@ -508,7 +512,7 @@ impl ProgramGenerator<'_> {
             let at = self.one_of(&favoured);
             return Expr::Input(decision.inputs[at].name.clone());
         }
-        self.any_input(decision)
+        Expr::read(self.any_input(decision))
     }
 
     /// Whether a pattern names the input `at` of `decision`.
@@ -527,8 +531,7 @@ impl ProgramGenerator<'_> {
 fn units(decision: &DecisionGrammar, expr: &Expr) -> Vec<&'static str> {
     match expr {
         Expr::Input(name) => {
-            let input = decision.inputs.iter().find(|one| one.name == *name);
-            input.map(|one| one.unit).filter(|unit| !unit.is_empty()).into_iter().collect()
+            decision.input(name).map(|one| one.unit).filter(|unit| !unit.is_empty()).into_iter().collect()
         }
         Expr::Apply(_, arguments) => arguments.iter().flat_map(|one| units(decision, one)).collect(),
         Expr::Constant(_) | Expr::EventTable(_) => Vec::new(),
@@ -639,12 +642,7 @@ mod tests {
     fn truths_are_often_comparisons() {
         let compared = |kind: Kind| {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator {
-                grammar: &grammar,
-                draw: Stream::new(1, kind.name()).at(0),
-                favoured: Vec::new(),
-                common: Vec::new(),
-            };
+            let mut made = ProgramGenerator::new(&grammar, Stream::new(1, kind.name()).at(0));
             let is_difference = |value: &Expr| matches!(value, Expr::Apply(Operator::Subtract, _));
             (0..200).filter(|_| is_difference(&made.random().values[0])).count()
         };
@@ -655,12 +653,7 @@ mod tests {
     fn inputs_that_are_added_as_they_are_have_the_unit_of_another() {
         let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
         let decision = &grammar.decisions[0];
-        let mut made = ProgramGenerator {
-            grammar: &grammar,
-            draw: Stream::new(1, "test").at(0),
-            favoured: Vec::new(),
-            common: Vec::new(),
-        };
+        let mut made = ProgramGenerator::new(&grammar, Stream::new(1, "test").at(0));
         let tokens = Expr::Input("s.in_flight_tokens".to_owned());
         let mut as_they_are = 0;
         for _ in 0..200 {
@@ -679,12 +672,7 @@ mod tests {
     fn two_inputs_are_compared_if_they_have_a_unit_in_common() {
         let grammar = Grammar::new(&[Kind::Disaggregation]).expect("disaggregation");
         let decision = &grammar.decisions[0];
-        let mut made = ProgramGenerator {
-            grammar: &grammar,
-            draw: Stream::new(1, "test").at(0),
-            favoured: Vec::new(),
-            common: Vec::new(),
-        };
+        let mut made = ProgramGenerator::new(&grammar, Stream::new(1, "test").at(0));
         let mut of_inputs = 0;
         for _ in 0..200 {
             let Expr::Apply(Operator::Subtract, parts) = made.comparison(decision) else { panic!("no comparison") };
@@ -700,22 +688,15 @@ mod tests {
     fn inputs_of_a_good_program_are_drawn_more_often() {
         let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
         let common = vec!["s.queue_depth".to_owned(), "s.unknown".to_owned()];
-        let draw = Stream::new(1, "test").at(0);
-        let mut made = ProgramGenerator { grammar: &grammar, draw, favoured: Vec::new(), common };
-        let wanted = Expr::Input("s.queue_depth".to_owned());
-        let drawn = (0..200).filter(|_| made.any_input(&grammar.decisions[0]) == wanted).count();
+        let mut made = ProgramGenerator { common, ..ProgramGenerator::new(&grammar, Stream::new(1, "test").at(0)) };
+        let drawn = (0..200).filter(|_| made.any_input(&grammar.decisions[0]).name == "s.queue_depth").count();
         assert!((70..140).contains(&drawn), "{drawn}");
     }
 
     #[test]
     fn a_part_is_multiplied_by_an_input_or_divided() {
         let grammar = Grammar::new(&[Kind::Routing]).expect("routing");
-        let mut made = ProgramGenerator {
-            grammar: &grammar,
-            draw: Stream::new(1, "test").at(0),
-            favoured: Vec::new(),
-            common: Vec::new(),
-        };
+        let mut made = ProgramGenerator::new(&grammar, Stream::new(1, "test").at(0));
         for _ in 0..20 {
             let program = Program { values: vec![Expr::Constant(2.0)], memories: Vec::new() };
             let Program { values, .. } = made.with_factor(program, 0);
@@ -729,12 +710,7 @@ mod tests {
     fn random_programs_and_their_offspring_run() {
         for kind in KINDS {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
-            let mut made = ProgramGenerator {
-                grammar: &grammar,
-                draw: Stream::new(1, kind.name()).at(0),
-                favoured: Vec::new(),
-                common: Vec::new(),
-            };
+            let mut made = ProgramGenerator::new(&grammar, Stream::new(1, kind.name()).at(0));
             let mut program = made.random();
             for _ in 0..40 {
                 let other = made.random();
