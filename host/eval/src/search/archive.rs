@@ -29,11 +29,20 @@ pub(super) enum Phase {
     Reduction,
     Select,
     ControlSelect,
+    /// As [`Self::Select`], under seeds of other epochs: the batch is the number of the epoch after that of the search.
+    OtherSeeds,
 }
 
 impl Phase {
-    const ALL: [Self; 6] =
-        [Self::Inputs, Self::Search, Self::Control, Self::Reduction, Self::Select, Self::ControlSelect];
+    const ALL: [Self; 7] = [
+        Self::Inputs,
+        Self::Search,
+        Self::Control,
+        Self::Reduction,
+        Self::Select,
+        Self::ControlSelect,
+        Self::OtherSeeds,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -43,6 +52,7 @@ impl Phase {
             Self::Reduction => "reduction",
             Self::Select => "select",
             Self::ControlSelect => "control-select",
+            Self::OtherSeeds => "other-seeds",
         }
     }
 }

@@ -29,6 +29,8 @@ type MapCell = [u8; 3];
 pub(super) struct Elites {
     /// The best of each cell, of those that were evaluated in the whole of train.
     cells: BTreeMap<MapCell, Elite>,
+    /// The best of those, best first, of programs with the same score the smallest: they decide the same.
+    best: Vec<Elite>,
     /// Programs with a score of train under its first seed, in the order in which they were offered.
     pool: Vec<PoolMember>,
 }
@@ -52,6 +54,8 @@ const BY_SCENARIO: f64 = 0.4;
 const TOLERANCE: f64 = 0.01;
 /// Programs in the pool of lexicase selection.
 const POOL: usize = 512;
+/// The best programs that are kept whatever their cell is.
+pub(super) const BEST: usize = 12;
 
 impl Elites {
     /// Keeps a program with a score of train, and, if all of train was run, if it is the best of its cell. Of equally good ones the
@@ -68,11 +72,31 @@ impl Elites {
         if rung < Rung::Train {
             return;
         }
+        self.offer_best(&elite);
         let cell = cell(&elite);
         let is_better = |known: &Elite| elite.outcome.train_score > known.outcome.train_score;
         if self.cells.get(&cell).is_none_or(is_better) {
             self.cells.insert(cell, elite);
         }
+    }
+
+    /// Keeps a program if it is one of the best in train, and none that is as small has the same score.
+    fn offer_best(&mut self, elite: &Elite) {
+        let score = |one: &Elite| one.outcome.train_score;
+        if let Some(same) = self.best.iter_mut().find(|one| score(one).to_bits() == score(elite).to_bits()) {
+            if elite.program.size() < same.program.size() {
+                *same = elite.clone();
+            }
+            return;
+        }
+        let at = self.best.partition_point(|one| score(one) > score(elite));
+        self.best.insert(at, elite.clone());
+        self.best.truncate(BEST);
+    }
+
+    /// The best programs in train, best first: at most [`BEST`], no two with the same score.
+    pub fn best_in_train(&self) -> &[Elite] {
+        &self.best
     }
 
     /// The programs of both.
@@ -84,6 +108,7 @@ impl Elites {
                 both.cells.insert(*cell, elite.clone());
             }
         }
+        other.best.iter().for_each(|elite| both.offer_best(elite));
         let is_new = |one: &&PoolMember| self.pool.iter().all(|known| known.elite.number != one.elite.number);
         for member in other.pool.iter().filter(is_new) {
             both.pool.push(member.clone());
@@ -217,6 +242,17 @@ mod tests {
         elites.offer(Rung::Train, failed);
         elites.offer(Rung::FirstSeed, elite(6, 3.0));
         assert_eq!(numbers(&elites), [2]);
+    }
+
+    #[test]
+    fn the_best_in_train_are_kept_whatever_their_cell_is() {
+        let mut elites = Elites::default();
+        (0..BEST + 3).for_each(|at| elites.offer(Rung::Train, elite(at, 1.0 + 0.1 * (at % 9) as f64)));
+        let kept: Vec<usize> = elites.best_in_train().iter().map(|one| one.number).collect();
+        assert_eq!(kept, [8, 7, 6, 5, 4, 3, 2, 1, 0], "the first of equal ones");
+        (20..30).for_each(|number| elites.offer(Rung::Train, elite(number, 0.1 * number as f64)));
+        assert_eq!((elites.best_in_train().len(), elites.best_in_train()[0].number), (BEST, 29));
+        assert_eq!(numbers(&elites), [29]);
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod rung;
 mod sampled;
 mod screening;
 mod seeds;
+mod selection;
 mod simplify;
 mod singles;
 mod variation;

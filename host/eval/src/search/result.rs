@@ -23,9 +23,9 @@ pub struct SearchResult {
     evaluations: usize,
     /// Cells of the map that have a program.
     cells: usize,
-    /// The smallest program that is not shown to be worse than the best one; `null` if none passed select.
+    /// The smallest program that is not shown to be worse than the best one by unseen runs.
     champion: Option<FoundProgram>,
-    /// The program with the best score in select.
+    /// The program with the best unseen score.
     best: Option<FoundProgram>,
     /// The best of as many random programs.
     best_of_random: Option<FoundProgram>,
@@ -46,6 +46,9 @@ struct FoundProgram {
     /// Scores relative to the reference: 1 is as good.
     train_score: f64,
     select_score: f64,
+    /// In runs that the search has not seen: select, and train and select under other seeds; `null` if it failed in one of them, or
+    /// for random programs.
+    unseen_score: Option<f64>,
     /// Mean over the runs of train.
     mean_ttft_ms: f64,
     /// Number of functions, inputs and constants; a table counts as two.
@@ -61,11 +64,12 @@ struct AblatedProgram {
 
 impl From<&Selected> for FoundProgram {
     fn from(selected: &Selected) -> Self {
-        let Selected { candidate, source, number, outcome } = selected;
+        let Selected { candidate, source, number, outcome, other_seeds } = selected;
         Self {
             number: *number,
             train_score: outcome.train_score,
             select_score: outcome.select_score,
+            unseen_score: if other_seeds.is_empty() { None } else { selected.unseen_score() },
             mean_ttft_ms: outcome.mean_ttft_ms,
             size: candidate.program.size(),
             source: source.clone(),
@@ -112,7 +116,7 @@ impl SearchResult {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{} programs for {} on `{}` (seed {}), {} cells of the map; {:.0} s of CPU time\n\n{:<26}{:>9}{:>9}{:>7}   1 is as good as {}\n",
+            "{} programs for {} on `{}` (seed {}), {} cells of the map; {:.0} s of CPU time\n\n{:<26}{:>9}{:>9}{:>9}{:>7}   1 is as good as {}\n",
             self.evaluations,
             self.kinds.join(", "),
             self.suite,
@@ -122,6 +126,7 @@ impl SearchResult {
             "",
             "train",
             "select",
+            "unseen",
             "size",
             self.reference
         );
@@ -129,14 +134,15 @@ impl SearchResult {
             // Writing to a text does not fail.
             let _ = match found {
                 Some(one) => {
-                    let FoundProgram { train_score, select_score, size, .. } = one;
-                    writeln!(text, "{name:<26}{train_score:>9.4}{select_score:>9.4}{size:>7}")
+                    let FoundProgram { train_score, select_score, unseen_score, size, .. } = one;
+                    let unseen = unseen_score.map_or_else(String::new, |score| format!("{score:.4}"));
+                    writeln!(text, "{name:<26}{train_score:>9.4}{select_score:>9.4}{unseen:>9}{size:>7}")
                 }
                 None => writeln!(text, "{name:<26}  none with a score"),
             };
         };
         row("found", &self.champion);
-        row("best in select", &self.best);
+        row("best in unseen runs", &self.best);
         row("best of as many random", &self.best_of_random);
         if let Some(model) = &self.model {
             text.push_str(&model_text(model));

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, RungResult, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
-use super::elites::Elite;
+use super::elites::{BEST, Elite};
 use super::grammar::{Grammar, PatternSignal};
 use super::model::ModelProposals;
 use super::populations::Populations;
@@ -36,10 +36,6 @@ pub(super) const CYCLE: usize = 12;
 const CONSTANT_BATCHES: usize = 4;
 /// Attempts to make a program that was not evaluated before.
 const ATTEMPTS: usize = 20;
-/// Programs that select decides between: the best ones, and as many smaller ones.
-const FINALISTS: usize = 6;
-/// A smaller program is evaluated in select if its score of train is less than the best by no more than this share.
-const SMALLER_LOSS: f64 = 0.02;
 /// Rounds in which parts of the best program are left out.
 const REDUCTIONS: usize = 6;
 /// A part is left out if the score of train does not fall by more than this share.
@@ -87,7 +83,7 @@ pub(super) struct Ablation {
 /// What a search has found.
 pub(super) struct Found {
     pub champion: Option<Selected>,
-    /// The best in select, which may be larger.
+    /// The best of those that select decided between, which may be larger.
     pub best: Option<Selected>,
     pub control: Option<Selected>,
     pub ablations: Vec<Ablation>,
@@ -192,31 +188,12 @@ impl<'a> SearchRun<'a> {
             None => Reduction::default(),
         };
         finalists.extend(reduced);
-        let selected = self.select(Phase::Select, &finalists)?;
+        let selected = self.selected(&finalists)?;
         let control = self.select(Phase::ControlSelect, &control)?;
         let found = champion(&selected).map(|(best, champion)| (best.clone(), champion.clone()));
         let control = champion(&control).map(|(best, _)| best.clone());
         let (best, champion) = found.unzip();
         Ok(Found { champion, best, control, ablations, evaluated, cells: self.populations.all().cells() })
-    }
-
-    /// The best programs of the map, and the best ones that are smaller than each of these.
-    fn finalists(&self) -> Vec<(usize, Candidate)> {
-        let all = self.populations.all().best();
-        let mut chosen: Vec<&Elite> = all.iter().copied().take(FINALISTS).collect();
-        let least = all.first().map_or(0.0, |best| best.outcome.train_score * (1.0 - SMALLER_LOSS));
-        let mut size = chosen.iter().map(|elite| elite.program.size()).min().unwrap_or(0);
-        for elite in all.iter().skip(FINALISTS).filter(|elite| elite.outcome.train_score >= least) {
-            if elite.program.size() < size && chosen.len() < 2 * FINALISTS {
-                size = elite.program.size();
-                chosen.push(elite);
-            }
-        }
-        let of_elite = |elite: &Elite| {
-            let (operation, parents) = (Operation::Mutation, [Some(elite.number), None]);
-            (elite.number, Candidate { program: elite.program.clone(), operation, parents })
-        };
-        chosen.into_iter().map(of_elite).collect()
     }
 
     /// The programs of a batch, which follow from the batches before it.
@@ -378,7 +355,7 @@ impl<'a> SearchRun<'a> {
                 scored.filter_map(|(at, (candidate, one))| Some((one.whole_train_score()?, number + at, candidate))),
             );
             best.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-            best.truncate(FINALISTS);
+            best.truncate(BEST);
             number += BATCH;
             batch += 1;
         }
@@ -416,18 +393,6 @@ impl<'a> SearchRun<'a> {
         Ok(Reduction { reduced, ablations })
     }
 
-    /// The results of `finalists` under the seeds and in the scenarios of select, which the search has not seen.
-    fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
-        let jobs: Vec<(usize, &Candidate)> =
-            finalists.iter().enumerate().map(|(at, (_, candidate))| (at, candidate)).collect();
-        let outcomes = self.evaluate((phase, 0, Rung::Select), &jobs)?;
-        let selected = |((number, candidate), outcome): (&(usize, Candidate), SearchOutcome)| {
-            let source = candidate.program.source(self.grammar);
-            Selected { candidate: candidate.clone(), source, number: *number, outcome }
-        };
-        Ok(finalists.iter().zip(outcomes).map(selected).collect())
-    }
-
     /// The results of `jobs` up to `rung`: those of the archive, the others from the server.
     pub(super) fn evaluate(
         &mut self,
@@ -451,7 +416,8 @@ impl<'a> SearchRun<'a> {
         for (at, &(number, candidate)) in jobs.iter().enumerate() {
             let stored = self.stored(phase, number, &hashes[at])?.filter(|stored| stored.rung >= rung);
             let is_stored = stored.is_some();
-            let known = stored.or_else(|| self.known.get(&hashes[at]).filter(|known| known.rung >= rung).cloned());
+            let known =
+                stored.or_else(|| self.known_under(phase, &hashes[at]).filter(|known| known.rung >= rung).cloned());
             let Some(known) = known else {
                 open.push(at);
                 continue;
@@ -464,10 +430,10 @@ impl<'a> SearchRun<'a> {
                 self.archive.put((phase, batch, number), candidate, &sources[at], again)?;
             }
             outcomes[at] = Some(known.outcome.clone());
-            self.known.insert(hashes[at].clone(), known);
+            self.remember(phase, &hashes[at], known);
         }
         for attempt in 1..=WALL_ATTEMPTS {
-            let (sent, results) = self.submit(&open, (phase, rung), (jobs, sources))?;
+            let (sent, results) = self.submit(&open, (phase, batch, rung), (jobs, sources))?;
             open.clear();
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
@@ -486,6 +452,18 @@ impl<'a> SearchRun<'a> {
         Ok(outcomes.into_iter().flatten().collect())
     }
 
+    /// What is known of the program with this hash under the seeds of `phase`.
+    fn known_under(&self, phase: Phase, hash: &str) -> Option<&ArchivedEvaluation> {
+        self.known.get(hash).filter(|_| phase != Phase::OtherSeeds)
+    }
+
+    /// Keeps a result under the seeds of the search.
+    fn remember(&mut self, phase: Phase, hash: &str, recorded: ArchivedEvaluation) {
+        if phase != Phase::OtherSeeds {
+            self.known.insert(hash.to_owned(), recorded);
+        }
+    }
+
     /// What the archive has about the evaluation `number`.
     fn stored(&self, phase: Phase, number: usize, hash: &str) -> Result<Option<ArchivedEvaluation>, RunError> {
         match self.archive.get(phase, number) {
@@ -502,7 +480,7 @@ impl<'a> SearchRun<'a> {
     fn submit(
         &self,
         open: &[usize],
-        (phase, rung): (Phase, Rung),
+        (phase, batch, rung): (Phase, usize, Rung),
         (jobs, sources): (&[(usize, &Candidate)], &[String]),
     ) -> Result<(usize, Receiver<ServerReply>), RunError> {
         let (sender, results) = channel();
@@ -514,7 +492,7 @@ impl<'a> SearchRun<'a> {
                 candidate: Some(CandidateSource::Source(sources[at].clone())),
                 stage: Some(rung.stage()),
                 train_seeds: rung.train_seeds(),
-                epoch: self.numbers.epoch,
+                epoch: self.numbers.epoch + if phase == Phase::OtherSeeds { 1 + batch as u64 } else { 0 },
                 feedback_bytes: Some(if phase == Phase::Inputs { MEASURED_BYTES } else { 0 }),
                 patterns: teaches.then_some(self.numbers.patterns),
                 ..EvaluationRequest::default()
@@ -566,7 +544,7 @@ impl<'a> SearchRun<'a> {
         }
         let recorded = ArchivedEvaluation { sha256: hash.to_owned(), rung, outcome: outcome.clone() };
         self.archive.put((phase, batch, number), candidate, source, recorded.clone())?;
-        self.known.insert(hash.to_owned(), recorded);
+        self.remember(phase, hash, recorded);
         Ok(outcome)
     }
 }

@@ -201,13 +201,13 @@ impl GoFile {
             let all: Vec<String> = self.parameters.iter().map(|(name, value, ..)| format!("{name}: {value}")).collect();
             lines.push(format!("  parameters: {{{}}}", all.join(", ")));
         }
-        if self.reads(GoSource::Request) && self.signals().any(|signal| signal.value.contains("TokenizedPrompt")) {
+        if self.signals().any(|signal| signal.value.contains("TokenizedPrompt")) {
             lines.push("- type: token-producer # its parameters are the model and a server: modelName, url".to_owned());
         }
         if self.reads(GoSource::InFlight) {
             lines.push("- type: inflight-load-producer".to_owned());
         }
-        if self.reads(GoSource::Prefix) {
+        if self.reads_prefix() {
             lines.push("- type: approx-prefix-cache-producer".to_owned());
         }
         lines.push("- type: max-score-picker".to_owned());
@@ -228,6 +228,10 @@ impl GoFile {
         self.signals().any(|signal| signal.source == source)
     }
 
+    fn reads_prefix(&self) -> bool {
+        self.reads(GoSource::Prefix) || self.reads(GoSource::RequestBlocks)
+    }
+
     fn imports(&self) -> String {
         const ROUTER: &str = "github.com/llm-d/llm-d-router/pkg/epp/framework";
         let mut text = "\t\"context\"\n\t\"encoding/json\"\n".to_owned();
@@ -243,7 +247,7 @@ impl GoFile {
         if self.reads(GoSource::InFlight) {
             let _ = writeln!(text, "\tattrconcurrency \"{ROUTER}/plugins/datalayer/attribute/concurrency\"");
         }
-        if self.reads(GoSource::Prefix) {
+        if self.reads_prefix() {
             let _ = writeln!(text, "\tattrprefix \"{ROUTER}/plugins/datalayer/attribute/prefix\"");
         }
         text
@@ -292,6 +296,9 @@ impl GoFile {
 
     fn request_reads(&self) -> String {
         let mut text = String::new();
+        if self.reads(GoSource::RequestBlocks) {
+            text += READ_BLOCK_SIZE;
+        }
         for name in &self.request {
             if let Some(signal) = signal(&OF_REQUEST, name) {
                 let _ = writeln!(text, "\tr.{} = {}", camel(name), signal.value);
@@ -377,10 +384,10 @@ impl GoFile {
 
     fn consumes(&self) -> String {
         let all = [
-            (GoSource::InFlight, "attrconcurrency.InFlightLoadDataKey:", "attrconcurrency.InFlightLoad{}"),
-            (GoSource::Prefix, "attrprefix.PrefixCacheMatchInfoDataKey:", "attrprefix.PrefixCacheMatchInfo{}"),
+            (self.reads(GoSource::InFlight), "attrconcurrency.InFlightLoadDataKey:", "attrconcurrency.InFlightLoad{}"),
+            (self.reads_prefix(), "attrprefix.PrefixCacheMatchInfoDataKey:", "attrprefix.PrefixCacheMatchInfo{}"),
         ];
-        let read: Vec<_> = all.into_iter().filter(|(source, ..)| self.reads(*source)).collect();
+        let read: Vec<_> = all.into_iter().filter(|(is_read, ..)| *is_read).collect();
         // As `gofmt` aligns them.
         let width = read.iter().map(|(_, key, _)| key.len()).max().unwrap_or(0);
         let keys: String = read.iter().map(|(_, key, value)| format!("\t\t{key:width$} {value},\n")).collect();
@@ -413,25 +420,38 @@ fn fields(names: &[String]) -> String {
     names.iter().map(|name| format!("\t{name:width$} float64\n")).collect()
 }
 
+/// The tokens in a block; 1 if no endpoint has been asked for a prefix.
+const READ_BLOCK_SIZE: &str = concat!(
+    "\tblockSize := 1\n",
+    "\tfor _, endpoint := range endpoints {\n",
+    "\t\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n",
+    "\t\t\tif known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok && known.BlockSizeTokens() > 0 {\n",
+    "\t\t\t\tblockSize = known.BlockSizeTokens()\n",
+    "\t\t\t\tbreak\n",
+    "\t\t\t}\n",
+    "\t\t}\n",
+    "\t}\n",
+);
+
 /// The load of an endpoint; none without requests of this endpoint picker.
-const READ_LOAD: &str = "\
-	load := &attrconcurrency.InFlightLoad{}
-	if value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {
-		if known, ok := value.(*attrconcurrency.InFlightLoad); ok {
-			load = known
-		}
-	}
-";
+const READ_LOAD: &str = concat!(
+    "\tload := &attrconcurrency.InFlightLoad{}\n",
+    "\tif value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {\n",
+    "\t\tif known, ok := value.(*attrconcurrency.InFlightLoad); ok {\n",
+    "\t\t\tload = known\n",
+    "\t\t}\n",
+    "\t}\n",
+);
 
 /// The prefix of the prompt that an endpoint has.
-const READ_PREFIX: &str = "\
-	prefix := &attrprefix.PrefixCacheMatchInfo{}
-	if value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {
-		if known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {
-			prefix = known
-		}
-	}
-";
+const READ_PREFIX: &str = concat!(
+    "\tprefix := &attrprefix.PrefixCacheMatchInfo{}\n",
+    "\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n",
+    "\t\tif known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {\n",
+    "\t\t\tprefix = known\n",
+    "\t\t}\n",
+    "\t}\n",
+);
 
 const SCORER: &str = "\
 // Category says that the score is neither affinity nor distribution alone.

@@ -5,6 +5,8 @@
 pub(super) enum GoSource {
     /// The request itself.
     Request,
+    /// The request, and the tokens in a block of [`Self::Prefix`].
+    RequestBlocks,
     /// The metrics of the endpoint.
     Metrics,
     /// `InFlightLoad` of the plugin `inflight-load-producer`.
@@ -21,7 +23,7 @@ pub(super) struct GoSignal {
     /// Its name in scripts.
     pub field: &'static str,
     pub source: GoSource,
-    /// A Go expression over `request`, `metrics`, `load` or `prefix`.
+    /// A Go expression over `request`, `blockSize` (at least 1), `metrics`, `load` or `prefix`.
     pub value: &'static str,
 }
 
@@ -30,9 +32,11 @@ const fn signal(field: &'static str, source: GoSource, value: &'static str) -> G
 }
 
 /// Fields of `r`.
-pub(super) const OF_REQUEST: [GoSignal; 5] = [
+pub(super) const OF_REQUEST: [GoSignal; 7] = [
     signal("input_tokens", GoSource::Request, "float64(request.Body.TokenizedPrompt.TokenCount())"),
     signal("prompt_tokens", GoSource::Request, "float64(request.Body.TokenizedPrompt.TokenCount())"),
+    signal("prompt_blocks", GoSource::RequestBlocks, "float64(request.Body.TokenizedPrompt.TokenCount() / blockSize)"),
+    signal("block_size", GoSource::RequestBlocks, "float64(blockSize)"),
     signal("class_priority", GoSource::Request, "float64(request.Objectives.Priority)"),
     signal("now", GoSource::Clock, "float64(time.Now().UnixMicro())"),
     signal("now_us", GoSource::Clock, "float64(time.Now().UnixMicro())"),

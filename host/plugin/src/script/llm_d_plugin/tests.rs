@@ -229,8 +229,8 @@ fn a_plugin_reads_endpoints_and_does_what_the_endpoint_picker_expects() {
     for (package, source) in [
         (
             "scorer",
-            "// @param weight 2 0 10 of the cache\nfn route(r, s) { weight * s.cached_tokens_gpu - s.in_flight_tokens + (1.0 * r.class_priority) * \
-             s.queue_depth + s.free_kv_blocks - s.effective_load }",
+            "// @param weight 2 0 10 of the cache\nfn route(r, s) { weight * s.cached_tokens_gpu - s.in_flight_tokens + (1.0 * r.class_priority + \
+             r.prompt_blocks) * s.queue_depth + s.free_kv_blocks - s.effective_load }",
         ),
         ("filter", "fn filter(r, s) { s.queue_depth < 1.0 * r.class_priority }"),
         ("admitter", "fn admit(r, s) { r.input_tokens > 100 }"),
@@ -242,8 +242,8 @@ fn a_plugin_reads_endpoints_and_does_what_the_endpoint_picker_expects() {
         module.write(&format!("{package}/plugin.go"), &plugin.text);
     }
     module.write("main/main.go", MAIN);
-    // Scores of the script: 3 · 160 - 500 + 7 · 3 + 75 - 9 = 67, -100 + 50 - 2 = -52, 7 - 1 = 6.
-    let third = 58.0 / 119.0;
+    // Scores of the script, for 50 / 16 = 3 blocks: 3 · 160 - 500 + (7 + 3) · 3 + 75 - 9 = 76, -100 + 50 - 2 = -52, 10 - 1 = 9.
+    let third = 61.0 / 128.0;
     let expected = [
         &*format!("scores 1 0 {third}"),
         "weight of scorer is 11; it must be from 0 to 10",
