@@ -43,22 +43,15 @@ impl SearchRun<'_> {
     pub(super) fn selected(&mut self, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
         let mut selected = self.select(Phase::Select, finalists)?;
         for epoch in 0..OTHER_EPOCHS {
-            let first = epoch * finalists.len();
-            let jobs: Vec<(usize, &Candidate)> =
-                finalists.iter().enumerate().map(|(at, (_, candidate))| (first + at, candidate)).collect();
-            let outcomes = self.evaluate((Phase::OtherSeeds, epoch, Rung::Select), &jobs)?;
-            for (one, outcome) in selected.iter_mut().zip(outcomes) {
-                one.other_seeds.push(outcome);
-            }
+            let outcomes = self.outcomes((Phase::OtherSeeds, epoch), finalists)?;
+            selected.iter_mut().zip(outcomes).for_each(|(one, outcome)| one.other_seeds.push(outcome));
         }
         Ok(selected)
     }
 
     /// The results of `finalists` in select.
     pub(super) fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
-        let jobs: Vec<(usize, &Candidate)> =
-            finalists.iter().enumerate().map(|(at, (_, candidate))| (at, candidate)).collect();
-        let outcomes = self.evaluate((phase, 0, Rung::Select), &jobs)?;
+        let outcomes = self.outcomes((phase, 0), finalists)?;
         let selected = |((number, candidate), outcome): (&(usize, Candidate), SearchOutcome)| Selected {
             candidate: candidate.clone(),
             source: candidate.program.source(self.grammar),
@@ -67,5 +60,17 @@ impl SearchRun<'_> {
             other_seeds: Vec::new(),
         };
         Ok(finalists.iter().zip(outcomes).map(selected).collect())
+    }
+
+    /// The results of `finalists` up to select in round `round` of `phase`, with numbers that go on from round to round.
+    fn outcomes(
+        &mut self,
+        (phase, round): (Phase, usize),
+        finalists: &[(usize, Candidate)],
+    ) -> Result<Vec<SearchOutcome>, RunError> {
+        let first = round * finalists.len();
+        let jobs: Vec<(usize, &Candidate)> =
+            finalists.iter().enumerate().map(|(at, (_, candidate))| (first + at, candidate)).collect();
+        self.evaluate((phase, round, Rung::Select), &jobs)
     }
 }

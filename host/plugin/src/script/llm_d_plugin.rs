@@ -420,9 +420,9 @@ fn fields(names: &[String]) -> String {
     names.iter().map(|name| format!("\t{name:width$} float64\n")).collect()
 }
 
-/// The tokens in a block; 1 if no endpoint has been asked for a prefix.
+/// The tokens in a block; those of vLLM's default if no endpoint says.
 const READ_BLOCK_SIZE: &str = concat!(
-    "\tblockSize := 1\n",
+    "\tblockSize := 16 // of vLLM, if no endpoint says\n",
     "\tfor _, endpoint := range endpoints {\n",
     "\t\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n",
     "\t\t\tif known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok && known.BlockSizeTokens() > 0 {\n",
