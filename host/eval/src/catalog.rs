@@ -20,9 +20,10 @@ impl Catalog {
     /// Searches the folders that `spec` names and the default ones. Plugins are loaded when they are first used.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
-        let allow_native = spec.allow_native.unwrap_or(false);
+        let allow_native = spec.allow_native();
         let mut finder = Finder { allow_native, ..Finder::new(spec.policy_dir.clone().unwrap_or_default()) };
-        finder.limits.large_components = spec.allow_large_components.unwrap_or(false);
+        finder.limits.large_components = spec.allow_large_components();
+        finder.beside = spec.beside.clone();
         Self { finder, loaded: Mutex::default() }
     }
 

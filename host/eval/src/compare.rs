@@ -60,6 +60,27 @@ impl CompareConfig {
         Ok(Self { policies, own_deployments: false, seeds, threads, base })
     }
 
+    /// The comparison of policies, of configuration files, or of the values of `variations`; `seeds` and `threads` as of
+    /// [`Self::new`].
+    ///
+    /// # Errors
+    /// As [`Self::new`]; and if `names` are of both kinds.
+    pub fn chosen(
+        spec: ExperimentSpec,
+        variations: &[Variation],
+        names: &[String],
+        (seeds, threads): (u32, usize),
+    ) -> Result<Self, RunError> {
+        if !variations.is_empty() {
+            return Self::of_settings(&spec, variations, seeds, threads);
+        }
+        match names.iter().filter(|name| ExperimentSpec::is_deployment(Path::new(name))).count() {
+            0 => Self::new(spec, names, seeds, threads),
+            some if some == names.len() => Self::of_files(&spec, names, seeds, threads),
+            _ => Err(mixed(names)),
+        }
+    }
+
     /// Compares whole deployments: all combinations of the values of `variations` over `spec`. `seeds` and `threads` as of
     /// [`Self::new`].
     ///
@@ -214,5 +235,16 @@ impl SharedWorkload {
         })
         .into_iter()
         .collect()
+    }
+}
+
+/// The error about configuration files beside other names, one of which may be a file that is not there.
+fn mixed(names: &[String]) -> RunError {
+    let is_missing = |name: &&String| (name.ends_with(".yaml") || name.ends_with(".yml")) && !Path::new(name).exists();
+    match names.iter().find(is_missing) {
+        Some(name) => RunError::usage(format_args!("cannot read `{name}`: no such file"))
+            .hint("configuration files are compared with each other: check its name"),
+        None => RunError::usage("configuration files and policies cannot be compared with each other")
+            .hint("name configuration files only, each with its `routing-policy`; or policies only"),
     }
 }

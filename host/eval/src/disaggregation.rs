@@ -22,107 +22,32 @@ use crate::group::GroupSettings;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
     DeciderName, EncodeDeciderName, ExperimentSpec, FilterList, ParityName, RoleName, ScorerList, StageOrderName,
-    TieBreakName, TransferLinkName, defaults,
+    TieBreakName, TransferLinkName,
 };
 use blis_config::policy::WeightedScorer;
 
-/// llm-d's and BLIS's threshold, tokens.
-pub(crate) const PREFIX_THRESHOLD: u32 = 16;
-/// `peakPrefillThroughput` in llm-d's guide for gpt-oss-120b on an H200, tokens/s.
-pub(crate) const PREFILL_RATE: f64 = 33_821.0;
-/// The default target of TTFT of `edpp`. Ours: no source has one.
-pub(crate) const TTFT_TARGET: Micros = Micros(1_000_000);
 /// BLIS's bandwidth of a transfer, GB/s.
 const BLIS_BANDWIDTH: f64 = 25.0;
 /// BLIS's base latency of a transfer, ms.
 const BLIS_BASE_MS: f64 = 0.05;
 /// Base latency of a transfer, ms: a guess, since sources say 1 to 5.
 const BASE_MS: f64 = 2.0;
-/// Time of the handshake of two instances: a guess, since sources say some hundred ms.
-const HANDSHAKE: Micros = Micros(200_000);
-/// Time of a request or response by HTTP inside a data centre: a guess.
-const HOP: Micros = Micros(1_000);
-/// Fewest tokens that a prefill reads from a decode instance: vLLM's `kv_recompute_threshold`.
-pub(crate) const KV_RECOMPUTE_THRESHOLD: u32 = 64;
-/// How long a decode instance keeps blocks for a further turn: vLLM's `decoder_kv_blocks_ttl`.
-const DECODER_KV_TTL: Micros = Micros(480_000_000);
 /// Floating-point operations of a vision encoder for a token, an estimate: of Qwen2.5-VL (its config.json). 32 blocks of width 1280 have
 /// 4 · 1280² + 3 · 1280 · 3420 weights each, with the embedding of patches 631.5 million, and 2 for each of the 4 patches of a token;
 /// the merger has 44.6 million. Attention adds 0.4 · 10⁹ in an image of 1024 tokens: windows of 64 patches in 28 blocks, all in 4.
 const ENCODER_FLOP: f64 = 5.5e9;
 /// Bytes of a number of an embedding: bfloat16.
 const EMBEDDING_BYTES: f64 = 2.0;
-/// Time of a batch of an encoder beside its tokens: a guess. Some 20 kernels in each of 32 blocks, launched one by one at 7 µs.
-const ENCODE_BASE: Micros = Micros(5_000);
 /// Bytes per µs in GB/s.
 const GB_PER_SECOND: f64 = 1000.0;
 
-/// The flags that need pools.
-const NEED_POOLS: [&str; 25] = [
-    "prefill-tp",
-    "decode-tp",
-    "prefill-hardware",
-    "decode-hardware",
-    "prefill-latency-model",
-    "decode-latency-model",
-    "prefill-max-model-len",
-    "decode-max-model-len",
-    "prefill-routing-filters",
-    "decode-routing-filters",
-    "encode-routing-filters",
-    "prefill-routing-scorers",
-    "decode-routing-scorers",
-    "encode-routing-scorers",
-    "pd-decider",
-    "pd-prefix-threshold",
-    "pd-ttft-target",
-    "pd-prefill-rate",
-    "pd-stage-order",
-    "pd-transfer-link",
-    "pd-transfer-bandwidth",
-    "pd-transfer-base-latency",
-    "encode-decider",
-    "encode-rate",
-    "encode-base-latency",
-];
-
-/// Whether `name` is a setting of prefill apart from decode.
-pub(crate) fn is_setting(name: &str) -> bool {
-    const OTHERS: [&str; 11] = [
-        "role",
-        "prefill-instances",
-        "decode-instances",
-        "prefill-decode-instances",
-        "encode-instances",
-        "pd-transfer-contention",
-        "pd-handshake-latency",
-        "pd-hop-latency",
-        "pd-bidirectional",
-        "pd-recompute-threshold",
-        "pd-decoder-kv-ttl",
-    ];
-    OTHERS.contains(&name) || NEED_POOLS.contains(&name)
+/// Whether instances of `spec` have roles.
+pub(crate) fn has_roles(spec: &ExperimentSpec) -> bool {
+    let counts =
+        [spec.prefill_instances(), spec.decode_instances(), spec.prefill_decode_instances(), spec.encode_instances()];
+    let by_role = spec.role.is_some() || spec.group.iter().flatten().any(|group| group.role.is_some());
+    by_role || counts.into_iter().any(|count| count > 0)
 }
-
-/// The flags that BLIS does not have.
-const NOT_IN_BLIS: [&str; 16] = [
-    "role",
-    "autoscaler",
-    "node-pool",
-    "prefill-routing-filters",
-    "decode-routing-filters",
-    "encode-routing-filters",
-    "encode-routing-scorers",
-    "pd-ttft-target",
-    "pd-prefill-rate",
-    "pd-stage-order",
-    "pd-transfer-link",
-    "pd-handshake-latency",
-    "pd-hop-latency",
-    "pd-bidirectional",
-    "encode-rate",
-    "encode-base-latency",
-];
 
 /// Instances with the same role and deployment.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,10 +159,8 @@ struct PoolProfile {
 /// The first contradiction.
 pub(crate) fn check_policy(
     policies: &PolicySettings,
-    spec: &ExperimentSpec,
     settings: Option<&DisaggregationSettings>,
 ) -> Result<(), RunError> {
-    const OF_BUILT_INS: [&str; 4] = ["pd-decider", "pd-prefix-threshold", "pd-ttft-target", "pd-prefill-rate"];
     let Some(used) = policies.used(Kind::Disaggregation) else { return Ok(()) };
     let refused = |what: &str, hint: &str| {
         Err(RunError::usage(format_args!("the {} `{}` {what}", used.kind.what(), used.name())).hint(hint))
@@ -256,10 +179,6 @@ pub(crate) fn check_policy(
         let hint = "then every request is prefilled elsewhere: leave out one of them";
         return refused("cannot be used with `--pd-stage-order prefill-first`", hint);
     }
-    if let Some(name) = OF_BUILT_INS.into_iter().find(|name| spec.has(name)) {
-        let hint = "set parameters as in `--policy-param disaggregation.tokens=16`, and leave out the flag";
-        return Err(spec.misplaced(name, "cannot be used with `--disaggregation-policy`", hint));
-    }
     Ok(())
 }
 
@@ -269,38 +188,26 @@ impl DisaggregationSettings {
     /// # Errors
     /// What is missing, contradictory or impossible.
     pub(crate) fn new(spec: &ExperimentSpec) -> Result<Option<Self>, RunError> {
-        let parity = spec.parity.unwrap_or(defaults::PARITY);
-        check_bidirectional(spec)?;
+        let parity = spec.parity();
         check_block_sizes(spec)?;
-        let Some(pools) = pools(spec)? else {
-            let further = ["pd-handshake-latency", "pd-hop-latency", "pd-bidirectional"];
-            if let Some(name) = NEED_POOLS.into_iter().chain(further).find(|name| spec.has(name)) {
-                let hint = "add `--prefill-instances N --decode-instances M`, or roles";
-                return Err(spec.misplaced(name, "needs instances that prefill apart from others", hint));
-            }
-            if spec.pd_transfer_contention == Some(true) {
-                let hint = "add `--prefill-instances N --decode-instances M`";
-                return Err(spec.misplaced("pd-transfer-contention", "needs instances that prefill", hint));
-            }
-            return Ok(None);
-        };
+        let Some(pools) = pools(spec)? else { return Ok(None) };
         check(spec, parity, &pools)?;
         let is_blis = parity == ParityName::Blis;
         let (bandwidth, base) = if is_blis { (BLIS_BANDWIDTH, BLIS_BASE_MS) } else { (link(spec), BASE_MS) };
         Ok(Some(Self {
             pools,
             parity,
-            decider: spec.pd_decider.unwrap_or(DeciderName::Never),
-            prefix_threshold: spec.pd_prefix_threshold.unwrap_or(PREFIX_THRESHOLD),
-            ttft_target: spec.pd_ttft_target.unwrap_or(TTFT_TARGET),
-            prefill_rate: spec.pd_prefill_rate.unwrap_or(PREFILL_RATE),
-            stage_order: spec.pd_stage_order.unwrap_or(StageOrderName::DecodeFirst),
+            decider: spec.pd_decider(),
+            prefix_threshold: spec.pd_prefix_threshold(),
+            ttft_target: spec.pd_ttft_target(),
+            prefill_rate: spec.pd_prefill_rate(),
+            stage_order: spec.pd_stage_order(),
             bandwidth: spec.pd_transfer_bandwidth.unwrap_or(bandwidth),
             base_latency: spec.pd_transfer_base_latency.unwrap_or(base),
-            contention: spec.pd_transfer_contention.unwrap_or(false),
-            handshake: spec.pd_handshake_latency.unwrap_or(HANDSHAKE),
-            hop: spec.pd_hop_latency.unwrap_or(HOP),
-            keeps: (spec.pd_bidirectional == Some(true)).then(|| spec.pd_decoder_kv_ttl.unwrap_or(DECODER_KV_TTL)),
+            contention: spec.pd_transfer_contention(),
+            handshake: spec.pd_handshake_latency(),
+            hop: spec.pd_hop_latency(),
+            keeps: spec.pd_bidirectional().then(|| spec.pd_decoder_kv_ttl()),
             prefill_routing: PoolProfile {
                 role: "prefill",
                 filters: spec.prefill_routing_filters.clone(),
@@ -316,9 +223,9 @@ impl DisaggregationSettings {
                 filters: spec.encode_routing_filters.clone(),
                 scorers: spec.encode_routing_scorers.clone(),
             },
-            encode: spec.encode_decider.unwrap_or(EncodeDeciderName::Never),
+            encode: spec.encode_decider(),
             encode_rate: spec.encode_rate,
-            encode_base: spec.encode_base_latency.unwrap_or(ENCODE_BASE),
+            encode_base: spec.encode_base_latency(),
         }))
     }
 
@@ -628,7 +535,7 @@ impl PoolProfile {
 
 /// The bandwidth of a GPU's network card, GB/s.
 fn link(spec: &ExperimentSpec) -> f64 {
-    match spec.pd_transfer_link.unwrap_or(TransferLinkName::Rdma) {
+    match spec.pd_transfer_link() {
         // NVLink 4 has 900 GB/s in both directions together.
         TransferLinkName::Nvlink => 450.0,
         TransferLinkName::Rdma => 50.0,
@@ -647,7 +554,7 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
     let by_count = counts.iter().any(|&(_, count)| count.unwrap_or(0) > 0);
     let groups = || spec.group.iter().flatten();
     let by_role = spec.role.is_some() || groups().any(|group| group.role.is_some());
-    if !by_count && !by_role {
+    if !has_roles(spec) {
         return Ok(None);
     }
     if by_count && by_role {
@@ -657,8 +564,8 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
     }
     if by_role {
         let least = match &spec.autoscaler {
-            Some(_) => spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS).max(1),
-            None => defaults::NUM_INSTANCES,
+            Some(_) => spec.min_replicas().max(1),
+            None => 1,
         };
         let first = PoolSettings::new(role(spec.role), spec.num_instances.unwrap_or(least));
         let groups = groups().map(|group| PoolSettings {
@@ -732,18 +639,18 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         let hint = "add `--encode-instances N`, or a group with `role=encode`";
         return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
     }
-    if let Some(name) = ["encode-rate", "encode-base-latency"].into_iter().find(|name| spec.has(name))
-        && spec.encode_decider.is_none_or(|rule| rule == EncodeDeciderName::Never)
-        && parity != ParityName::Blis
-    {
-        let hint =
-            "say which requests are encoded, as in `--encode-instances 1 --encode-decider multimodal`; or leave it out";
-        return Err(spec.misplaced(name, "needs requests that are encoded", hint));
-    }
     if parity == ParityName::Blis {
-        if let Some(name) = NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {
-            let hint = "BLIS does not have it: leave out one of them";
-            return Err(spec.misplaced(name, "cannot be used with `--parity blis`", hint));
+        if let Some(name) =
+            [&spec.autoscaler.as_ref().map(|_| "autoscaler"), &spec.node_pool.as_ref().map(|_| "node-pool")]
+                .into_iter()
+                .flatten()
+                .next()
+        {
+            return Err(spec.misplaced(
+                name,
+                "cannot be used with `--parity blis`",
+                "BLIS does not have it: leave out one of them",
+            ));
         }
         if spec.pd_decider == Some(DeciderName::Edpp) {
             let hint = "BLIS has never, always and prefix-threshold: choose one of them";
@@ -758,21 +665,6 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
                 hint,
             ));
         }
-    } else if spec.pd_transfer_contention == Some(true) {
-        let hint = "transfers always share network cards; leave it out, or add `--parity blis`";
-        return Err(spec.misplaced("pd-transfer-contention", "needs `--parity blis`", hint));
-    }
-    if spec.pd_stage_order == Some(StageOrderName::PrefillFirst) && spec.pd_decider.is_some() {
-        let hint = "then every request is prefilled elsewhere: leave out one of them";
-        return Err(spec.misplaced("pd-decider", "cannot be used with `--pd-stage-order prefill-first`", hint));
-    }
-    let apart = [
-        ("kv-offloading-size", spec.kv_offloading_size.is_some_and(|size| size > 0.0)),
-        ("energy", spec.energy == Some(true)),
-    ];
-    if let Some((name, _)) = apart.into_iter().find(|&(_, is_set)| is_set) {
-        let hint = "this is not simulated together: leave out one of them";
-        return Err(spec.misplaced(name, "cannot be used with instances that prefill apart from others", hint));
     }
     let models = || spec.group.iter().flatten().filter_map(|group| group.model.as_ref());
     if models().any(|model| Some(model) != spec.model.as_ref()) {
@@ -782,18 +674,9 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
     Ok(())
 }
 
-/// Refuses settings of reads from decode instances without these.
-fn check_bidirectional(spec: &ExperimentSpec) -> Result<(), RunError> {
-    if spec.pd_bidirectional == Some(true) {
-        return Ok(());
-    }
-    let without = ["pd-recompute-threshold", "pd-decoder-kv-ttl"].into_iter().find(|name| spec.has(name));
-    without.map_or(Ok(()), |name| Err(spec.misplaced(name, "needs `--pd-bidirectional`", "set both, or neither")))
-}
-
 /// Refuses groups with other KV blocks than those of the first.
 fn check_block_sizes(spec: &ExperimentSpec) -> Result<(), RunError> {
-    let block_size = spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS);
+    let block_size = spec.block_size_in_tokens();
     let mut sizes = spec.group.iter().flatten().map(|group| group.block_size.unwrap_or(block_size)).enumerate();
     match sizes.find(|&(_, size)| size != block_size) {
         None => Ok(()),

@@ -24,7 +24,7 @@ use blis_config::{
     Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, OffloadArgs, PrecisionArgs, Quantization,
     SecondaryArgs,
 };
-use blis_diag::{Diagnostic, quoted};
+use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_report::{Export, ExportFormat, ExportWindow, check_target};
@@ -44,12 +44,12 @@ use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
-    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies,
-    KvCacheDtypeName, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SecondaryTierName,
-    SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults, value_hint,
+    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FLOW_CONTROL, FitnessScaleName,
+    InlinePolicies, KEYS, KvCacheDtypeName, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
+    SecondaryTierName, SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName, invalid,
 };
 use crate::tiers;
-use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
+use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig};
 
 /// A simulation with checked settings.
 #[derive(Clone, Debug)]
@@ -224,18 +224,13 @@ impl Default for RegretSettings {
 
 impl RegretSettings {
     fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
-        let kind = spec.regret.unwrap_or(defaults::REGRET);
         if let Some(path) = &spec.regret_path {
-            if kind == RegretName::None {
-                return Err(RunError::usage("`--regret-path` needs a regret to write")
-                    .hint("add `--regret outcome`, or use `blis regret`"));
-            }
             check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
-            kind,
-            samples: spec.regret_samples.unwrap_or(defaults::REGRET_SAMPLES),
-            alternatives: spec.regret_alternatives.unwrap_or(defaults::REGRET_ALTERNATIVES),
+            kind: spec.regret(),
+            samples: spec.regret_samples(),
+            alternatives: spec.regret_alternatives(),
             window: spec.regret_window,
             path: spec.regret_path.clone(),
             decided: None,
@@ -287,30 +282,29 @@ impl Experiment {
         let spec = with_deployment(spec, bundle.as_ref())?;
         let spec = with_scaling(with_gateway(spec, bundle.as_ref())?, bundle.as_ref())?;
         let spec = with_profiles(spec, bundle.as_ref())?;
-        check_conflicts(&spec)?;
-        tiers::check(&spec)?;
+        spec.check()?;
         let model = spec.model.clone().ok_or_else(|| {
-            RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
+            RunError::usage("`--model <NAME>` is missing").hint("`blis models` lists the built-in models")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
         let refuse = |name: &str, what: &str, hint: &str| spec.misplaced(name, what, hint);
         let disaggregation = DisaggregationSettings::new(&spec)?;
         let scaling = ScalingSettings::new(&spec, refuse)?;
-        scaling::check_groups(&spec, scaling.as_ref(), refuse)?;
+        scaling::check_groups(&spec, scaling.as_ref())?;
         disaggregation.as_ref().map_or(Ok(()), |roles| roles.check_limits(&spec, scaling.as_ref()))?;
         nodes::check(&spec)?;
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;
-        let parity = spec.parity.unwrap_or(defaults::PARITY);
+        let parity = spec.parity();
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
         flow::check(&policies, &spec)?;
         scaling::check_policies(&policies, scaling.as_ref())?;
         kv_cache::check(&policies, &spec)?;
-        disaggregation::check_policy(&policies, &spec, disaggregation.as_ref())?;
+        disaggregation::check_policy(&policies, disaggregation.as_ref())?;
         let (policies, mut warnings) = as_in_blis(policies, parity);
-        let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
+        let (mut seed, mut horizon) = (spec.seed(), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
             warnings.extend(specified.warnings.iter().cloned());
             seed = specified.seed.filter(|_| spec.seed.is_none()).unwrap_or(seed);
@@ -343,14 +337,14 @@ impl Experiment {
             choices,
             bundle,
             catalog,
-            on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
+            on_plugin_error: spec.on_plugin_error().into(),
             prices: spec.prices.as_deref().map(Prices::load).transpose()?,
-            energy: energy(&spec)?,
+            energy: spec.energy(),
             budget: None,
             workload,
             seed,
             horizon: horizon.unwrap_or(Micros::MAX),
-            warmup: spec.warmup.unwrap_or(Micros::ZERO),
+            warmup: spec.warmup(),
             files,
             spec: Arc::new(spec),
         })
@@ -361,18 +355,11 @@ impl Experiment {
     /// # Errors
     /// As [`Self::new`]; and if `spec` sets how requests are routed.
     pub fn for_comparison(spec: ExperimentSpec, what: &str) -> Result<Self, RunError> {
-        let routing = flags_set([
-            (spec.routing_policy.is_some(), "--routing-policy"),
-            (spec.routing_filters.is_some(), "--routing-filters"),
-            (spec.routing_scorers.is_some(), "--routing-scorers"),
-            (spec.routing_picker.is_some(), "--routing-picker"),
-            (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
-            (spec.routing_load_weight.is_some(), "--routing-load-weight"),
-            (spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
-        ])
-        .next();
-        if let Some(flag) = routing {
-            return Err(RunError::usage(format_args!("`{flag}` cannot be used with {what}"))
+        let routes = |key: &&SettingKey| key.decides_routing() && spec.has(key.name);
+        let parameter = spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing);
+        let flag = KEYS.iter().find(routes).map(|key| key.name).or(parameter.then_some("policy-param routing.…"));
+        if let Some(flag) = flag {
+            return Err(RunError::usage(format_args!("`--{flag}` cannot be used with {what}"))
                 .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())
@@ -449,16 +436,6 @@ impl Experiment {
     }
 }
 
-/// # Errors
-/// If the energy of instances is requested that differ from each other.
-fn energy(spec: &ExperimentSpec) -> Result<bool, RunError> {
-    if spec.energy == Some(true) && spec.group.as_ref().is_some_and(|groups| !groups.is_empty()) {
-        let hint = "the energy of groups is not computed: leave out one of them";
-        return Err(spec.misplaced("energy", "cannot be used with `--group`", hint));
-    }
-    Ok(spec.energy == Some(true))
-}
-
 /// A warning if requests have sampling parameters of their own and are exported as a trace, which has no column for them.
 fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(String, String)> {
     let WorkloadConfig::Specified(SpecConfig { spec, .. }) = workload else { return None };
@@ -469,112 +446,6 @@ fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(Stri
         let what = "TraceV2 has no sampling parameters: in a replay, requests have those of the model";
         (what.to_owned(), "run the specification again where they matter".to_owned())
     })
-}
-
-/// The settings of flow control.
-const FLOW_CONTROL: [&str; 21] = [
-    "saturation-detector",
-    "queue-depth-threshold",
-    "kv-cache-util-threshold",
-    "metrics-staleness-threshold",
-    "max-concurrency",
-    "concurrency-mode",
-    "max-token-concurrency",
-    "usage-limit-policy",
-    "usage-limit-threshold",
-    "fairness-policy",
-    "fairness-weights",
-    "dispatch-order",
-    "slo-targets",
-    "request-ttl",
-    "max-gateway-queue-depth",
-    "per-band-capacity",
-    "per-band-bytes",
-    "queue-shedding",
-    "in-flight-eviction",
-    "eviction-policy",
-    "dispatch-tick-interval",
-];
-
-/// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
-/// checks the same for its flags; this check serves files and suites.
-fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
-    const APART: [(&str, &str); 8] = [
-        ("routing-cache-weight", "routing-scorers"),
-        ("routing-load-weight", "routing-scorers"),
-        ("routing-cache-weight", "routing-filters"),
-        ("routing-load-weight", "routing-filters"),
-        ("scheduling-policy", "scheduler"),
-        ("scheduling-policy", "preemption-policy"),
-        ("concurrency", "rate"),
-        ("think-time-ms", "think-time-dist"),
-    ];
-    const NEEDS: [(&str, &str); 5] = [
-        ("fitness-scale", "fitness-weights"),
-        ("baseline", "fitness-weights"),
-        ("trace-header", "trace-data"),
-        ("trace-data", "trace-header"),
-        ("eviction-policy", "in-flight-eviction"),
-    ];
-    if spec.parity == Some(ParityName::Blis) {
-        let formats = [
-            (spec.dtype.is_some_and(|dtype| dtype != DtypeName::Auto), "--dtype"),
-            (spec.quantization.is_some(), "--quantization"),
-            (spec.kv_cache_dtype.is_some_and(|dtype| dtype != KvCacheDtypeName::Auto), "--kv-cache-dtype"),
-        ];
-        if let Some(flag) = flags_set(formats).next() {
-            let hint = "BLIS takes number formats from the model's `config.json` only; leave out one of them";
-            return Err(spec.misplaced(flag, "cannot be used with `--parity blis`", hint));
-        }
-    }
-    check_offload(spec)?;
-    for (one, other) in APART {
-        if spec.has(one) && spec.has(other) {
-            return Err(spec.misplaced(one, &format!("cannot be used with `--{other}`"), "leave out one of them"));
-        }
-    }
-    let is_0_33 = spec.engine.unwrap_or(defaults::ENGINE) == EngineName::Vllm033;
-    if !is_0_33 || spec.parity == Some(ParityName::Blis) {
-        let options = [
-            (spec.max_num_active_seqs.is_some(), "--max-num-active-seqs"),
-            (spec.long_prefill_token_threshold_adaptive == Some(true), "--long-prefill-token-threshold-adaptive"),
-            (spec.prefill_schedule_interval.is_some_and(|steps| steps > 1), "--prefill-schedule-interval"),
-            (spec.watermark.is_some_and(|share| share > 0.0), "--watermark"),
-            (spec.max_num_queued_reqs.is_some(), "--max-num-queued-reqs"),
-            (spec.max_num_queued_tokens.is_some(), "--max-num-queued-tokens"),
-        ];
-        if let Some(flag) = flags_set(options).next() {
-            let hint = "older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`";
-            return Err(spec.misplaced(flag, "needs `--engine vllm-0.33`", hint));
-        }
-    }
-    if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
-        let hint = "BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run";
-        return Err(spec.misplaced("engine", "cannot be used with `--parity blis`", hint));
-    }
-    if spec.flow_control != Some(true)
-        && let Some(name) = FLOW_CONTROL.into_iter().find(|name| spec.has(name))
-    {
-        let hint = match name {
-            "max-concurrency" => "set both; `--concurrency N` keeps N requests in flight, in closed loop",
-            _ => "set both, or neither",
-        };
-        return Err(spec.misplaced(name, "needs `--flow-control`", hint));
-    }
-    if spec.fairness_weights.is_some() && spec.fairness_policy.as_deref() != Some(flow::WEIGHTED) {
-        let hint = "set both; other policies have no weights";
-        return Err(spec.misplaced("fairness-weights", "needs `--fairness-policy weighted`", hint));
-    }
-    if spec.queue_shedding == Some(true) && spec.parity != Some(ParityName::Blis) {
-        let hint = "llm-d rejects the request that finds the queue full; leave it out, or add `--parity blis`";
-        return Err(spec.misplaced("queue-shedding", "needs `--parity blis`", hint));
-    }
-    for (one, other) in NEEDS {
-        if spec.has(one) && !spec.has(other) {
-            return Err(spec.misplaced(one, &format!("needs `--{other}`"), "set both, or neither"));
-        }
-    }
-    Ok(())
 }
 
 /// The bundle in the file of `--policy-config`, or the one in the configuration file itself.
@@ -598,15 +469,33 @@ fn with_deployment(spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<Expe
 
 /// `spec` with the flow control of `bundle`, where no flag sets it otherwise.
 fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
-    let Some(settings) = bundle.and_then(|bundle| bundle.choices().gateway.as_ref()) else { return Ok(spec) };
-    if spec.flow_control == Some(false) {
-        return Ok(spec);
-    }
+    let Some(choices) = bundle.map(Bundle::choices) else { return Ok(spec) };
+    let Some(settings) = choices.gateway.as_ref().filter(|_| spec.flow_control != Some(false)) else { return Ok(spec) };
     spec.flow_control = Some(true);
     for (name, value) in settings {
+        let key = SettingKey::find(name).ok().filter(|key| key.is_in(&FLOW_CONTROL));
+        let Some(key) = key else {
+            let known: Vec<&str> = KEYS.iter().filter(|key| key.is_in(&FLOW_CONTROL)).map(|key| key.name).collect();
+            let what = format!("`gateway` has no setting {}", quoted(name.as_bytes()));
+            return Err(at(&value.source, what, name_hint(name, &known)));
+        };
+        if let Some((kind, _)) = choices.policies.iter().find(|(kind, _)| key.chooses == Some(*kind)) {
+            let (key, kind) = (name.replace('-', "_"), kind.name());
+            let what = format!("`gateway: {key}` and `{kind}` are two names of one setting");
+            return Err(at(&value.source, what, format!("keep one of them; `{kind}` may have parameters")));
+        }
         set_from_bundle(&mut spec, name, value)?;
     }
     Ok(spec)
+}
+
+/// The error about a value of a bundle.
+fn at(source: &SettingSource, what: String, hint: String) -> RunError {
+    let what = Diagnostic::new(what).hint(hint);
+    RunError::refused(match source {
+        SettingSource::File(location) => what.at(location.clone()),
+        _ => what,
+    })
 }
 
 /// `spec` with the profiles of instances by role of `bundle`, where no flag sets them otherwise.
@@ -628,11 +517,8 @@ fn set_from_bundle(
         return Ok(());
     }
     spec.set(key, value, source.clone()).map_err(|message| {
-        let what = Diagnostic::new(format!("`{}` is {}", name.replace('-', "_"), quoted(value.as_bytes())));
-        RunError::refused(match source {
-            SettingSource::File(location) => what.at(location.clone()).hint(value_hint(&message)),
-            _ => what.hint(value_hint(&message)),
-        })
+        let (what, hint) = invalid(&name.replace('-', "_"), &quoted(value.as_bytes()), &message);
+        at(source, what, hint)
     })
 }
 
@@ -691,24 +577,18 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     let scheduler =
         both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
     let autoscaler = set.value("autoscaler", spec.autoscaler.clone().filter(|name| ScalingRow::find(name).is_none()));
-    let names = [
-        (Kind::Admission, set.value("admission-policy", spec.admission_policy.clone())),
-        (Kind::Routing, set.value("routing-policy", spec.routing_policy.clone())),
-        (Kind::Priority, set.value("priority-policy", spec.priority_policy.clone())),
-        (Kind::Scheduling, set.value("scheduler", spec.scheduler.clone()).or(scheduler)),
-        (Kind::Preemption, set.value("preemption-policy", spec.preemption_policy.clone()).or(both)),
-        (Kind::Latency, set.value("latency-model", spec.latency_model.clone())),
-        (Kind::Saturation, set.value("saturation-detector", spec.saturation_detector.clone())),
-        (Kind::Ceilings, set.value("usage-limit-policy", spec.usage_limit_policy.clone())),
-        (Kind::Fairness, set.value("fairness-policy", spec.fairness_policy.clone())),
-        (Kind::Ordering, set.value("dispatch-order", spec.dispatch_order.clone().map(flow::order_name))),
-        (Kind::Eviction, set.value("eviction-policy", spec.eviction_policy.clone())),
-        (Kind::Scaling, autoscaler.clone()),
-        (Kind::Drain, set.value("drain-policy", spec.drain_policy.clone())),
-        (Kind::Placement, set.value("placement-policy", spec.placement_policy.clone())),
-        (Kind::KvCache, set.value("kv-cache-policy", spec.kv_cache_policy.clone())),
-        (Kind::Disaggregation, set.value("disaggregation-policy", spec.disaggregation_policy.clone())),
-    ];
+    let chosen = |key: &&SettingKey| key.chooses.is_some_and(|kind| kind != Kind::Scaling) && spec.has(key.name);
+    let mut names: BTreeMap<Kind, Sourced<String>> = KEYS
+        .iter()
+        .filter(chosen)
+        .filter_map(|key| Some((key.chooses?, set.sourced(key.name, spec.texts_of(key).concat()))))
+        .collect();
+    if let Some(order) = names.get_mut(&Kind::Ordering) {
+        *order = order.clone().map(flow::order_name);
+    }
+    for (kind, name) in [(Kind::Scaling, autoscaler.clone()), (Kind::Scheduling, scheduler), (Kind::Preemption, both)] {
+        names.extend(name.filter(|_| !names.contains_key(&kind)).map(|name| (kind, name)));
+    }
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| {
         let value = set.item("policy-param", index, value.clone());
         ParameterSetting { kind: *kind, name: name.clone(), value, key: None }
@@ -719,7 +599,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     let scorers = spec.routing_scorers.as_ref();
     let filters = spec.routing_filters.as_ref();
     let mut choices = Choices {
-        policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
+        policies: names.into_iter().collect(),
         parameters: parameters.map(parameter).collect(),
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|one| set.sourced("routing-scorers", one.clone())).collect()),
@@ -729,10 +609,12 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         ..Choices::default()
     };
     add_lora_scorer(&mut choices, set.value("lora-scorer-weight", spec.lora_scorer_weight));
-    choices.set("token_bucket_capacity", set.value("token-bucket-capacity", spec.token_bucket_capacity));
-    choices.set("token_bucket_refill_rate", set.value("token-bucket-refill-rate", spec.token_bucket_refill_rate));
-    choices.set("cache_weight", set.value("routing-cache-weight", spec.routing_cache_weight));
-    choices.set("load_weight", set.value("routing-load-weight", spec.routing_load_weight));
+    for (key, texts) in spec.entries() {
+        let number = texts.first().and_then(|text| text.parse().ok());
+        if let Some(parameter) = key.parameter {
+            choices.set(parameter, number.map(|number| set.sourced(key.name, number)));
+        }
+    }
     choices
 }
 
@@ -796,14 +678,14 @@ impl ClusterSettings {
     }
 
     fn new(spec: &ExperimentSpec, policies: PolicySettings, scaling: Option<ScalingSettings>) -> Self {
-        let first = scaling.as_ref().map_or(defaults::NUM_INSTANCES, |scaling| scaling.min.max(1));
+        let first = scaling.as_ref().map_or(spec.num_instances(), |scaling| scaling.min.max(1));
         Self {
             num_instances: spec.num_instances.unwrap_or(first),
-            admission_latency: spec.admission_latency.unwrap_or(Micros::ZERO),
-            routing_latency: spec.routing_latency.unwrap_or(Micros::ZERO),
-            snapshot_refresh_interval: spec.snapshot_refresh_interval.unwrap_or(defaults::SIGNAL_INTERVAL),
-            cache_signal_delay: spec.cache_signal_delay.unwrap_or(defaults::SIGNAL_INTERVAL),
-            tie_break: spec.tie_break.unwrap_or(defaults::TIE_BREAK),
+            admission_latency: spec.admission_latency(),
+            routing_latency: spec.routing_latency(),
+            snapshot_refresh_interval: spec.snapshot_refresh_interval(),
+            cache_signal_delay: spec.cache_signal_delay(),
+            tie_break: spec.tie_break(),
             flow_control: FlowControlSettings::new(spec),
             scaling,
             groups: spec.group.clone().unwrap_or_default(),
@@ -851,33 +733,16 @@ impl EvaluationSettings {
 
     fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         let fitness = fitness(spec)?;
-        if let (Some(_), Some(FitnessScale::Blis)) = (&spec.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
-            return Err(RunError::usage("`--baseline` cannot be used with `--fitness-scale blis`")
-                .hint("that scale is fixed and has no baseline; leave out one of them"));
-        }
-        let trace_level = spec.trace_level.unwrap_or(defaults::TRACE_LEVEL);
-        let counterfactual_k = spec.counterfactual_k.unwrap_or(0);
-        let mut about_records = flags_set([
-            (counterfactual_k > 0, "--counterfactual-k"),
-            (spec.summarize_trace == Some(true), "--summarize-trace"),
-            (spec.trace_path.is_some(), "--trace-path"),
-        ]);
-        if trace_level == TraceLevelName::None
-            && let Some(flag) = about_records.next()
-        {
-            return Err(RunError::usage(format_args!("`{flag}` needs recorded decisions"))
-                .hint("add `--trace-level decisions`"));
-        }
         if let Some(path) = &spec.trace_path {
             check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
             fitness,
             baseline: spec.baseline.clone(),
-            trace_level,
+            trace_level: spec.trace_level(),
             trace_path: spec.trace_path.clone(),
-            counterfactual_k,
-            summarize_trace: spec.summarize_trace.unwrap_or(false),
+            counterfactual_k: spec.counterfactual_k(),
+            summarize_trace: spec.summarize_trace(),
             regret: RegretSettings::new(spec)?,
         })
     }
@@ -894,9 +759,9 @@ fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunErro
 }
 
 fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
-    let scale = match spec.fitness_scale {
-        None | Some(FitnessScaleName::Ratio) => FitnessScale::Ratio,
-        Some(FitnessScaleName::Blis) => FitnessScale::Blis,
+    let scale = match spec.fitness_scale() {
+        FitnessScaleName::Ratio => FitnessScale::Ratio,
+        FitnessScaleName::Blis => FitnessScale::Blis,
     };
     let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
     weights.transpose().map_err(RunError::refused)
@@ -917,18 +782,18 @@ fn check_exports(exports: &[Export], others: &[(&str, &Path)]) -> Result<(), Run
 /// Arguments of the deployment. What does not depend on the model is checked when it is parsed, the rest when the
 /// deployment is resolved.
 fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
-    let parity = spec.parity.unwrap_or(defaults::PARITY);
-    let engine = EngineProfile::from(spec.engine.unwrap_or(defaults::ENGINE));
+    let parity = spec.parity();
+    let engine = EngineProfile::from(spec.engine());
     DeploymentArgs {
         model,
         hardware: spec.hardware.clone(),
         tensor_parallel_size: spec.tp.filter(|&tp| tp > 0),
         pipeline_parallel_size: spec.pp,
-        data_parallel_size: spec.dp.unwrap_or(defaults::DP),
+        data_parallel_size: spec.dp(),
         vllm_version: spec.vllm_version.clone(),
-        enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
+        enable_expert_parallel: spec.enable_expert_parallel(),
         precision: precision(spec),
-        enforce_eager: spec.enforce_eager.unwrap_or(false),
+        enforce_eager: spec.enforce_eager(),
         sampler: engine.sampler(),
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // If the latency model is a plugin, its fallback is the default model.
@@ -942,9 +807,9 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         latency_parameters: Vec::new(),
         coefficients: spec.coefficients.clone(),
         total_kv_blocks: spec.total_kv_blocks,
-        block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
+        block_size: spec.block_size_in_tokens(),
         max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
-        gpu_memory_utilization: spec.gpu_memory_utilization.unwrap_or(defaults::GPU_MEMORY_UTILIZATION),
+        gpu_memory_utilization: spec.gpu_memory_utilization(),
         batch: BatchSettings {
             engine: (parity == ParityName::Vllm).then_some(engine),
             max_num_seqs: spec.max_num_seqs,
@@ -962,32 +827,31 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
 /// The CPU tier of the flags, if it has a size.
 fn offload(spec: &ExperimentSpec) -> Option<OffloadArgs> {
     let size_gib = spec.kv_offloading_size.filter(|&size| size > 0.0)?;
-    let default = OffloadArgs::default();
     Some(OffloadArgs {
         size_gib,
-        eviction: match spec.kv_offloading_eviction_policy.unwrap_or(defaults::KV_OFFLOADING_EVICTION_POLICY) {
+        eviction: match spec.kv_offloading_eviction_policy() {
             ChunkEvictionName::Lru => ChunkEviction::Lru,
             ChunkEvictionName::Arc => ChunkEviction::Arc,
         },
-        blocks_per_chunk: spec.kv_offloading_blocks_per_chunk.unwrap_or(default.blocks_per_chunk),
-        store_threshold: spec.kv_offloading_store_threshold.unwrap_or(default.store_threshold),
-        prompt_only: spec.kv_offloading_all_tokens != Some(true),
-        bandwidth: spec.kv_offloading_bandwidth.unwrap_or(default.bandwidth),
+        blocks_per_chunk: spec.kv_offloading_blocks_per_chunk(),
+        store_threshold: spec.kv_offloading_store_threshold(),
+        prompt_only: !spec.kv_offloading_all_tokens(),
+        bandwidth: spec.kv_offloading_bandwidth(),
         bandwidth_both: spec.kv_offloading_bandwidth_both,
-        latency: spec.kv_offloading_latency.unwrap_or(default.latency),
+        latency: spec.kv_offloading_latency(),
         secondary: secondary(spec),
     })
 }
 
 /// The tier of the flags below the CPU tier.
 fn secondary(spec: &ExperimentSpec) -> Option<SecondaryArgs> {
-    let kind = match spec.kv_offloading_secondary.unwrap_or(defaults::KV_OFFLOADING_SECONDARY) {
+    let kind = match spec.kv_offloading_secondary() {
         SecondaryTierName::None => return None,
         SecondaryTierName::Fs => SecondaryKind::Files,
         SecondaryTierName::Obj => SecondaryKind::Objects,
         SecondaryTierName::P2p => SecondaryKind::Peers,
     };
-    let backpressure = match spec.kv_offloading_backpressure.unwrap_or(defaults::KV_OFFLOADING_BACKPRESSURE) {
+    let backpressure = match spec.kv_offloading_backpressure() {
         BackpressureName::None => BackpressurePolicy::None,
         BackpressureName::Drop => BackpressurePolicy::Drop,
         BackpressureName::Throttle => BackpressurePolicy::Throttle,
@@ -997,78 +861,25 @@ fn secondary(spec: &ExperimentSpec) -> Option<SecondaryArgs> {
         bandwidth: spec.kv_offloading_secondary_bandwidth,
         latency: spec.kv_offloading_secondary_latency,
         backpressure,
-        shared: spec.kv_offloading_secondary_shared == Some(true),
+        shared: spec.kv_offloading_secondary_shared(),
     })
-}
-
-/// What the CPU tier needs, and what needs the CPU tier.
-fn check_offload(spec: &ExperimentSpec) -> Result<(), RunError> {
-    const NAME: &str = "kv-offloading-size";
-    if spec.kv_offloading_size.is_none() {
-        let others = [
-            (spec.kv_offloading_eviction_policy.is_some(), "--kv-offloading-eviction-policy"),
-            (spec.kv_offloading_blocks_per_chunk.is_some(), "--kv-offloading-blocks-per-chunk"),
-            (spec.kv_offloading_store_threshold.is_some(), "--kv-offloading-store-threshold"),
-            (spec.kv_offloading_all_tokens == Some(true), "--kv-offloading-all-tokens"),
-            (spec.kv_offloading_bandwidth.is_some(), "--kv-offloading-bandwidth"),
-            (spec.kv_offloading_bandwidth_both.is_some(), "--kv-offloading-bandwidth-both"),
-            (spec.kv_offloading_latency.is_some(), "--kv-offloading-latency"),
-            (spec.kv_offloading_secondary.is_some(), "--kv-offloading-secondary"),
-            (spec.kv_offloading_secondary_shared == Some(true), "--kv-offloading-secondary-shared"),
-        ];
-        return match flags_set(others).next() {
-            None => Ok(()),
-            Some(flag) => Err(spec.misplaced(flag, "needs `--kv-offloading-size`", "give the tier a size, in GiB")),
-        };
-    }
-    if secondary(spec).is_none() {
-        let others = [
-            (spec.kv_offloading_secondary_bandwidth.is_some(), "--kv-offloading-secondary-bandwidth"),
-            (spec.kv_offloading_secondary_latency.is_some(), "--kv-offloading-secondary-latency"),
-            (spec.kv_offloading_secondary_shared == Some(true), "--kv-offloading-secondary-shared"),
-            // An explained configuration has its default.
-            (
-                spec.kv_offloading_backpressure.is_some_and(|name| name != BackpressureName::None),
-                "--kv-offloading-backpressure",
-            ),
-        ];
-        if let Some(flag) = flags_set(others).next() {
-            return Err(spec.misplaced(
-                flag,
-                "needs `--kv-offloading-secondary`",
-                "say what the tier is: fs, obj or p2p",
-            ));
-        }
-    }
-    if offload(spec).is_none() {
-        return Ok(());
-    }
-    if spec.parity == Some(ParityName::Blis) {
-        let hint = "it is vLLM's CPU tier, and BLIS has another: leave out one of them";
-        return Err(spec.misplaced(NAME, "cannot be used with `--parity blis`", hint));
-    }
-    if spec.enable_prefix_caching == Some(false) {
-        let hint = "chunks are found in the CPU tier by the hashes of the prefix cache: leave out one of them";
-        return Err(spec.misplaced(NAME, "cannot be used with `--no-enable-prefix-caching`", hint));
-    }
-    Ok(())
 }
 
 /// The number formats of the flags. BLIS has none of them: it takes the formats of the model's config.
 fn precision(spec: &ExperimentSpec) -> PrecisionArgs {
-    let usual = match spec.parity.unwrap_or(defaults::PARITY) {
+    let usual = match spec.parity() {
         ParityName::Blis => Dtype::Stored,
         ParityName::Vllm => Dtype::Auto,
     };
     PrecisionArgs {
-        dtype: match spec.dtype.unwrap_or(DtypeName::Auto) {
+        dtype: match spec.dtype() {
             DtypeName::Auto => usual,
             DtypeName::Half | DtypeName::Float16 => Dtype::Float16,
             DtypeName::Bfloat16 => Dtype::Bfloat16,
             DtypeName::Float | DtypeName::Float32 => Dtype::Float32,
         },
         quantization: spec.quantization.map(Quantization::from),
-        kv_cache_dtype: match spec.kv_cache_dtype.unwrap_or(KvCacheDtypeName::Auto) {
+        kv_cache_dtype: match spec.kv_cache_dtype() {
             KvCacheDtypeName::Auto => KvCacheDtype::Auto,
             KvCacheDtypeName::Bfloat16 => KvCacheDtype::Bfloat16,
             KvCacheDtypeName::Fp8 => KvCacheDtype::Fp8,
@@ -1098,33 +909,29 @@ impl From<QuantizationName> for Quantization {
 
 impl EngineConfig {
     fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
-        let parity = spec.parity.unwrap_or(defaults::PARITY);
-        let name = spec.engine.unwrap_or(defaults::ENGINE);
+        let parity = spec.parity();
+        let name = spec.engine();
         let profile = EngineProfile::from(name);
-        let keeps_decoded_kv = spec.pd_bidirectional == Some(true);
+        let keeps_decoded_kv = spec.pd_bidirectional();
         let mut engine = Self {
-            long_prefill_token_threshold: spec.long_prefill_token_threshold.unwrap_or(0),
-            block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
-            enable_prefix_caching: spec.enable_prefix_caching.unwrap_or(true),
-            enable_chunked_prefill: spec.enable_chunked_prefill.unwrap_or(true),
+            long_prefill_token_threshold: spec.long_prefill_token_threshold(),
+            block_size: spec.block_size_in_tokens(),
+            enable_prefix_caching: spec.enable_prefix_caching(),
+            enable_chunked_prefill: spec.enable_chunked_prefill(),
             async_scheduling: spec.async_scheduling.unwrap_or(parity == ParityName::Vllm),
             reserve_full_prompt: spec
                 .scheduler_reserve_full_isl
                 .unwrap_or(parity == ParityName::Vllm && profile.reserves_full_prompt()),
-            watermark: spec.watermark.unwrap_or(0.0),
+            watermark: spec.watermark(),
             options: SchedulerOptions {
                 max_num_active_seqs: spec.max_num_active_seqs,
-                adaptive_prefill_threshold: spec.long_prefill_token_threshold_adaptive.unwrap_or(false),
-                prefill_schedule_interval: spec.prefill_schedule_interval.unwrap_or(1),
+                adaptive_prefill_threshold: spec.long_prefill_token_threshold_adaptive(),
+                prefill_schedule_interval: spec.prefill_schedule_interval(),
                 watermark_blocks: 0,
                 max_num_queued_reqs: spec.max_num_queued_reqs,
                 max_num_queued_tokens: spec.max_num_queued_tokens,
                 keeps_decoded_kv,
-                kv_recompute_threshold: if keeps_decoded_kv {
-                    spec.pd_recompute_threshold.unwrap_or(disaggregation::KV_RECOMPUTE_THRESHOLD)
-                } else {
-                    0
-                },
+                kv_recompute_threshold: if keeps_decoded_kv { spec.pd_recompute_threshold() } else { 0 },
             },
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
@@ -1133,7 +940,7 @@ impl EngineConfig {
                 ParityName::Blis => Semantics::BLIS,
             },
             profile: (parity == ParityName::Vllm).then_some(name),
-            simulation: spec.simulation.unwrap_or(defaults::SIMULATION),
+            simulation: spec.simulation(),
         };
         engine.follow(policies);
         engine

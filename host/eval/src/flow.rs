@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 
 use crate::error::RunError;
-use crate::spec::{ConcurrencyModeName, ExperimentSpec, ParityName, TargetList, WeightList, defaults};
+use crate::spec::{ConcurrencyModeName, ExperimentSpec, ParityName, TargetList, WeightList};
 
 /// The settings of flow control, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,10 +57,10 @@ impl FlowControlSettings {
     /// The settings of `spec`; `None` without flow control. Defaults are llm-d's, or BLIS's under its parity.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Option<Self> {
-        if spec.flow_control != Some(true) {
+        if !spec.flow_control() {
             return None;
         }
-        let parity = spec.parity.unwrap_or(defaults::PARITY);
+        let parity = spec.parity();
         let is_blis = parity == ParityName::Blis;
         let usual = FlowSettings::usual();
         let or_bytes = if is_blis { 0 } else { usual.band_bytes.unwrap_or(0) };
@@ -69,33 +69,33 @@ impl FlowControlSettings {
         Some(Self {
             parity,
             saturation_detector: name(Kind::Saturation, &spec.saturation_detector, is_blis.then_some(NEVER)),
-            queue_depth_threshold: spec.queue_depth_threshold.unwrap_or(5.0),
-            kv_cache_util_threshold: spec.kv_cache_util_threshold.unwrap_or(0.8),
+            queue_depth_threshold: spec.queue_depth_threshold(),
+            kv_cache_util_threshold: spec.kv_cache_util_threshold(),
             metrics_staleness_threshold: spec
                 .metrics_staleness_threshold
                 .or((!is_blis).then_some(Micros(200_000)))
                 .filter(|&age| age > Micros::ZERO),
-            max_concurrency: spec.max_concurrency.unwrap_or(100.0),
-            concurrency_mode: spec.concurrency_mode.unwrap_or(ConcurrencyModeName::Requests),
-            max_token_concurrency: spec.max_token_concurrency.unwrap_or(1_000_000.0),
+            max_concurrency: spec.max_concurrency(),
+            concurrency_mode: spec.concurrency_mode(),
+            max_token_concurrency: spec.max_token_concurrency(),
             usage_limit_policy: name(Kind::Ceilings, &spec.usage_limit_policy, holdback.then_some(HOLDBACK)),
-            usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
-            fairness_policy: name(Kind::Fairness, &spec.fairness_policy, None),
+            usage_limit_threshold: spec.usage_limit_threshold(),
+            fairness_policy: spec.fairness_policy(),
             fairness_weights: spec.fairness_weights.clone(),
             dispatch_order: order_name(name(Kind::Ordering, &spec.dispatch_order, None)),
             eviction_policy: name(Kind::Eviction, &spec.eviction_policy, None),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
-            max_gateway_queue_depth: spec.max_gateway_queue_depth.unwrap_or(0),
+            max_gateway_queue_depth: spec.max_gateway_queue_depth(),
             per_band_capacity: spec.per_band_capacity.unwrap_or(if is_blis {
                 0
             } else {
                 usual.band_requests.unwrap_or(0)
             }),
             per_band_bytes: spec.per_band_bytes.unwrap_or(or_bytes),
-            queue_shedding: spec.queue_shedding.unwrap_or(false),
-            in_flight_eviction: spec.in_flight_eviction.unwrap_or(false),
-            dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),
+            queue_shedding: spec.queue_shedding(),
+            in_flight_eviction: spec.in_flight_eviction(),
+            dispatch_tick_interval: spec.dispatch_tick_interval(),
         })
     }
 
@@ -194,8 +194,6 @@ impl FlowControlSettings {
 
 const NEVER: &str = "never";
 const HOLDBACK: &str = "priority-holdback";
-/// The fairness policy that has weights.
-pub(crate) const WEIGHTED: &str = "weighted";
 
 /// The name that a flag has, else the default.
 fn name(kind: Kind, given: &Option<String>, default: Option<&str>) -> String {
@@ -215,8 +213,8 @@ pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<
     for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control()) {
         let Some(used) = policies.used(kind) else { continue };
         let flag = match kind {
-            _ if spec.flow_control != Some(true) => "--flow-control",
-            Kind::Eviction if spec.in_flight_eviction != Some(true) => "--in-flight-eviction",
+            _ if !spec.flow_control() => "--flow-control",
+            Kind::Eviction if !spec.in_flight_eviction() => "--in-flight-eviction",
             _ => continue,
         };
         let what = format!("the {} `{}` has no effect without `{flag}`", kind.what(), used.name());

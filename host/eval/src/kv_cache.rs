@@ -6,7 +6,7 @@ use blis_sim::instance::InstanceConfig;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 
 use crate::error::RunError;
-use crate::spec::{ExperimentSpec, ParityName, defaults};
+use crate::spec::{ExperimentSpec, ParityName};
 
 /// The policy that ranks nothing.
 const ARC: &str = "arc";
@@ -33,7 +33,7 @@ pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<
     let name = used.name();
     let has_adapters = spec.enable_lora.unwrap_or(spec.lora_config.is_some());
     // Adaptive replacement is a part of the CPU tier, and BLIS's slots have their own order.
-    let ranks_adapters = has_adapters && name != ARC && spec.parity.unwrap_or(defaults::PARITY) != ParityName::Blis;
+    let ranks_adapters = has_adapters && name != ARC && spec.parity() != ParityName::Blis;
     let has_tier = spec.kv_offloading_size.is_some_and(|size| size > 0.0);
     if !has_tier && !ranks_adapters {
         let what = format!("the {} `{name}` has no effect without `--kv-offloading-size`", used.kind.what());

@@ -8,39 +8,15 @@ use blis_sim::adapters::AdapterSettings;
 use blis_workload::Names;
 
 use crate::error::RunError;
-use crate::spec::{ExperimentSpec, ParityName, defaults};
-
-/// The settings that have no effect unless adapters are on.
-const SETTINGS: [&str; 6] = [
-    "max-loras",
-    "max-cpu-loras",
-    "max-lora-rank",
-    "lora-load-base-latency-us",
-    "lora-load-bandwidth-bytes-us",
-    "lora-footprint-bytes-per-rank",
-];
+use crate::spec::{ExperimentSpec, ParityName};
 
 /// The adapters that `spec` describes; `None` if they are off.
 ///
 /// # Errors
 /// If a setting has no effect, or the file of `--lora-config` is invalid.
 pub(crate) fn adapters(spec: &ExperimentSpec) -> Result<Option<AdapterArgs>, RunError> {
-    let as_in_blis = spec.parity.unwrap_or(defaults::PARITY) == ParityName::Blis;
-    if as_in_blis && spec.enable_lora == Some(true) {
-        let hint =
-            "BLIS has adapters if a file declares some and there are slots: `--lora-config`, `--lora-adapter-capacity`";
-        return Err(spec.misplaced("enable-lora", "cannot be used with `--parity blis`", hint));
-    }
-    for name in ["max-cpu-loras", "max-lora-rank"] {
-        if as_in_blis && spec.has(name) {
-            return Err(spec.misplaced(name, "cannot be used with `--parity blis`", "BLIS has none: leave it out"));
-        }
-    }
+    let as_in_blis = spec.parity() == ParityName::Blis;
     let on = spec.enable_lora.unwrap_or(spec.lora_config.is_some());
-    if let (false, Some(name)) = (on, SETTINGS.into_iter().find(|name| spec.has(name))) {
-        let switch = if as_in_blis { "--lora-config" } else { "--enable-lora" };
-        return Err(spec.misplaced(name, &format!("needs `{switch}`"), "set both, or neither"));
-    }
     if !on {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
 //! A policy given by its name in a comparison: a routing policy (built in or a plugin), a list of scorers, or a
 //! bundle, combined with the other settings of an experiment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::disaggregation;
 use crate::error::RunError;
@@ -28,8 +28,7 @@ pub enum OtherPolicies {
 impl Experiment {
     /// The same experiment with `name` as its policy. Flags of the command line still win over a bundle.
     pub fn with_policy(&self, name: &str, others: OtherPolicies) -> Result<Self, RunError> {
-        let (policies, warnings) =
-            as_in_blis(self.policies_of(name, others)?, self.spec.parity.unwrap_or(crate::spec::defaults::PARITY));
+        let (policies, warnings) = as_in_blis(self.policies_of(name, others)?, self.spec.parity());
         let mut config = Self { warnings, ..self.clone() };
         config.engine.follow(&policies);
         config.cluster.policies = policies;
@@ -57,7 +56,7 @@ impl Experiment {
         flow::check(&policies, &self.spec)?;
         scaling::check_policies(&policies, self.cluster.scaling.as_ref())?;
         kv_cache::check(&policies, &self.spec)?;
-        disaggregation::check_policy(&policies, &self.spec, self.cluster.disaggregation.as_ref())?;
+        disaggregation::check_policy(&policies, self.cluster.disaggregation.as_ref())?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)
@@ -73,7 +72,13 @@ impl Experiment {
         if BuiltIn::find(Kind::Routing, policy).is_some() {
             return self.routed(&routed_by(policy, base), others).map_err(usage);
         }
-        let file = Path::new(policy);
+        let located = match &self.spec.beside {
+            Some(beside) if policy.contains(['/', '.']) => beside
+                .find(Path::new(policy))
+                .map_err(|message| RunError::usage(format_args!("`{policy}` {message}")))?,
+            _ => PathBuf::from(policy),
+        };
+        let file = located.as_path();
         if policy.contains(':') && !file.exists() {
             let list = parse::scorers(policy)
                 .map_err(|message| RunError::usage(format_args!("`{policy}` is not a list of scorers: {message}")))?;

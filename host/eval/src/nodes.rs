@@ -1,11 +1,10 @@
 //! The node pools of an experiment, and which groups may use them.
 
 use blis_config::Deployment;
-use blis_sim::cluster::{EMPTY_NODE_DELAY, NodePool};
+use blis_sim::cluster::NodePool;
 
 use crate::error::RunError;
 use crate::node_pool::NodePoolSettings;
-use crate::scaling::check_recording;
 use crate::spec::{ExperimentSpec, ParityName};
 
 /// The pools of the simulation, and for each of the groups, given by their deployments, the indices of the pools in which its
@@ -45,7 +44,7 @@ pub(crate) fn pools(
             ),
         ));
     }
-    let empty_delay = spec.node_idle.unwrap_or(EMPTY_NODE_DELAY);
+    let empty_delay = spec.node_idle();
     let pool = |NodePoolSettings { gpus_per_node, min, max, provisioning, price, .. }: &NodePoolSettings| NodePool {
         gpus: *gpus_per_node,
         min: *min,
@@ -84,12 +83,6 @@ fn without_room(
 /// The first contradiction.
 pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
     let settings = spec.node_pool.as_deref().unwrap_or_default();
-    if settings.is_empty() && spec.node_idle.is_some() {
-        return Err(spec.misplaced("node-idle", "needs `--node-pool`", "set both, or neither"));
-    }
-    if !settings.is_empty() {
-        check_recording(spec, "--node-pool", &|name, what, hint| spec.misplaced(name, what, hint))?;
-    }
     for (index, pool) in settings.iter().enumerate() {
         let wrong = |what: String, hint: &str| Err(spec.misplaced_item("node-pool", index, &what, hint));
         let NodePoolSettings { name, min, max, price, .. } = pool;

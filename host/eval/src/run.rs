@@ -39,8 +39,8 @@ use crate::prices::GpuPrice;
 use crate::recording;
 use crate::regret::Regret;
 use crate::service;
+use crate::spec::ParityName;
 use crate::spec::parse::EVERY_CLASS;
-use crate::spec::{ParityName, defaults};
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
@@ -220,7 +220,7 @@ fn simulate(
 
 /// BLIS prints latencies without samples as 0.
 fn empty_figures(config: &Experiment) -> EmptyFigures {
-    match config.spec.parity.unwrap_or(defaults::PARITY) {
+    match config.spec.parity() {
         ParityName::Blis => EmptyFigures::Zero,
         ParityName::Vllm => EmptyFigures::Null,
     }

@@ -9,7 +9,7 @@ use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
-use crate::spec::{ExperimentSpec, ParityName, PolicyParam, TraceLevelName, defaults};
+use crate::spec::{ExperimentSpec, ParityName, PolicyParam};
 use crate::startup::StartupSettings;
 
 /// The settings of autoscaling, defaults filled in.
@@ -32,21 +32,6 @@ pub struct ScalingSettings {
     pub mode: StartMode,
 }
 
-/// The settings that have no effect without an autoscaler.
-const NEEDS_AUTOSCALER: [&str; 11] = [
-    "min-replicas",
-    "max-replicas",
-    "scrape-interval",
-    "scaling-interval",
-    "scale-up",
-    "scale-down",
-    "cooldown-period",
-    "startup-time",
-    "start-mode",
-    "drain-policy",
-    "placement-policy",
-];
-
 impl ScalingSettings {
     /// The settings of `spec`; `None` without an autoscaler. `refuse` makes the error about a setting, where it is set.
     ///
@@ -57,9 +42,6 @@ impl ScalingSettings {
         refuse: impl Fn(&str, &str, &str) -> RunError,
     ) -> Result<Option<Self>, RunError> {
         let Some(name) = &spec.autoscaler else {
-            if let Some(name) = NEEDS_AUTOSCALER.into_iter().find(|name| spec.has(name)) {
-                return Err(refuse(name, "needs `--autoscaler`", "set both, or neither"));
-            }
             if let Some((name, _)) = parameters(spec).first() {
                 let what = format!("`scaling.{name}` needs `--autoscaler`");
                 return Err(RunError::usage(what).hint("set both, or neither"));
@@ -68,13 +50,12 @@ impl ScalingSettings {
         };
         let is_blis = spec.parity == Some(ParityName::Blis);
         check_parity(spec, name, &refuse)?;
-        check_recording(spec, "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
             .map_err(RunError::refused)?;
         // BLIS has no limits, and no phases of a start.
-        let (least, most) = if is_blis { (0, u32::MAX) } else { (defaults::MIN_REPLICAS, defaults::MAX_REPLICAS) };
+        let (least, most) = if is_blis { (0, u32::MAX) } else { (spec.min_replicas(), spec.max_replicas()) };
         let min = spec.min_replicas.unwrap_or(least);
         let max = spec.max_replicas.unwrap_or(most.max(min));
         if min > max {
@@ -86,7 +67,7 @@ impl ScalingSettings {
             let hint = "it is the number at the start: choose one within `--min-replicas` and `--max-replicas`";
             return Err(refuse("num-instances", &what, hint));
         }
-        if min == 0 && !is_blis && spec.flow_control != Some(true) {
+        if min == 0 && !is_blis && !spec.flow_control() {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return Err(refuse("min-replicas", "is 0 and needs `--flow-control`", hint));
         }
@@ -100,20 +81,15 @@ impl ScalingSettings {
             built_in,
             min,
             max,
-            scrape: spec.scrape_interval.unwrap_or(defaults::SCRAPE_INTERVAL),
-            sync: spec.scaling_interval.unwrap_or(defaults::SCALING_INTERVAL),
+            scrape: spec.scrape_interval(),
+            sync: spec.scaling_interval(),
             start: spec.startup_time.unwrap_or(if is_blis {
                 StartupSettings::NONE
             } else {
                 StartupSettings::default()
             }),
-            mode: spec.start_mode.unwrap_or(StartMode::Cold),
+            mode: spec.start_mode(),
         }))
-    }
-
-    /// Whether it is BLIS's own loop, without limits and rules.
-    pub(crate) fn is_blis(&self) -> bool {
-        self.built_in.as_ref().is_some_and(|used| used.actuation_delay().is_some())
     }
 
     /// The loop in which `policy` sets the numbers of replicas.
@@ -132,18 +108,6 @@ impl ScalingSettings {
 
 /// The name of BLIS's own loop.
 const BLIS_LOOP: &str = "blis-v2";
-
-/// The settings of Kubernetes' loop, which BLIS's has not.
-const NOT_IN_BLIS: [&str; 8] = [
-    "min-replicas",
-    "max-replicas",
-    "scrape-interval",
-    "scale-up",
-    "scale-down",
-    "cooldown-period",
-    "start-mode",
-    "drain-policy",
-];
 
 /// Refuses BLIS's loop without `--parity blis`, others with it, and settings that it has not.
 fn check_parity(
@@ -169,10 +133,7 @@ fn check_parity(
             "BLIS starts further instances on nodes only: set `min` and `max` of a pool to the number of its nodes";
         return Err(refuse("autoscaler", "is `blis-v2`, which needs `--node-pool`", hint));
     }
-    match NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {
-        Some(name) => Err(refuse(name, "cannot be used with `--autoscaler blis-v2`", "BLIS's loop has no such rule")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The limits of a group, of which `own` are the settings unless it is the first; without an autoscaler the `initial` number.
@@ -204,19 +165,11 @@ pub(crate) fn check_policies(policies: &PolicySettings, scaling: Option<&Scaling
 ///
 /// # Errors
 /// The first contradiction.
-pub(crate) fn check_groups(
-    spec: &ExperimentSpec,
-    scaling: Option<&ScalingSettings>,
-    refuse: impl Fn(&str, &str, &str) -> RunError,
-) -> Result<(), RunError> {
+pub(crate) fn check_groups(spec: &ExperimentSpec, scaling: Option<&ScalingSettings>) -> Result<(), RunError> {
     let groups = spec.group.iter().flatten();
     if groups.clone().next().is_none() {
         return Ok(());
     }
-    if spec.parity == Some(ParityName::Blis) {
-        return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
-    }
-    check_recording(spec, "--group", &refuse)?;
     for (index, group) in groups.enumerate() {
         let wrong = |what: String, hint: &str| Err(spec.misplaced_item("group", index, &what, hint));
         let of_scaling = [
@@ -233,23 +186,10 @@ pub(crate) fn check_groups(
             let what = format!("has {} instances, which are not within {min} to {max} replicas", group.instances);
             return wrong(what, "it is the number at the start: change `instances`, `min` or `max`");
         }
-        if min == 0 && spec.flow_control != Some(true) {
+        if min == 0 && !spec.flow_control() {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return wrong("has `min=0`, which needs `--flow-control`".to_owned(), hint);
         }
-    }
-    Ok(())
-}
-
-/// Refuses the flag `flag` with what assumes one group of a fixed number of instances.
-pub(crate) fn check_recording(
-    spec: &ExperimentSpec,
-    flag: &str,
-    refuse: &impl Fn(&str, &str, &str) -> RunError,
-) -> Result<(), RunError> {
-    if spec.trace_level.is_some_and(|level| level != TraceLevelName::None) {
-        let hint = "a decision trace has a fixed number of equal instances; leave out one of them";
-        return Err(refuse("trace-level", &format!("cannot be used with `{flag}`"), hint));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use super::charges::ClassRule;
 use super::{FitnessScale, FitnessWeights};
 use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
-use blis_plugin::Kind;
+use blis_plugin::{Kind, Surroundings};
 
 /// The suites that are built into the program.
 static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
@@ -66,6 +66,8 @@ pub struct Suite {
     pub promote: BTreeMap<Split, f64>,
     /// The resources that a candidate may use.
     pub limits: SuiteLimits,
+    /// Folders outside its own that it may read, as the command line grants.
+    pub paths: Vec<PathBuf>,
     /// At least one in `smoke` and one in `train`.
     pub scenarios: Vec<Scenario>,
 }
@@ -234,6 +236,21 @@ impl Suite {
             return Err(error(format!("the suite `{name}` is longer than 4 MiB"), hint));
         }
         Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
+    }
+
+    /// The same suite with what the command line grants.
+    #[must_use]
+    pub fn granted(mut self, large_components: bool, paths: &[PathBuf]) -> Self {
+        self.limits.large_components = large_components;
+        self.paths = paths.to_owned();
+        self
+    }
+
+    /// Where its files may lie, and its policies are found.
+    #[must_use]
+    pub fn surroundings(&self) -> Surroundings {
+        let folder = Path::new(&self.file).parent().unwrap_or(Path::new("")).to_owned();
+        Surroundings { folder, allowed: self.paths.clone() }
     }
 
     /// The names of the built-in suites, sorted.
@@ -410,6 +427,7 @@ impl SuiteReader<'_> {
         }
         let baseline = raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value);
         Ok(Suite {
+            paths: Vec::new(),
             name: self.name(&raw.name)?,
             about: raw.about.unwrap_or_default().trim().to_owned(),
             file: self.0.file.to_string(),
@@ -548,7 +566,17 @@ impl SuiteReader<'_> {
         let whole = |word: &Option<Word>, name: &str, usual, most| {
             word.as_ref().map_or(Ok(usual), |word| self.0.whole(name, word, 1..=most))
         };
-        let large = raw.large_components.as_ref().map(|word| self.switch(word)).transpose()?;
+        if let Some(word) = raw.large_components.as_ref() {
+            if self.switch(word)? {
+                let what =
+                    "`large_components` is granted by the flag `--allow-large-components` of the command line only";
+                return Err(self.0.wrong(
+                    word.referenced,
+                    what,
+                    "leave it out here, and give the flag if you trust the suite",
+                ));
+            }
+        }
         let wall = raw.wall_s.as_ref().map(|word| self.0.number("`wall_s`", word, SECONDS)).transpose()?;
         Ok(SuiteLimits {
             operations_per_call: whole(
@@ -571,7 +599,7 @@ impl SuiteReader<'_> {
                 1_000_000_000_000,
             )?,
             memory_mb: whole(&raw.memory_mb, "`memory_mb`", usual.memory_mb, 4096)?,
-            large_components: large.unwrap_or(usual.large_components),
+            large_components: usual.large_components,
             wall_s: wall.unwrap_or(usual.wall_s),
         })
     }

@@ -2,50 +2,17 @@
 
 use blis_config::{KvOffload, TierArgs};
 use blis_sim::kv::tiers::MirrorConfig;
-use blis_sim::units::Micros;
 
 use crate::error::RunError;
-use crate::spec::{ExperimentSpec, ParityName, defaults};
+use crate::spec::{ExperimentSpec, ParityName};
 use crate::workload_config::WorkloadConfig;
-
-/// BLIS's default of `--kv-transfer-bandwidth`, tokens per µs.
-const BANDWIDTH: f64 = 100.0;
-
-const SETTINGS: [&str; 5] =
-    ["kv-cpu-blocks", "kv-transfer-bandwidth", "kv-transfer-base-latency", "kv-offload-threshold", "kv-offload-config"];
-
-/// Refuses settings of tiers without `--parity blis`, and some without others.
-pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
-    let Some(first) = SETTINGS.into_iter().find(|name| spec.has(name)) else { return Ok(()) };
-    if spec.parity.unwrap_or(defaults::PARITY) != ParityName::Blis {
-        let hint = "vLLM's CPU tier is `--kv-offloading-size`; leave it out, or add `--parity blis`";
-        return Err(spec.misplaced(first, "needs `--parity blis`", hint));
-    }
-    for name in ["kv-transfer-bandwidth", "kv-transfer-base-latency", "kv-offload-threshold"] {
-        if spec.has(name) && !spec.has("kv-cpu-blocks") {
-            let hint = "set both, or neither; tiers of `--kv-offload-config` have their times in the file";
-            return Err(spec.misplaced(name, "needs `--kv-cpu-blocks`", hint));
-        }
-    }
-    for name in ["kv-cpu-blocks", "kv-offload-config"] {
-        if spec.has(name) && spec.enable_prefix_caching == Some(false) {
-            let hint = "tiers hold blocks by which prefixes are found: leave out one of them";
-            return Err(spec.misplaced(name, "cannot be used with `--no-enable-prefix-caching`", hint));
-        }
-    }
-    if spec.has("kv-cpu-blocks") && spec.has("kv-offload-config") {
-        let hint = "they are two models of the same memory: leave out one of them";
-        return Err(spec.misplaced("kv-offload-config", "cannot be used with `--kv-cpu-blocks`", hint));
-    }
-    Ok(())
-}
 
 /// The tiers that `spec` sets, or those with which the trace of `workload` was recorded.
 ///
 /// # Errors
 /// What is wrong with the file of `--kv-offload-config` or the header of the trace, or that they differ.
 pub(crate) fn tiers(spec: &ExperimentSpec, workload: &WorkloadConfig) -> Result<Option<TierArgs>, RunError> {
-    let block_size = spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS);
+    let block_size = spec.block_size_in_tokens();
     let set = spec.kv_offload_config.as_deref().map(|path| KvOffload::load(path, block_size));
     let set = set.transpose().map_err(RunError::refused)?;
     let recorded = match workload {
@@ -71,10 +38,10 @@ pub(crate) fn tiers(spec: &ExperimentSpec, workload: &WorkloadConfig) -> Result<
     if let Some(offload) = set.or(recorded) {
         return Ok(Some(TierArgs::Offload(offload)));
     }
-    let mirror = spec.kv_cpu_blocks.filter(|&blocks| blocks > 0).map(|blocks| MirrorConfig {
+    let mirror = Some(spec.kv_cpu_blocks()).filter(|&blocks| blocks > 0).map(|blocks| MirrorConfig {
         cpu_blocks: u64::from(blocks),
-        bandwidth: spec.kv_transfer_bandwidth.unwrap_or(BANDWIDTH),
-        base_latency: spec.kv_transfer_base_latency.unwrap_or(Micros::ZERO),
+        bandwidth: spec.kv_transfer_bandwidth(),
+        base_latency: spec.kv_transfer_base_latency(),
     });
     Ok(mirror.map(TierArgs::Mirror))
 }

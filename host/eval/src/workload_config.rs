@@ -13,7 +13,7 @@ use blis_workload::trace_v2::ThinkTime;
 use blis_workload::{MaxTokens, TraceWindow};
 
 use crate::error::RunError;
-use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults};
+use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName};
 
 /// Source of the requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,38 +90,16 @@ pub struct TraceConfig {
 }
 
 /// The closed loop of `--session-mode`, with its think time.
-fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, RunError> {
-    let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
-    let usual = TraceWindow::default();
-    let moved = flags_set([
-        (spec.start.is_some_and(|start| start != usual.start), "--start"),
-        (spec.duration.is_some(), "--duration"),
-        (spec.time_scale.is_some_and(|scale| scale != usual.time_scale), "--time-scale"),
-        (spec.repeat.is_some_and(|repeat| repeat != usual.repeat), "--repeat"),
-        (spec.spread_bins.is_some(), "--spread-bins"),
-    ])
-    .next();
-    if let (SessionMode::ClosedLoop, Some(flag)) = (mode, moved) {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--session-mode closed-loop`"))
-            .hint("later rounds follow from outputs, not from recorded times"));
-    }
+fn closed_loop(spec: &ExperimentSpec) -> Option<Option<ThinkTime>> {
     let think_time = spec.think_time_ms.map(ThinkTime::Constant).or(spec.think_time_dist);
-    match (mode, think_time) {
-        (SessionMode::ClosedLoop, think_time) => Ok(Some(think_time)),
-        (SessionMode::Fixed, None) => Ok(None),
-        (SessionMode::Fixed, Some(_)) => {
-            let flag = if spec.think_time_ms.is_some() { "--think-time-ms" } else { "--think-time-dist" };
-            Err(RunError::usage(format_args!("`{flag}` needs `--session-mode closed-loop`"))
-                .hint("otherwise every round arrives as recorded"))
-        }
-    }
+    (spec.session_mode() == SessionMode::ClosedLoop).then_some(think_time)
 }
 
 impl WorkloadConfig {
     /// The workload that `spec` describes.
     pub(crate) fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         if let (Some(header), Some(data)) = (&spec.trace_header, &spec.trace_data) {
-            return recorded(header, data, spec);
+            return Ok(recorded(header, data, spec));
         }
         if let Some(path) = &spec.workload_spec {
             return specified(path, spec);
@@ -135,31 +113,19 @@ impl WorkloadConfig {
 }
 
 /// The two files of a TraceV2 trace, as `blis replay` takes them.
-fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    let elsewhere = flags_set([
-        (spec.workload.is_some(), "--workload"),
-        (spec.workload_spec.is_some(), "--workload-spec"),
-        (spec.workload_trace.is_some(), "--workload-trace"),
-        (spec.trace_format.is_some(), "--trace-format"),
-        (spec.mooncake_block_size.is_some(), "--mooncake-block-size"),
-        (spec.timeout.is_some(), "--timeout"),
-    ]);
-    if let Some(flag) = elsewhere.chain(generated(spec)).next() {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--trace-header`"))
-            .hint("a trace brings its own arrivals, lengths and deadlines"));
-    }
-    Ok(WorkloadConfig::Recorded {
+fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> WorkloadConfig {
+    WorkloadConfig::Recorded {
         header: header.to_owned(),
         data: data.to_owned(),
-        skip_bad_lines: spec.skip_bad_lines.unwrap_or(false),
+        skip_bad_lines: spec.skip_bad_lines(),
         part: TracePart::new(spec),
-        closed_loop: closed_loop(spec)?,
-    })
+        closed_loop: closed_loop(spec),
+    }
 }
 
 fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
     match (spec.workload, &spec.workload_trace) {
-        (None | Some(WorkloadName::Traces), Some(path)) => trace(path, spec),
+        (None | Some(WorkloadName::Traces), Some(path)) => Ok(trace(path, spec)),
         (Some(WorkloadName::Traces), None) => {
             Err(RunError::usage("`--workload traces` needs a trace").hint("name it with `--workload-trace FILE`"))
         }
@@ -169,45 +135,22 @@ fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError>
     }
 }
 
-fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    let format = spec.trace_format.unwrap_or(defaults::TRACE_FORMAT);
-    let may_lack_arrivals = |&flag: &&str| format.may_lack_arrivals() && matches!(flag, "--rate" | "--arrival-process");
-    if let Some(flag) = generated(spec).find(|flag| !may_lack_arrivals(flag)) {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
-            .hint("a trace brings its own arrivals and lengths"));
-    }
-    if spec.arrival_process.is_some() && spec.rate.is_none() {
-        return Err(RunError::usage("`--arrival-process` needs `--rate` with `--workload-trace`")
-            .hint("both are for files without arrivals"));
-    }
-    if spec.mooncake_block_size.is_some() && !format.has_hashes() {
-        return Err(RunError::usage("`--mooncake-block-size` needs a mooncake trace")
-            .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
-    }
-    Ok(WorkloadConfig::Trace(TraceConfig {
+fn trace(path: &Path, spec: &ExperimentSpec) -> WorkloadConfig {
+    WorkloadConfig::Trace(TraceConfig {
         path: path.to_owned(),
-        format,
+        format: spec.trace_format(),
         mooncake_block_size: spec.mooncake_block_size,
-        skip_bad_lines: spec.skip_bad_lines.unwrap_or(false),
+        skip_bad_lines: spec.skip_bad_lines(),
         part: TracePart::new(spec),
         timeout: spec.timeout.and_then(deadline),
-        closed_loop: closed_loop(spec)?.is_some(),
+        closed_loop: closed_loop(spec).is_some(),
         arrivals: spec.rate.map(|rate| (rate, spec.arrival_process.unwrap_or(ArrivalName::Poisson).into())),
-    }))
+    })
 }
 
 /// The file of `--workload-spec`, which replaces most other workload flags.
 fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    let elsewhere = flags_set([
-        (settings.workload.is_some(), "--workload"),
-        (settings.workload_trace.is_some(), "--workload-trace"),
-    ]);
-    let flags = generated(settings).filter(|&flag| flag != "--num-requests");
-    if let Some(flag) = elsewhere.chain(only_for_traces(settings)).chain(flags).next() {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
-            .hint("the specification sets arrivals and lengths"));
-    }
-    let servegen = match settings.parity.unwrap_or(defaults::PARITY) {
+    let servegen = match settings.parity() {
         ParityName::Vllm => ServeGenReading::Measured,
         ParityName::Blis => ServeGenReading::Blis,
     };
@@ -219,11 +162,6 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, R
 
 /// A preset of several clients.
 fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    let flags = generated(settings).filter(|&flag| !matches!(flag, "--num-requests" | "--rate"));
-    if let Some(flag) = only_for_traces(settings).chain(flags).next() {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload {}`", preset.name()))
-            .hint("it has its own arrivals and lengths; `--rate` and `--num-requests` set how many"));
-    }
     let usual = DistributionSpec::default();
     let spec = Arc::new(preset.spec(settings.rate.unwrap_or(usual.rate)));
     let num_requests = settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
@@ -240,20 +178,7 @@ fn endless() -> RunError {
 }
 
 fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    if let Some(flag) = only_for_traces(settings).next() {
-        return Err(
-            RunError::usage(format_args!("`{flag}` needs `--workload-trace`")).hint("name a trace, or leave it out")
-        );
-    }
-    if settings.concurrency.is_some() && settings.arrival_process.is_some() {
-        return Err(RunError::usage("`--arrival-process` cannot be used with `--concurrency`")
-            .hint("users send their next request after the output of the last one"));
-    }
     let name = name.generator();
-    if let Some(flag) = lengths(settings).next().filter(|_| name != "distribution") {
-        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
-            .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
-    }
     let usual = DistributionSpec::preset(name).map_err(RunError::refused)?;
     let spec = DistributionSpec {
         rate: settings.rate.unwrap_or(usual.rate),
@@ -264,7 +189,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
         max_tokens: usual_limits(settings),
         prefix_tokens: settings.prefix_tokens.unwrap_or(usual.prefix_tokens),
         timeout: settings.timeout.map_or(usual.timeout, deadline),
-        seed: settings.seed.unwrap_or(defaults::SEED),
+        seed: settings.seed(),
         horizon: settings.horizon.unwrap_or(Micros::MAX),
     };
     let error = |error| match error {
@@ -283,7 +208,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
 
 /// Arrivals of many independent clients; with `--parity blis`, BLIS's constant gaps.
 fn usual_arrivals(settings: &ExperimentSpec) -> ArrivalProcess {
-    match settings.parity.unwrap_or(defaults::PARITY) {
+    match settings.parity() {
         ParityName::Blis => ArrivalProcess::Constant,
         ParityName::Vllm => ArrivalProcess::Poisson,
     }
@@ -291,7 +216,7 @@ fn usual_arrivals(settings: &ExperimentSpec) -> ArrivalProcess {
 
 /// Limits as clients choose them; with `--parity blis`, the output lengths.
 fn usual_limits(settings: &ExperimentSpec) -> MaxTokens {
-    match settings.parity.unwrap_or(defaults::PARITY) {
+    match settings.parity() {
         ParityName::Blis => MaxTokens::Length,
         ParityName::Vllm => MaxTokens::Drawn,
     }
@@ -357,7 +282,7 @@ fn deadline(seconds: f64) -> Option<Micros> {
 
 impl WorkloadName {
     /// The preset of several clients with that name.
-    fn preset(self) -> Option<Preset> {
+    pub(crate) fn preset(self) -> Option<Preset> {
         match self {
             Self::Bursty => Some(Preset::Bursty),
             Self::UnfairTenants => Some(Preset::UnfairTenants),
@@ -395,7 +320,7 @@ impl WorkloadName {
     }
 
     /// The preset of the length distributions.
-    fn generator(self) -> &'static str {
+    pub(crate) fn generator(self) -> &'static str {
         match self {
             Self::Chatbot => "chatbot",
             Self::Contentgen => "contentgen",
@@ -424,58 +349,15 @@ fn output(spec: &ExperimentSpec, usual: LengthSpec) -> LengthSpec {
     }
 }
 
-/// The length flags that are set.
-fn lengths(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    flags_set([
-        (spec.prompt_tokens.is_some(), "--prompt-tokens"),
-        (spec.prompt_tokens_stdev.is_some(), "--prompt-tokens-stdev"),
-        (spec.prompt_tokens_min.is_some(), "--prompt-tokens-min"),
-        (spec.prompt_tokens_max.is_some(), "--prompt-tokens-max"),
-        (spec.output_tokens.is_some(), "--output-tokens"),
-        (spec.output_tokens_stdev.is_some(), "--output-tokens-stdev"),
-        (spec.output_tokens_min.is_some(), "--output-tokens-min"),
-        (spec.output_tokens_max.is_some(), "--output-tokens-max"),
-    ])
-}
-
-/// The flags of generated workloads that are set.
-fn generated(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    flags_set([
-        (spec.rate.is_some(), "--rate"),
-        (spec.concurrency.is_some(), "--concurrency"),
-        (spec.arrival_process.is_some(), "--arrival-process"),
-        (spec.num_requests.is_some(), "--num-requests"),
-        (spec.prefix_tokens.is_some(), "--prefix-tokens"),
-    ])
-    .chain(lengths(spec))
-}
-
-/// The flags that are set and have an effect for a trace only.
-fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    flags_set([
-        (spec.trace_format.is_some(), "--trace-format"),
-        (spec.mooncake_block_size.is_some(), "--mooncake-block-size"),
-        (spec.skip_bad_lines == Some(true), "--skip-bad-lines"),
-        (spec.start.is_some(), "--start"),
-        (spec.duration.is_some(), "--duration"),
-        (spec.time_scale.is_some(), "--time-scale"),
-        (spec.repeat.is_some(), "--repeat"),
-        (spec.spread_bins.is_some(), "--spread-bins"),
-        (spec.max_requests.is_some(), "--max-requests"),
-        (spec.session_mode.is_some(), "--session-mode"),
-    ])
-}
-
 impl TracePart {
     /// The part of the trace that `spec` selects.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
-        let usual = TraceWindow::default();
         let window = TraceWindow {
-            start: spec.start.unwrap_or(usual.start),
+            start: spec.start(),
             duration: spec.duration,
-            repeat: spec.repeat.unwrap_or(usual.repeat),
-            time_scale: spec.time_scale.unwrap_or(usual.time_scale),
+            repeat: spec.repeat(),
+            time_scale: spec.time_scale(),
             spread: spec.spread_bins,
         };
         Self { window, max_requests: spec.max_requests.map(u64::from) }
@@ -502,19 +384,14 @@ impl From<ArrivalProcess> for ArrivalName {
 
 impl TraceFormatName {
     /// Whether requests of the format may have hash ids for their prompts.
-    fn has_hashes(self) -> bool {
+    pub(crate) fn has_hashes(self) -> bool {
         matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
     }
 
     /// Whether a file of the format may contain lengths without arrivals.
-    fn may_lack_arrivals(self) -> bool {
+    pub(crate) fn may_lack_arrivals(self) -> bool {
         matches!(self, Self::Auto | Self::Csv | Self::ShareGpt)
     }
-}
-
-/// The names of the flags that are set.
-pub(crate) fn flags_set<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
-    flags.into_iter().filter(|&(is_set, _)| is_set).map(|(_, name)| name)
 }
 
 /// One line, for the summary of a run.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
-use super::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
+use super::{Fault, FaultKind, Limits, LoadedPlugin, Surroundings, Technology, native, script, wasm};
 use blis_diag::{Location, display, nearest, printable, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
@@ -24,6 +24,8 @@ const DEFAULT_FOLDER: &str = "policies";
 pub struct Finder {
     /// Folders that are searched before `policies/`.
     pub dirs: Vec<PathBuf>,
+    /// Where `policies/` and files are searched, and may lie; in the working folder, and anywhere, without one.
+    pub beside: Option<Surroundings>,
     pub allow_native: bool,
     /// Limits for the files and for the guests.
     pub limits: Limits,
@@ -91,7 +93,7 @@ impl Finder {
     /// Searches `dirs` first; allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::WasmSettings::default() }
+        Self { dirs, beside: None, allow_native: false, limits: Limits::default(), wasm: wasm::WasmSettings::default() }
     }
 
     /// The plugin called `name`; `None` if no plugin has that name and it is not a path.
@@ -100,7 +102,7 @@ impl Finder {
     /// If two files of one folder have that name, a folder of `dirs` cannot be read, or the name looks like a path and
     /// either no file is there or its extension belongs to no technology.
     pub fn find(&self, name: &str) -> Result<Option<PluginFile>, Fault> {
-        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]) {
+        for dir in self.dirs.iter().chain([&self.default_folder()]) {
             let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
             if let (Some(first), second) = (of_that_name.next(), of_that_name.next()) {
                 return second.map_or(Ok(Some(first.clone())), |second| Err(twice(name, &first, &second)));
@@ -114,10 +116,18 @@ impl Finder {
             let is_path = name.contains(['/', '\\']) || path.is_file();
             return if is_path { Err(no_plugin(path)) } else { Ok(None) };
         };
-        if let Err(error) = fs::metadata(path) {
-            return Err(unreadable_at(path, &error));
+        let file = match &self.beside {
+            Some(beside) => beside.find(path).map_err(|message| at(path, FaultKind::NotAllowed, message))?,
+            None => path.to_owned(),
+        };
+        if let Err(error) = fs::metadata(&file) {
+            return Err(unreadable_at(&file, &error));
         }
-        Ok(Some(PluginFile { name: stem(path), technology, location: PluginLocation::File(path.to_owned()) }))
+        Ok(Some(PluginFile { name: stem(path), technology, location: PluginLocation::File(file) }))
+    }
+
+    fn default_folder(&self) -> PathBuf {
+        self.beside.as_ref().map_or_else(PathBuf::new, |beside| beside.folder.clone()).join(DEFAULT_FOLDER)
     }
 
     /// A hint for `name`, which is neither a plugin nor one of `built_ins`.
@@ -145,7 +155,8 @@ impl Finder {
     #[must_use]
     pub fn all(&self) -> Vec<Result<PluginFile, Fault>> {
         let mut all: Vec<Result<PluginFile, Fault>> = Vec::new();
-        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]);
+        let usual = self.default_folder();
+        let dirs = self.dirs.iter().chain([&usual]);
         let folders = dirs.map(|dir| self.files_in(dir)).chain([Ok(embedded())]);
         for folder in folders {
             let found = match folder {

@@ -37,6 +37,7 @@ pub mod native;
 pub mod rows;
 pub mod script;
 mod sha256;
+mod surroundings;
 mod text;
 pub mod user_cache;
 mod value;
@@ -50,6 +51,7 @@ pub use guest::{
     SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 pub use limits::Limits;
+pub use surroundings::Surroundings;
 pub use value::{OtherValue, ParameterValue, ValueTable};
 
 /// The description that a plugin returns.

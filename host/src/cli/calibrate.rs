@@ -1,44 +1,22 @@
 //! `blis calibrate`: a measured trace beside its simulation.
 
-use std::path::PathBuf;
-
 use blis_eval::calibration::{Calibration, CalibrationOptions, calibrate};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
-use blis_eval::spec::{TraceFormatName, parse};
+use blis_eval::spec::{commands, parse};
 use blis_sim::units::Micros;
 use clap::Args;
 
-use super::args::{
-    ClusterFlags, InstanceArgs, OneOf, OutputFlags, PolicyFlags, Settings, SimulationArgs, TracePartFlags,
-};
+use super::args::{OutputFlags, Settings};
 use super::fidelity::percent;
 use super::output::{print_document, print_text, start_log, wants_text_form};
 
-const MEASURED: &str = "Measured trace";
 const CLIENT: &str = "Client";
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
     #[command(flatten)]
-    given: Settings,
-    /// Header of a TraceV2 trace, YAML, as blis observe writes it
-    #[arg(long, value_name = "FILE", help_heading = MEASURED, conflicts_with = "workload_trace")]
-    trace_header: Option<PathBuf>,
-    /// Requests of that trace, CSV, plain or gzip-compressed
-    #[arg(long, value_name = "FILE", help_heading = MEASURED, conflicts_with = "workload_trace")]
-    trace_data: Option<PathBuf>,
-    /// Instead: results with latencies of vllm bench, AIPerf, guidellm or OpenTelemetry, plain or gzip-compressed
-    #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = MEASURED)]
-    workload_trace: Option<PathBuf>,
-    /// Format of --workload-trace [default: auto]
-    #[arg(long, value_parser = OneOf::<TraceFormatName>::new(), value_name = "NAME", help_heading = MEASURED)]
-    trace_format: Option<TraceFormatName>,
-    /// Leave out broken lines and count them, instead of stopping at the first
-    #[arg(long, help_heading = MEASURED)]
-    skip_bad_lines: bool,
-    #[command(flatten)]
-    part: TracePartFlags,
+    given: Settings<{ commands::CALIBRATE }>,
     /// Time between client and server, there and back, ms ≥ 0 or with a unit: added to simulated latencies
     #[arg(long, value_name = "MS", default_value = "0", value_parser = parse::think_time, help_heading = CLIENT)]
     rtt_ms: Micros,
@@ -50,27 +28,18 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = CLIENT)]
     fail_over: Option<f64>,
     #[command(flatten)]
-    instance: InstanceArgs,
-    #[command(flatten)]
-    cluster: ClusterFlags,
-    #[command(flatten)]
-    policies: PolicyFlags,
-    #[command(flatten)]
-    simulation: SimulationArgs,
-    #[command(flatten)]
     output: OutputFlags,
 }
 
 /// Runs `blis calibrate` and prints the comparison.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), RunError> {
     start_log(args.output.log.into());
-    let spec = args.given.over(&args.output)?;
+    let spec = args.given.over(args.output.config.as_deref())?;
     let hint = "name `--trace-header FILE.yaml --trace-data FILE.csv`, or `--workload-trace FILE`";
     match (&spec.trace_header, &spec.trace_data, &spec.workload_trace) {
         (Some(_), Some(_), None) | (None, None, Some(_)) => {}
         (None, None, None) => return Err(RunError::usage("no measured trace").hint(hint)),
-        (Some(_), None, _) => return Err(RunError::usage("`--trace-data` is missing").hint(hint)),
-        (None, Some(_), _) => return Err(RunError::usage("`--trace-header` is missing").hint(hint)),
+        (Some(_), None, _) | (None, Some(_), _) => {}
         (Some(_), Some(_), Some(_)) => return Err(RunError::usage("two measured traces").hint(hint)),
     }
     let config = Experiment::new(spec, OutputFiles::default())?;

@@ -4,7 +4,7 @@ use blis_eval::{Figure, FitnessScale};
 use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
+use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
@@ -53,7 +53,6 @@ pub(super) enum Command {
     Replay(Box<ReplayArgs>),
     /// Compare policies or whole deployments under the same requests, seed by seed
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
-              mut_arg("model", model_of_compared),
               override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...\n       \
                                 blis compare [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>...")]
     Compare(Box<CompareArgs>),

@@ -41,7 +41,7 @@ struct ShowArgs {
     file: PathBuf,
     /// Request: its admission and routing with the signals of the policies, the requests that it waited for, and its
     /// end
-    #[arg(long, value_name = "ID", value_parser = parse::request, conflicts_with_all = ["instance", "from", "to", "kind"])]
+    #[arg(long, value_name = "ID", value_parser = request, conflicts_with_all = ["instance", "from", "to", "kind"])]
     request: Option<RequestId>,
     /// Instance: only its decisions
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero)]
@@ -239,4 +239,10 @@ pub(super) fn warn_of_cut(file: &Path) -> Result<(), RunError> {
 
 fn unusable(error: TraceError) -> RunError {
     RunError::refused(error)
+}
+
+/// The number of a request, as `17` or `request_17`.
+fn request(text: &str) -> Result<RequestId, String> {
+    let number = text.strip_prefix("request_").unwrap_or(text);
+    number.parse().map(RequestId).map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
 }

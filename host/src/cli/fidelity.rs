@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::args::OneOf;
 use super::markdown::{kernel_page, run_page, step_page};
+use super::one_of::OneOf;
 use super::output::{TableForm, print, print_table};
 use super::validated::{kernel_table, steps_table, table};
 use blis_config::Catalogue;

@@ -3,11 +3,11 @@
 
 use std::ffi::OsString;
 
+use blis_eval::spec::SettingKey;
 use clap::{Arg, Args as _, Command, CommandFactory as _};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs, model_of_compared};
+use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::command::{Cli, GlobalFlags};
-use super::flags;
 
 /// The command line with nothing but the simulating command that `words` start with, if they do: to make all commands
 /// takes longer than the rest of a start. What it refuses, the whole command line refuses too, with a better message.
@@ -16,28 +16,16 @@ pub(super) fn only_simulating(words: &[OsString]) -> Option<Command> {
     let command = match words.get(1)?.to_str()? {
         "run" => RunArgs::augment_args(named("run")),
         "replay" => ReplayArgs::augment_args(named("replay")),
-        "compare" => CompareArgs::augment_args(named("compare")).mut_arg("model", model_of_compared),
+        "compare" => CompareArgs::augment_args(named("compare")),
         _ => return None,
     };
     let all = GlobalFlags::augment_args(Command::new("blis").args_override_self(true));
-    Some(flags::with_aliases(all.subcommand(command), &|_| true))
-}
-
-/// The command line without what only its pages show. Only the flags of the commands that are among `words` have their
-/// other names, since adding them to all takes as long as the rest of a start.
-pub(super) fn without_pages(words: &[OsString]) -> Command {
-    let is_named = |command: &Command| {
-        words.iter().any(|word| {
-            word.to_str()
-                .is_some_and(|word| command.get_name() == word || command.get_all_aliases().any(|alias| alias == word))
-        })
-    };
-    flags::with_aliases(Cli::command(), &is_named)
+    Some(all.subcommand(command))
 }
 
 /// The whole command line, as it is printed, completed and documented.
 pub(super) fn command() -> Command {
-    let command = flags::with_aliases(with_pages(Cli::command(), "blis"), &|_| true);
+    let command = with_pages(Cli::command(), "blis");
     let groups = groups(&command);
     let examples = examples("blis");
     command
@@ -97,36 +85,13 @@ fn with_pages(command: Command, path: &str) -> Command {
 /// Flags that fit on a screen with their descriptions.
 const SHORT_PAGE: usize = 20;
 
-/// The flags of `-h` where there are many.
+/// The flags of `-h` where there are many, beside those of settings, which say it themselves.
 const USUAL: &[&str] = &[
-    "model",
-    "hardware",
-    "tp",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "total_kv_blocks",
-    "num_instances",
-    "autoscaler",
-    "routing_policy",
-    "policy_config",
-    "policy_param",
-    "workload",
-    "workload_spec",
-    "workload_trace",
-    "trace_header",
-    "trace_data",
     "compared_policies",
     "candidates",
-    "rate",
-    "concurrency",
-    "num_requests",
-    "prompt_tokens",
-    "output_tokens",
     "slo",
     "vary",
-    "slo_ttft",
     "seeds",
-    "seed",
     "config",
     "explain_config",
     "output",
@@ -135,7 +100,8 @@ const USUAL: &[&str] = &[
 ];
 
 fn is_rare(arg: &Arg) -> bool {
-    !USUAL.contains(&arg.get_id().as_str())
+    let id = arg.get_id().as_str();
+    SettingKey::find(id).map_or(!USUAL.contains(&id), |key| !key.usual || id == key.off_name)
 }
 
 /// The examples of the page of `path`, as they stand below it.

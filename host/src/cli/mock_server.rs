@@ -10,13 +10,13 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::explain::explain;
 use blis_eval::open;
-use blis_eval::spec::{ExperimentSpec, defaults, parse};
+use blis_eval::spec::{commands, parse};
 use blis_http::mock::{MockServer, MockSettings};
 use blis_sim::units::Micros;
 use clap::Args;
 use serde_json::json;
 
-use super::args::{ClusterFlags, InstanceArgs, PolicyFlags, Settings};
+use super::args::Settings;
 use super::output::{LogLevel, print, start_log};
 
 const SERVER: &str = "Server";
@@ -24,7 +24,7 @@ const SERVER: &str = "Server";
 #[derive(Debug, Args)]
 pub(super) struct MockServerArgs {
     #[command(flatten)]
-    given: Settings,
+    given: Settings<{ commands::MOCK }>,
     /// Address to listen on; port 0 takes a free one and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", help_heading = SERVER)]
     listen: SocketAddr,
@@ -38,15 +38,6 @@ pub(super) struct MockServerArgs {
     /// End after this time, s or with a unit [default: when interrupted]
     #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = SERVER)]
     exit_after: Option<Micros>,
-    #[command(flatten)]
-    instance: InstanceArgs,
-    #[command(flatten)]
-    cluster: ClusterFlags,
-    #[command(flatten)]
-    policies: PolicyFlags,
-    /// Seed of the random draws of policies
-    #[arg(long, value_name = "N", default_value_t = defaults::SEED, value_parser = parse::seed, help_heading = SERVER)]
-    seed: u64,
     /// Configuration file, YAML, as --explain-config prints it; flags win over it
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     config: Option<PathBuf>,
@@ -61,11 +52,7 @@ pub(super) struct MockServerArgs {
 /// Runs `blis mock-server` until it is ended.
 pub(super) fn run(args: &MockServerArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let given = args.given.0.clone();
-    let spec = match &args.config {
-        Some(file) => given.over(&ExperimentSpec::load(file)?),
-        None => given,
-    };
+    let spec = args.given.over(args.config.as_deref())?;
     let config = Experiment::new(spec, OutputFiles::default())?;
     if args.explain_config {
         return print(explain(&config, &open::resolve(&config)?));

@@ -9,6 +9,7 @@ mod command;
 mod decisions;
 mod evaluate;
 mod exchange;
+mod export_flags;
 mod export_keda;
 mod export_plugin;
 mod exported_file;
@@ -19,6 +20,7 @@ mod listing;
 mod markdown;
 mod mock_server;
 mod observe;
+mod one_of;
 mod output;
 mod pages;
 mod planning;
@@ -53,8 +55,8 @@ use blis_report::{
     plugins_document, report_document, write_page,
 };
 use blis_sim::metrics::Distribution;
-use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use serde::Serialize;
 
 use args::{CompareArgs, OutputFlags};
@@ -94,7 +96,7 @@ fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let only = help::only_simulating(words).map(|command| command.color(color).try_get_matches_from(words));
     let matches = match only {
         Some(Ok(matches)) => Ok(matches),
-        _ => help::without_pages(words).color(color).try_get_matches_from(words),
+        _ => Cli::command().color(color).try_get_matches_from(words),
     };
     // The pages of all commands take longer to make than the rest of a start.
     let matches = match matches {
@@ -154,13 +156,13 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
 
 fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let config = args.config()?;
-    let report = args.experiment.output.report.as_deref();
+    let report = args.output.report.as_deref();
     view::check_page(report)?;
-    start_log(args.experiment.output.log.into());
-    if args.experiment.output.explain_config {
+    start_log(args.output.log.into());
+    if args.output.explain_config {
         return explain_policies(&config.policies);
     }
-    let spinner = Spinner::start("comparing", args.experiment.output.no_progress);
+    let spinner = Spinner::start("comparing", args.output.no_progress);
     let compared = compare::compare(&config);
     drop(spinner);
     let (comparison, notes) = compared?;
@@ -168,7 +170,7 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
         tracing::warn!("{note}");
     }
     warn_of_policies(&config.policies);
-    let text = wants_text_form(args.experiment.output.output);
+    let text = wants_text_form(args.output.output);
     if text { print_text(&comparison) } else { print_document(&comparison) }?;
     view::write_report(report, "Comparison of policies", &comparison)
 }

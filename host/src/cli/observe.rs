@@ -1,24 +1,23 @@
 //! `blis observe`: load on a real server, recorded as a trace.
 
 use std::io::{self, IsTerminal as _};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::live::open_to_send;
-use blis_eval::spec::{defaults, parse};
+use blis_eval::spec::{commands, parse};
 use blis_http::observe::{
     ApiKey, LiveFigures, ObserveSettings, PromptForm, Recording, ServerApi, ServerUrl, SessionContext, observe,
 };
 use blis_report::check_target;
 use blis_sim::units::Micros;
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::{Settings, WorkloadArgs};
+use super::args::Settings;
 use super::fidelity::today;
 use super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 
@@ -30,16 +29,10 @@ const API_KEYS: [&str; 2] = ["BLIS_API_KEY", "OPENAI_API_KEY"];
 
 #[derive(Debug, Args)]
 pub(super) struct ObserveArgs {
-    #[command(flatten)]
-    given: Settings,
     /// The server, as http://HOST:PORT or https://HOST. A key for it is read from BLIS_API_KEY or OPENAI_API_KEY
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", value_parser = ServerUrl::parse,
           help_heading = SERVER)]
     server_url: ServerUrl,
-    /// Model that requests name
-    #[arg(long, value_name = "NAME", required = true, value_parser = NonEmptyStringValueParser::new(),
-          help_heading = SERVER)]
-    model: String,
     /// Interface of the server
     #[arg(long, value_enum, value_name = "API", default_value_t = ApiChoice::Completions, help_heading = SERVER)]
     api: ApiChoice,
@@ -75,17 +68,6 @@ pub(super) struct ObserveArgs {
     /// Record the time of every part of every output, too: PREFIX.itl.csv
     #[arg(long, help_heading = RECORD)]
     record_itl: bool,
-    #[command(flatten)]
-    workload: WorkloadArgs,
-    /// KV block of the server, tokens ≥ 1: which blocks of prompts are equal is recorded in blocks of this size
-    #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", help_heading = RECORD)]
-    block_size_in_tokens: NonZeroU32,
-    /// Seed of the workload
-    #[arg(long, value_name = "N", default_value_t = defaults::SEED, value_parser = parse::seed, help_heading = RECORD)]
-    seed: u64,
-    /// End of the workload, µs ≥ 1 or with a unit, as 60s: later requests are not sent [default: none]
-    #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = RECORD)]
-    horizon: Option<Micros>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn, help_heading = RECORD)]
     log: LogLevel,
@@ -95,6 +77,9 @@ pub(super) struct ObserveArgs {
     /// No line about the present state
     #[arg(long, help_heading = RECORD)]
     no_progress: bool,
+    // The last, so that its names make way for the flags before it.
+    #[command(flatten)]
+    given: Settings<{ commands::OBSERVE }>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -124,11 +109,11 @@ enum ContextChoice {
 /// Runs `blis observe` and prints its report.
 pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let settings = args.settings()?;
+    let config = Experiment::new(args.given.0.clone(), OutputFiles::default())?;
+    let settings = args.settings(&config)?;
     for path in Recording::files(&args.trace_output) {
         check_target(&path).map_err(|error| RunError::file(&error))?;
     }
-    let config = Experiment::new(args.given.0.clone(), OutputFiles::default())?;
     let workload = open_to_send(&config)?;
     workload.notes.iter().for_each(|note| tracing::info!("{note}"));
     let line = LiveLine::new(args.no_progress);
@@ -141,7 +126,7 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
 }
 
 impl ObserveArgs {
-    fn settings(&self) -> Result<ObserveSettings, RunError> {
+    fn settings(&self, config: &Experiment) -> Result<ObserveSettings, RunError> {
         let api = match self.api {
             ApiChoice::Completions => ServerApi::Completions,
             ApiChoice::Chat => ServerApi::Chat,
@@ -166,7 +151,7 @@ impl ObserveArgs {
         };
         Ok(ObserveSettings {
             server: self.server_url.clone(),
-            model: self.model.clone(),
+            model: config.deployment.model.clone(),
             api_key: api_key(),
             api,
             prompts,
@@ -178,8 +163,8 @@ impl ObserveArgs {
             record_itl: self.record_itl,
             timeout: Duration::from_micros(self.request_timeout.0),
             salt: self.salt.unwrap_or_else(clock_salt),
-            block_size: self.block_size_in_tokens.get(),
-            seed: self.seed,
+            block_size: config.engine.block_size,
+            seed: config.spec.seed(),
         })
     }
 }

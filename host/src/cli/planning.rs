@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use blis_eval::error::RunError;
 use blis_eval::planning::{self, ComparedBy, CsvTable, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation};
-use blis_eval::spec::parse;
+use blis_eval::spec::{commands, parse};
 use blis_report::{check_target, write_text};
 use blis_sim::units::Micros;
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{ExperimentFlags, OutputFlags, PriceFlags, Settings};
+use super::args::{OutputFlags, Settings};
 use super::output::{print_document, print_text, start_log, wants_text_form};
 use super::progress::Spinner;
 use super::view::{check_page, write_report};
@@ -20,9 +20,9 @@ use super::{explain_policies, warn_of_policies};
 const PLANNING: &str = "Planning";
 
 #[derive(Debug, Args)]
-pub(super) struct PlanArgs {
+pub(super) struct PlanArgs<const COMMANDS: u16> {
     #[command(flatten)]
-    given: Settings,
+    given: Settings<COMMANDS>,
     /// SLOs, as ttft_p99=500ms,tpot_p90=60ms; of one class, as critical.ttft_p99=300ms. Latencies are ttft, tpot, itl and
     /// e2e, statistics mean, p50, p90, p95 and p99. A request that does not complete violates all
     #[arg(long, value_name = "LIMIT,…", required = true, value_delimiter = ',', value_parser = Slo::parse,
@@ -31,13 +31,13 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     replications: ReplicationFlags,
     #[command(flatten)]
-    experiment: ExperimentFlags,
+    output: OutputFlags,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CapacityArgs {
     #[command(flatten)]
-    plan: PlanArgs,
+    plan: PlanArgs<{ commands::CAPACITY }>,
     /// Whole deployments: a flag of `blis run` and its values, as tp=1,2; may be given several times for all combinations. The
     /// others are compared with the first
     #[arg(long, value_name = "FLAG=VALUE,…", value_parser = Variation::parse, help_heading = PLANNING)]
@@ -47,7 +47,7 @@ pub(super) struct CapacityArgs {
 #[derive(Debug, Args)]
 pub(super) struct SizeArgs {
     #[command(flatten)]
-    plan: PlanArgs,
+    plan: PlanArgs<{ commands::SIZE }>,
     /// The perfect elastic curve: replicas that follow the arrivals, each at the highest rate that one serves within the SLOs,
     /// and are there at once; against the fewest fixed replicas
     #[arg(long, help_heading = PLANNING)]
@@ -55,14 +55,12 @@ pub(super) struct SizeArgs {
     /// Interval of the curve, s or with a unit [default: 60]
     #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, requires = "elastic", help_heading = PLANNING)]
     interval: Option<Micros>,
-    #[command(flatten)]
-    prices: PriceFlags,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct SweepArgs {
     #[command(flatten)]
-    given: Settings,
+    given: Settings<{ commands::SWEEP }>,
     /// A flag of `blis run` and its values, as tp=1,2,4; may be given several times for all combinations
     #[arg(long, value_name = "FLAG=VALUE,…", required = true, value_parser = Variation::parse, help_heading = PLANNING)]
     vary: Vec<Variation>,
@@ -77,9 +75,7 @@ pub(super) struct SweepArgs {
     #[command(flatten)]
     replications: ReplicationFlags,
     #[command(flatten)]
-    experiment: ExperimentFlags,
-    #[command(flatten)]
-    prices: PriceFlags,
+    output: OutputFlags,
 }
 
 #[derive(Debug, Args)]
@@ -134,15 +130,15 @@ pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
 }
 
 /// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile, `title` is that of its page.
-fn plan<T: Display + Serialize + CsvTable>(
-    (args, vary): (&PlanArgs, &[Variation]),
+fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
+    (args, vary): (&PlanArgs<COMMANDS>, &[Variation]),
     (title, what): (&str, &'static str),
     search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
-    let PlanArgs { given, slo, replications, experiment: ExperimentFlags { output, .. } } = args;
+    let PlanArgs { given, slo, replications, output } = args;
     start_log(output.log.into());
     let (seeds, threads) = replications.checked(output)?;
-    let spec = given.over(output)?;
+    let spec = given.over(output.config.as_deref())?;
     let config = match vary {
         [] => PlanConfig::new(spec, slo, seeds, threads)?,
         vary => PlanConfig::of_settings(spec, vary, slo, (seeds, threads))?,
@@ -160,10 +156,11 @@ fn plan<T: Display + Serialize + CsvTable>(
 
 /// `blis sweep`.
 pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
-    let SweepArgs { given, vary, slo, replications, experiment: ExperimentFlags { output, .. }, .. } = args;
+    let SweepArgs { given, vary, slo, replications, output, .. } = args;
     start_log(output.log.into());
     let by = if args.by_attainment { ComparedBy::Attainment } else { ComparedBy::Figures };
-    let config = SweepConfig::new(&given.over(output)?, vary, (slo, by), replications.checked(output)?)?;
+    let config =
+        SweepConfig::new(&given.over(output.config.as_deref())?, vary, (slo, by), replications.checked(output)?)?;
     if output.explain_config {
         let points = config.experiments().map(|(name, experiment)| (name, experiment.clone()));
         return explain_policies(&points.collect::<Vec<_>>());

@@ -16,7 +16,6 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
-use super::gateway::RawGateway;
 use super::{
     BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, PoolChoice, ScalingChoice, ScorerFault,
     ScorerName, SettingSource, Sourced, WeightedScorer,
@@ -130,7 +129,7 @@ struct RawBundle {
     disaggregation: Option<RawDisaggregation>,
     scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
-    gateway: Option<RawGateway>,
+    gateway: Option<Entries<Word>>,
     /// No policy: the experiment reads it, with its settings.
     deployment: Option<IgnoredAny>,
 }
@@ -312,19 +311,6 @@ impl BundleReader<'_> {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
         }
-        for (kind, section) in [
-            (Kind::Saturation, &saturation),
-            (Kind::Ceilings, &ceilings),
-            (Kind::Fairness, &fairness),
-            (Kind::Ordering, &ordering),
-            (Kind::Eviction, &eviction),
-        ] {
-            let twice = raw.gateway.as_ref().and_then(|gateway| gateway.policy(kind)).zip(section.policy.as_ref());
-            if let Some(((key, word), _)) = twice {
-                let what = format!("`gateway: {key}` and `{}` are two names of one setting", kind.name());
-                return Err(self.wrong(word, what, format!("keep one of them; `{}` may have parameters", kind.name())));
-            }
-        }
         let mut choices = Choices {
             slo_priorities: self.entries(admission.slo_priorities, |name, word| {
                 self.whole(&format!("priority of class {}", quoted(name.as_bytes())), Some(word), -100..=100)
@@ -420,9 +406,11 @@ impl BundleReader<'_> {
         Ok(Some(ScalingChoice { name: self.sourced(word.value.clone(), &word), parameters }))
     }
 
-    /// Words only: the experiment parses the values as those of the flags.
-    fn gateway(&self, raw: RawGateway) -> Vec<(&'static str, Sourced<String>)> {
-        raw.settings().into_iter().map(|(flag, word)| (flag, self.sourced(word.value.clone(), &word))).collect()
+    /// Words only: the experiment knows which settings of flow control there are, and parses the values as those of the flags.
+    fn gateway(&self, raw: Entries<Word>) -> Vec<(String, Sourced<String>)> {
+        let setting =
+            |(name, word): (Word, Word)| (name.value.replace('_', "-"), self.sourced(word.value.clone(), &word));
+        raw.0.into_iter().map(setting).collect()
     }
 
     /// Built-in latency models belong to the deployment, which flags describe.

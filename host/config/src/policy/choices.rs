@@ -34,7 +34,7 @@ pub struct Choices {
     /// Which requests are encoded elsewhere, as `--encode-decider`.
     pub encode_decider: Option<Sourced<String>>,
     /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
-    pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
+    pub gateway: Option<Vec<(String, Sourced<String>)>>,
 }
 
 /// An autoscaler that a bundle names: built in or a plugin.

@@ -23,7 +23,7 @@ mod choose;
 mod error;
 mod explain;
 mod filters;
-mod gateway;
+mod lists;
 pub mod llm_d;
 mod outside;
 pub(crate) mod parameter;

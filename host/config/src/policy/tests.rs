@@ -206,27 +206,6 @@ fn weights_are_set_one_by_one() {
     assert_eq!(chosen(listed, list), weights(&[("queue-depth", 1.0)]), "a list replaces all");
 }
 
-/// The section `gateway` has the names of the flags, and each kind a section of its own.
-#[test]
-fn a_policy_of_flow_control_is_named_once() {
-    for (key, name, kind) in [
-        ("saturation_detector", "never", Kind::Saturation),
-        ("usage_limit_policy", "static", Kind::Ceilings),
-        ("fairness_policy", "weighted", Kind::Fairness),
-        ("dispatch_order", "edf", Kind::Ordering),
-        ("eviction_policy", "lowest-priority-newest", Kind::Eviction),
-    ] {
-        let kind = kind.name();
-        let text = format!("gateway: {{{key}: {name}}}\n{kind}: {{policy: {name}}}");
-        let error = Bundle::parse("policy.yaml", &text).expect_err("twice");
-        let error = blis_diag::Diagnose::diagnostic(&error);
-        assert_eq!(error.what, format!("`gateway: {key}` and `{kind}` are two names of one setting"));
-        assert_eq!(error.hint, Some(format!("keep one of them; `{kind}` may have parameters")));
-        let once = text.lines().next().expect("a line");
-        Bundle::parse("policy.yaml", once).expect("legal");
-    }
-}
-
 #[test]
 fn filters_are_read_replaced_and_written() {
     let text = "routing: {policy: weighted, filters: [{name: saturation, parameters: {headroom: 0.5}}, {name: prefix-cache-affinity}]}";

@@ -487,26 +487,26 @@ fn imbalance(report: &Report) -> f64 {
 
 /// The experiment of a scenario.
 fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, RunError> {
-    let config = Experiment::new(scenario_spec(scenario)?, OutputFiles::default())?;
+    let config = Experiment::new(scenario_spec(suite, scenario)?, OutputFiles::default())?;
     let Some(text) = &scenario.workload else { return Ok(config) };
     let name = format!("{} (workload of {})", suite.file, scenario.name);
-    let beside = Path::new(&suite.file).parent().unwrap_or(Path::new("")).to_owned();
+    let beside = suite.surroundings().folder;
     let spec = Spec::parse(&name, text, &Beside(beside)).map_err(RunError::refused)?;
     Ok(config.with_spec(&name, spec))
 }
 
 /// The settings of a scenario. If a name is repeated, the last value counts.
-fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, RunError> {
+fn scenario_spec(suite: &Suite, scenario: &Scenario) -> Result<ExperimentSpec, RunError> {
     let mut spec = ExperimentSpec::default();
+    spec.beside = Some(suite.surroundings());
     for (name, value) in &scenario.flags {
-        if NOT_IN_SUITES.contains(&name.as_str()) {
+        let off = name.strip_prefix("no-").and_then(|name| SettingKey::find(name).ok());
+        let off = off.filter(|key| key.form == ValueForm::Switch);
+        let key = SettingKey::find(name).ok().or(off);
+        if key.is_some_and(|key| !key.suites) {
             return Err(RunError::usage(format_args!("`{name}` cannot be set in a suite"))
                 .hint("seeds follow from the split, and an evaluation writes no files of a run"));
         }
-        let off = name
-            .strip_prefix("no-")
-            .and_then(|name| SettingKey::find(name).ok())
-            .filter(|key| key.form == ValueForm::Switch);
         match off {
             Some(key) if value == "true" => spec.set_named(key.name, "false")?,
             Some(_) => {}
@@ -515,32 +515,6 @@ fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, RunError> {
     }
     Ok(spec)
 }
-
-/// Settings that a scenario cannot have, because the evaluation sets them or writes no such file.
-const NOT_IN_SUITES: [&str; 22] = [
-    "seed",
-    "metrics-path",
-    "results-path",
-    "trace-path",
-    "trace-level",
-    "trace-output",
-    "export-from",
-    "export-to",
-    "export-instances",
-    "timeline",
-    "interval",
-    "report",
-    "export",
-    "regret",
-    "regret-path",
-    "explain-config",
-    "fitness-weights",
-    "baseline",
-    "latency-plugin",
-    "on-plugin-error",
-    "output",
-    "summarize-trace",
-];
 
 /// Hash of the text of the suite, of the files that its flags and policies name, and of the workloads and deployments
 /// that follow from them. It does not depend on where the file of the suite lies.

@@ -2,30 +2,10 @@
 
 use std::fmt::{self, Display};
 
-/// A closed set of named values.
-pub trait NamedChoice: Copy + PartialEq + Send + Sync + 'static {
-    /// All values, in the order of help.
-    const ALL: &'static [Self];
-
-    /// The name in flags and files.
-    fn name(self) -> &'static str;
-
-    /// Other spellings of the same value.
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The meaning, in one line of help.
-    fn about(self) -> &'static str;
-
-    /// The value called `name`, or with that alias.
-    fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|choice| choice.name() == name || choice.aliases().contains(&name))
-    }
-}
+use super::kind::NamedChoice;
 
 macro_rules! choices {
-    ($(#[$doc:meta])* $type:ident: $($(#[doc = $about:literal])+ $variant:ident = $name:literal),+ $(,)?) => {
+    ($($(#[$doc:meta])* $type:ident: $($(#[doc = $about:literal])+ $variant:ident = $name:literal),+;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $type {
@@ -49,7 +29,7 @@ macro_rules! choices {
                 f.pad(self.name())
             }
         }
-    };
+    )+};
 }
 
 choices! {
@@ -58,19 +38,15 @@ choices! {
     /// The run ends with the error of the plugin
     Fail = "fail",
     /// A built-in policy decides instead, and the run reports how often
-    Fallback = "fallback",
-}
+    Fallback = "fallback";
 
-choices! {
     /// Choice among equally good instances (`--tie-break`).
     TieBreakName:
     /// Any of them, with equal probability
     Random = "random",
     /// The first one: for comparison with recorded results
-    LowestIndex = "lowest-index",
-}
+    LowestIndex = "lowest-index";
 
-choices! {
     /// What instances do, if prefill is apart from decode (`--role`).
     RoleName:
     /// They compute prompts for other instances
@@ -80,10 +56,8 @@ choices! {
     /// They prefill and decode
     Both = "both",
     /// They encode images, audio and video
-    Encode = "encode",
-}
+    Encode = "encode";
 
-choices! {
     /// Which requests are prefilled on another instance (`--pd-decider`).
     DeciderName:
     /// No request at all
@@ -93,19 +67,15 @@ choices! {
     /// Those of which the decode instance lacks at least --pd-prefix-threshold tokens; with --parity blis, more
     PrefixThreshold = "prefix-threshold",
     /// Those that save more waiting time than the missed targets of TTFT so far (drift plus penalty)
-    Edpp = "edpp",
-}
+    Edpp = "edpp";
 
-choices! {
     /// Which instance is chosen first (`--pd-stage-order`).
     StageOrderName:
     /// The one that decodes; then it is decided whether another one prefills
     DecodeFirst = "decode-first",
     /// The one that prefills; every request is prefilled elsewhere
-    PrefillFirst = "prefill-first",
-}
+    PrefillFirst = "prefill-first";
 
-choices! {
     /// The network between prefill and decode instances (`--pd-transfer-link`): the bandwidth of a GPU.
     TransferLinkName:
     /// NVLink on one host, 450 GB/s
@@ -113,10 +83,8 @@ choices! {
     /// InfiniBand or RoCE, 400 Gb/s = 50 GB/s
     Rdma = "rdma",
     /// TCP over Ethernet, 2 GB/s
-    Ethernet = "ethernet",
-}
+    Ethernet = "ethernet";
 
-choices! {
     /// Which requests are encoded on an instance of their own (`--encode-decider`).
     EncodeDeciderName:
     /// No request at all
@@ -124,37 +92,29 @@ choices! {
     /// Every request, without exception
     Always = "always",
     /// Those with images, audio or video
-    Multimodal = "multimodal",
-}
+    Multimodal = "multimodal";
 
-choices! {
     /// Scale of the fitness (`--fitness-scale`).
     FitnessScaleName:
     /// Ratios to the same figures of the baseline
     Ratio = "ratio",
     /// Fixed scales, as in the published simulator
-    Blis = "blis",
-}
+    Blis = "blis";
 
-choices! {
     /// Which decisions are recorded (`--trace-level`).
     TraceLevelName:
     /// No decision is recorded
     None = "none",
     /// Every admission, every routing decision, and the requests that enter and leave the running batches
-    Decisions = "decisions",
-}
+    Decisions = "decisions";
 
-choices! {
     /// Which simulator's scheduler is followed (`--parity`).
     ParityName:
     /// The scheduler of vLLM
     Vllm = "vllm",
     /// The published Go simulator, to the microsecond
-    Blis = "blis",
-}
+    Blis = "blis";
 
-choices! {
     /// What counts as in flight, for `concurrency` (`--concurrency-mode`).
     ConcurrencyModeName:
     /// Requests
@@ -162,10 +122,8 @@ choices! {
     /// Prompt tokens that were not cached, until the first token
     Tokens = "tokens",
     /// The larger share of both, by instance
-    Hybrid = "hybrid",
-}
+    Hybrid = "hybrid";
 
-choices! {
     /// Type of activations, and of weights that are not quantised (`--dtype`).
     DtypeName:
     /// That of the model's config; bfloat16 for a model in float32
@@ -179,10 +137,8 @@ choices! {
     /// The same as float32
     Float = "float",
     /// 32 bits, without tensor cores
-    Float32 = "float32",
-}
+    Float32 = "float32";
 
-choices! {
     /// Method of quantisation (`--quantization`).
     QuantizationName:
     /// 8-bit weights, made from those of 16 bits as they are loaded; products in 8 bits where the GPU can
@@ -206,10 +162,8 @@ choices! {
     /// A model that is stored so, with the widths of its config
     CompressedTensors = "compressed-tensors",
     /// A model that is stored so
-    Mxfp4 = "mxfp4",
-}
+    Mxfp4 = "mxfp4";
 
-choices! {
     /// Type of cached keys and values (`--kv-cache-dtype`).
     KvCacheDtypeName:
     /// That of the model's config, else that of the activations
@@ -221,19 +175,15 @@ choices! {
     /// 8 bits
     Fp8E4m3 = "fp8_e4m3",
     /// 8 bits
-    Fp8E5m2 = "fp8_e5m2",
-}
+    Fp8E5m2 = "fp8_e5m2";
 
-choices! {
     /// What makes room in the CPU tier (`--kv-offloading-eviction-policy`).
     ChunkEvictionName:
     /// Least recently used
     Lru = "lru",
     /// Adaptive: chunks that were used once, or chunks that were used again
-    Arc = "arc",
-}
+    Arc = "arc";
 
-choices! {
     /// The tier below the CPU tier (`--kv-offloading-secondary`).
     SecondaryTierName:
     /// The CPU tier is the last
@@ -243,10 +193,8 @@ choices! {
     /// An object store, or files over the network
     Obj = "obj",
     /// The CPU tiers of the other replicas of the group
-    P2p = "p2p",
-}
+    P2p = "p2p";
 
-choices! {
     /// What happens to copies to a secondary tier that is slow (`--kv-offloading-backpressure`).
     BackpressureName:
     /// They wait, however many there are
@@ -254,28 +202,22 @@ choices! {
     /// All of them are dropped
     Drop = "drop",
     /// Some are dropped, the more the slower it is
-    Throttle = "throttle",
-}
+    Throttle = "throttle";
 
-choices! {
     /// The engine that is simulated (`--engine`).
     EngineName:
     /// vLLM 0.33.0
     Vllm033 = "vllm-0.33",
     /// vLLM 0.15.1
-    Vllm015 = "vllm-0.15",
-}
+    Vllm015 = "vllm-0.15";
 
-choices! {
     /// Implementation of the simulation of instances (`--simulation`).
     SimulationName:
     /// Updates only what changes
     Fast = "fast",
     /// Updates everything at every step
-    Plain = "plain",
-}
+    Plain = "plain";
 
-choices! {
     /// Generated workloads and presets (`--workload`).
     WorkloadName:
     /// Lengths and rate of the flags below
@@ -312,10 +254,8 @@ choices! {
     /// a round
     DeepResearch = "deep-research",
     /// The file of --workload-trace
-    Traces = "traces",
-}
+    Traces = "traces";
 
-choices! {
     /// Format of a trace (`--trace-format`).
     TraceFormatName:
     /// Detected from its first lines
@@ -347,32 +287,26 @@ choices! {
     /// CSV with columns such as arrival (s; arrival_ms, …), input and output (tokens), Vidur's among them
     Csv = "csv",
     /// ShareGPT conversations, JSON: lengths estimated from the texts, arrivals by --rate
-    ShareGpt = "sharegpt",
-}
+    ShareGpt = "sharegpt";
 
-choices! {
     /// Arrival process of generated requests (`--arrival-process`).
     ArrivalName:
     /// Constant inter-arrival times
     Constant = "constant",
     /// Exponential inter-arrival times
-    Poisson = "poisson",
-}
+    Poisson = "poisson";
 
-choices! {
     /// When the rounds of a session arrive (`--session-mode`).
     SessionMode:
     /// At the recorded times
     Fixed = "fixed",
     /// A think time after the output of the round before
-    ClosedLoop = "closed-loop",
-}
+    ClosedLoop = "closed-loop";
 
-choices! {
     /// Which regret is computed (`--regret`).
     RegretName:
     /// No regret
     None = "none",
     /// Against the outcomes of the alternatives in counterfactual branches
-    Outcome = "outcome",
+    Outcome = "outcome";
 }

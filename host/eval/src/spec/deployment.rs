@@ -17,19 +17,23 @@
 //!   prices: prices.yaml
 //! ```
 
-use blis_config::policy::SettingSource;
-use blis_diag::quoted;
-use blis_diag::yaml::{Document, Entries, Mark, Spanned, Word};
-use serde::Deserialize;
+use std::fmt;
 
-use super::parse::{set_group, set_node_pool};
-use super::settings::{ExperimentSpec, SettingKey, value_hint};
+use blis_config::policy::SettingSource;
+use blis_diag::yaml::{Document, Entries, Mark, Spanned, Word};
+use blis_diag::{name_hint, quoted};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::settings::{ExperimentSpec, KEYS, SettingKey, invalid};
 use crate::error::RunError;
-use crate::group::GroupSettings;
-use crate::node_pool::NodePoolSettings;
+use crate::group::{GroupSettings, set_group};
+use crate::node_pool::{NodePoolSettings, set_node_pool};
+
+/// The setting that names the autoscaler; those under its heading are in its part of the section.
+const AUTOSCALER: &str = "autoscaler";
 
 /// The section before its values are checked.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawDeployment {
     model: Option<Word>,
@@ -45,31 +49,38 @@ pub(super) struct RawDeployment {
 /// The settings of a group or of a node pool.
 type RawEntries = Spanned<Entries<Word>>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+/// The policy, its parameters, and settings of autoscaling by name.
+#[derive(Default)]
 struct RawAutoscaler {
-    policy: Word,
-    parameters: Option<Entries<Word>>,
-    #[serde(alias = "min_replicas")]
-    min_replicas: Option<Word>,
-    #[serde(alias = "max_replicas")]
-    max_replicas: Option<Word>,
-    #[serde(alias = "scrape_interval")]
-    scrape_interval: Option<Word>,
-    #[serde(alias = "scaling_interval")]
-    scaling_interval: Option<Word>,
-    #[serde(alias = "scale_up")]
-    scale_up: Option<Word>,
-    #[serde(alias = "scale_down")]
-    scale_down: Option<Word>,
-    #[serde(alias = "cooldown_period")]
-    cooldown_period: Option<Word>,
-    #[serde(alias = "startup_time")]
-    startup_time: Option<Word>,
-    #[serde(alias = "start_mode")]
-    start_mode: Option<Word>,
-    #[serde(alias = "drain_policy")]
-    drain_policy: Option<Word>,
+    settings: Vec<(Word, Word)>,
+    parameters: Vec<(Word, Word)>,
+}
+
+impl<'de> Deserialize<'de> for RawAutoscaler {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ByName;
+
+        impl<'de> Visitor<'de> for ByName {
+            type Value = RawAutoscaler;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a policy, its parameters, and settings of autoscaling")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawAutoscaler, A::Error> {
+                let mut raw = RawAutoscaler::default();
+                while let Some(name) = map.next_key::<Word>()? {
+                    match name.value.as_str() {
+                        "parameters" => raw.parameters = map.next_value::<Entries<Word>>()?.0,
+                        _ => raw.settings.push((name, map.next_value()?)),
+                    }
+                }
+                Ok(raw)
+            }
+        }
+
+        deserializer.deserialize_map(ByName)
+    }
 }
 
 /// The settings of the first group that have other names as flags.
@@ -101,22 +112,21 @@ impl RawDeployment {
 
 impl RawAutoscaler {
     fn set(&self, section: &mut SectionSettings<'_, '_>) -> Result<(), RunError> {
-        for (name, word) in [
-            ("autoscaler", Some(&self.policy)),
-            ("min-replicas", self.min_replicas.as_ref()),
-            ("max-replicas", self.max_replicas.as_ref()),
-            ("scrape-interval", self.scrape_interval.as_ref()),
-            ("scaling-interval", self.scaling_interval.as_ref()),
-            ("scale-up", self.scale_up.as_ref()),
-            ("scale-down", self.scale_down.as_ref()),
-            ("cooldown-period", self.cooldown_period.as_ref()),
-            ("startup-time", self.startup_time.as_ref()),
-            ("start-mode", self.start_mode.as_ref()),
-            ("drain-policy", self.drain_policy.as_ref()),
-        ] {
-            section.word(name, word)?;
+        for (name, value) in &self.settings {
+            let name_of_key = if name.value == "policy" { AUTOSCALER } else { name.value.as_str() };
+            let is_here = |key: &&SettingKey| key.group.heading == SettingKey::named(AUTOSCALER).group.heading;
+            let Some(key) = SettingKey::find(name_of_key).ok().filter(is_here) else {
+                let known: Vec<&str> = KEYS.iter().filter(is_here).map(|key| key.name).collect();
+                let what = format!("unknown key {}", quoted(name.value.as_bytes()));
+                return Err(RunError::refused(section.document.wrong(
+                    name.referenced,
+                    what,
+                    name_hint(&name.value, &known),
+                )));
+            };
+            section.word(key.name, Some(value))?;
         }
-        for (name, value) in self.parameters.iter().flat_map(|parameters| &parameters.0) {
+        for (name, value) in &self.parameters {
             let text = format!("scaling.{}={}", name.value, value.value);
             section.add("policy-param", &text, value.referenced, &value.value)?;
         }
@@ -178,17 +188,18 @@ impl SectionSettings<'_, '_> {
     fn add(&mut self, name: &str, text: &str, at: Mark, shown: &str) -> Result<(), RunError> {
         let source = SettingSource::File(self.document.location(at));
         self.spec.set(SettingKey::named(name), text, source).map_err(|message| {
-            let what = format!("`{name}` is {}", quoted(shown.as_bytes()));
-            RunError::refused(self.document.wrong(at, what, value_hint(&message)))
+            let (what, hint) = invalid(name, &quoted(shown.as_bytes()), &message);
+            RunError::refused(self.document.wrong(at, what, hint))
         })
     }
 
     /// The error about the value of `name`, or about `name` if there is no such setting.
     fn wrong(&self, name: &Word, value: &Word, message: &str) -> RunError {
-        let (at, what) = match message.starts_with("there is no") {
-            true => (name.referenced, format!("unknown key {}", quoted(name.value.as_bytes()))),
-            false => (value.referenced, format!("`{}` is {}", name.value, quoted(value.value.as_bytes()))),
-        };
-        RunError::refused(self.document.wrong(at, what, value_hint(message)))
+        let (what, hint) = invalid(&name.value, &quoted(value.value.as_bytes()), message);
+        let unknown = format!("unknown key {}", quoted(name.value.as_bytes()));
+        RunError::refused(match message.starts_with("there is no") {
+            true => self.document.wrong(name.referenced, unknown, message),
+            false => self.document.wrong(value.referenced, what, hint),
+        })
     }
 }

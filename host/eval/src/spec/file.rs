@@ -14,40 +14,25 @@ use std::sync::Arc;
 use blis_config::policy::SettingSource;
 use blis_diag::yaml::{self, Document, Word, explain};
 use blis_diag::{quoted, unreadable};
+use blis_plugin::Kind;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::deployment::RawDeployment;
-use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm, value_hint};
+use super::settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, invalid, unknown};
 use crate::error::RunError;
 
 /// Longer files are refused as configuration files.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Names of sections. A section groups settings and has no effect.
-const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
+/// Whether `name` is that of a section, which groups settings and has no effect.
+fn is_section(name: &str) -> bool {
+    KEYS.iter().any(|key| key.group.section == name)
+}
 
-/// Keys of a policy bundle.
-const POLICIES: [&str; 19] = [
-    "admission",
-    "routing",
-    "priority",
-    "scheduler",
-    "scheduling",
-    "preemption",
-    "latency",
-    "saturation",
-    "ceilings",
-    "fairness",
-    "ordering",
-    "eviction",
-    "drain",
-    "placement",
-    "kv-cache",
-    "disaggregation",
-    "scaling",
-    "tenant_budgets",
-    "gateway",
-];
+/// Whether `name` is a key of a policy bundle.
+fn is_of_bundle(name: &str) -> bool {
+    Kind::of(name).is_some_and(|kind| !kind.is_step()) || ["scheduler", "tenant_budgets", "gateway"].contains(&name)
+}
 
 impl ExperimentSpec {
     /// Reads a configuration file (YAML).
@@ -130,7 +115,8 @@ struct DeploymentOnly {
 fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), RunError> {
     let wrong = |at, what: String, hint: String| RunError::refused(document.wrong(at, what, hint));
     let key = SettingKey::find(&name.value).map_err(|hint| {
-        wrong(name.referenced, format!("there is no setting {}", quoted(name.value.as_bytes())), hint)
+        let (what, hint) = unknown(&name.value, &hint);
+        wrong(name.referenced, what, hint)
     })?;
     if spec.has(key.name) {
         return Err(wrong(name.referenced, format!("`{}` is set twice", key.name), "keep one of them".into()));
@@ -138,7 +124,7 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
     let words = match (value, key.form) {
         (RawValue::Missing, _) => &[],
         (RawValue::One(word), _) => std::slice::from_ref(word),
-        (RawValue::Several(words), ValueForm::Numbers | ValueForm::Texts) => words.as_slice(),
+        (RawValue::Several(words), form) if form.is_list() => words.as_slice(),
         (RawValue::Several(_), _) => {
             let what = format!("`{}` is a list, but takes one value", key.name);
             return Err(wrong(name.referenced, what, "write it without brackets".into()));
@@ -147,8 +133,8 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
     for word in words {
         let source = SettingSource::File(document.location(word.referenced));
         spec.set(key, &word.value, source).map_err(|message| {
-            let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
-            wrong(word.referenced, what, value_hint(&message))
+            let (what, hint) = invalid(key.name, &quoted(word.value.as_bytes()), &message);
+            wrong(word.referenced, what, hint)
         })?;
     }
     Ok(())
@@ -229,7 +215,7 @@ impl<'de> Visitor<'de> for SettingsReader<'_> {
         while let Some(name) = map.next_key::<Word>()? {
             let line = usize::try_from(name.referenced.line().saturating_sub(1)).unwrap_or(usize::MAX);
             let dashed = name.value.replace('_', "-");
-            if self.top && POLICIES.contains(&name.value.as_str()) {
+            if self.top && is_of_bundle(&name.value) {
                 self.file.policies.push(line);
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -241,7 +227,7 @@ impl<'de> Visitor<'de> for SettingsReader<'_> {
                     continue;
                 }
             }
-            let value = if self.top && SECTIONS.contains(&dashed.as_str()) {
+            let value = if self.top && is_section(&dashed) {
                 map.next_value_seed(SectionOrWord { file: self.file, name: &name })?
             } else if takes_a_list(&dashed) {
                 RawValue::Several(map.next_value()?)
@@ -291,5 +277,5 @@ impl<'de> Visitor<'de> for SectionOrWord<'_> {
 }
 
 fn takes_a_list(name: &str) -> bool {
-    SettingKey::find(name).is_ok_and(|key| matches!(key.form, ValueForm::Numbers | ValueForm::Texts))
+    SettingKey::find(name).is_ok_and(|key| key.form.is_list())
 }

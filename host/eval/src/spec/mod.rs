@@ -1,22 +1,31 @@
 //! The specification of an experiment: settings by name ([`ExperimentSpec`]), from flags, files or JSON.
+//!
+//! `table` declares them; `settings` is what follows from a row, `kind` what values are, `rules` what settings need and
+//! exclude, `permission` what only the command line grants.
 
 mod choice;
-pub mod defaults;
+pub mod commands;
 mod deployment;
 mod file;
+mod kind;
 pub mod parse;
+mod permission;
+mod rules;
 mod settings;
-pub(crate) mod text;
+mod table;
 
 pub use choice::{
     ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
-    EngineName, FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName,
-    RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName,
-    TraceLevelName, TransferLinkName, WorkloadName,
+    EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
+    SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
+    TransferLinkName, WorkloadName,
 };
+pub use kind::{Choice, Ends, NamedChoice, Range, TimeUnit, ValueForm, ValueKind};
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
-pub(crate) use settings::value_hint;
-pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};
+pub use permission::Permission;
+pub(crate) use settings::invalid;
+pub use settings::{ExperimentSpec, Group, InlinePolicies, KEYS, SettingKey};
+pub(crate) use table::FLOW_CONTROL;
 
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,7 @@ fn flags_win_over_the_file() {
 fn json_has_numbers_switches_and_lists() {
     let json =
         r#"{"model":"m","tp":2,"rate":2.5,"async-scheduling":true,"alpha-coeffs":[1,2.5,3],"policy-dir":["a","b"]}"#;
-    let spec: ExperimentSpec = serde_json::from_str(json).expect("legal");
+    let spec = parsed(json).expect("legal");
     assert_eq!(spec.alpha_coeffs.as_deref(), Some(&[1.0, 2.5, 3.0][..]));
     let again = serde_json::to_string(&spec).expect("JSON");
     assert_eq!(
@@ -74,79 +74,108 @@ fn json_has_numbers_switches_and_lists() {
             "\"tp\":2,\"alpha-coeffs\":[1,2.5,3],\"async-scheduling\":true,\"policy-dir\":[\"a\",\"b\"],\"rate\":2.5"
         )
     );
-    assert_eq!(serde_json::from_str::<ExperimentSpec>(&again).expect("legal"), spec);
-    let messages = serde_json::from_str::<ExperimentSpec>(r#"{"rates":2}"#).expect_err("no such setting").to_string();
+    assert_eq!(parsed(&again).expect("legal"), spec);
+    let messages = parsed(r#"{"rates":2}"#).expect_err("no such setting");
     assert!(messages.contains("there is no setting `rates`"), "{messages}");
 }
 
-/// A valid text for `key`, one of the few that the tests need.
-fn value_of(key: &SettingKey, number: u16) -> Option<String> {
-    let number = u32::from(number % 30) + 1;
-    let candidates = [
-        number.to_string(),
-        "0.5".to_owned(),
-        "true".to_owned(),
-        "H100".to_owned(),
-        "fp8".to_owned(),
-        "a=1s,b=20ms".to_owned(),
-        "a=3,b=0.5".to_owned(),
-        "queue-depth:2,load-aware:0.5".to_owned(),
-        "saturation:queue-depth=3".to_owned(),
-        "routing.weight=0.25".to_owned(),
-        "lognormal:mu=1,sigma=2,min=3s".to_owned(),
-        "fcfs".to_owned(),
-        "vllm".to_owned(),
-        "vllm-0.15".to_owned(),
-        "random".to_owned(),
-        "fast".to_owned(),
-        "none".to_owned(),
-        "ratio".to_owned(),
-        "utilization".to_owned(),
-        "hybrid".to_owned(),
-        "soft-reflective".to_owned(),
-        "round-robin".to_owned(),
-        "edf".to_owned(),
-        "fail".to_owned(),
-        "chatbot".to_owned(),
-        "auto".to_owned(),
-        "fixed".to_owned(),
-        "poisson".to_owned(),
-        "hardware=A100-SXM,tp=2,instances=3".to_owned(),
-        "name=a,hardware=H100,max=4,provisioning=90s,price=12.5".to_owned(),
-        "window=30s,100%/60s".to_owned(),
-        "weights=2s".to_owned(),
-        "hot:2".to_owned(),
-        "newest".to_owned(),
-        "lru".to_owned(),
-        "fs".to_owned(),
-        "drop".to_owned(),
-        "prefill".to_owned(),
-        "always".to_owned(),
-        "prefill-first".to_owned(),
-        "rdma".to_owned(),
-        "16".to_owned(),
-    ];
-    let key = SettingKey::find(key.name).expect("known");
-    let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();
-    candidates.iter().find(fits).cloned()
+/// A value of `key` that is not its default: its example, or one that follows from its kind.
+pub(crate) fn sample(key: &SettingKey) -> String {
+    let choices = (key.choices)();
+    match (key.example, &key.range) {
+        ("", _) if !choices.is_empty() => {
+            let other = choices.iter().find(|(name, _)| Some(*name) != key.default && !["auto", "none"].contains(name));
+            other.expect("two values").0.to_owned()
+        }
+        ("", Range::Whole { least, most, .. }) => {
+            let usual: u64 = key.default.map_or(2, |default| default.parse().expect("a number"));
+            (usual * 2 + 1).clamp(*least, *most).to_string()
+        }
+        ("", Range::Number { .. }) => match key.default.map(|default| default.parse::<f64>().expect("a number")) {
+            Some(usual) if key.validate(&(usual * 2.0).to_string()).is_ok() && usual > 0.0 => (usual * 2.0).to_string(),
+            _ => "0.5".to_owned(),
+        },
+        ("", Range::Time { .. }) => "1700ms".to_owned(),
+        ("", _) if key.form == ValueForm::Switch => (key.default != Some("true")).to_string(),
+        ("", _) if key.placeholder == "N" => "3".to_owned(),
+        ("", _) => format!("some-{}", key.name),
+        (example, _) => example.to_owned(),
+    }
+}
+
+fn flag() -> SettingSource {
+    SettingSource::Flag("--flag".into())
+}
+
+#[test]
+fn every_row_is_complete() {
+    let mut names = std::collections::BTreeSet::new();
+    for key in KEYS {
+        assert!(key.aliases.iter().chain([&key.name]).all(|name| names.insert(*name)), "{key:?} is there twice");
+        assert!(key.help.starts_with(' ') && !key.help.contains("  "), "{key:?}: {}", key.help);
+        assert_eq!(key.placeholder.is_empty(), key.form == ValueForm::Switch, "{key:?}");
+        if let Some(default) = key.default {
+            let mut spec = ExperimentSpec::default();
+            spec.set(key, default, flag()).unwrap_or_else(|message| panic!("{key:?}: {message}"));
+            let texts = (key.get)(&spec).expect("it is set");
+            assert_eq!(texts, [default], "{key:?}: the default is written as it is read");
+            assert!(!spec.differs(key));
+        }
+        let mut spec = ExperimentSpec::default();
+        spec.set(key, &sample(key), flag()).unwrap_or_else(|message| panic!("{key:?}: {} {message}", sample(key)));
+        assert!(spec.differs(key), "{key:?}: {}", sample(key));
+    }
 }
 
 #[test]
 fn every_setting_comes_back_from_its_text() {
     for key in KEYS {
-        let text = value_of(key, 3).unwrap_or_else(|| panic!("no value for {}", key.name));
         let mut spec = ExperimentSpec::default();
-        spec.set(key, &text, SettingSource::Default).expect("legal");
+        spec.set(key, &sample(key), flag()).expect("legal");
         let texts: Vec<String> = spec.entries().flat_map(|(_, texts)| texts).collect();
         let mut again = ExperimentSpec::default();
         for text in &texts {
-            again
-                .set(key, text, SettingSource::Default)
-                .unwrap_or_else(|messages| panic!("{} = {text}: {messages}", key.name));
+            again.set(key, text, flag()).unwrap_or_else(|messages| panic!("{key:?} = {text}: {messages}"));
         }
-        assert_eq!(again, spec, "{}", key.name);
+        assert_eq!(again, spec, "{key:?}");
         let json = serde_json::to_string(&spec).expect("JSON");
-        assert_eq!(serde_json::from_str::<ExperimentSpec>(&json).expect("legal"), spec, "{json}");
+        match key.permission {
+            None => assert_eq!(parsed(&json).expect("legal"), spec, "{json}"),
+            Some(_) => {
+                let message = parsed(&json).expect_err("only the command line grants");
+                assert!(message.contains(&format!("is granted by the flag `--{}`", key.name)), "{message}");
+            }
+        }
+    }
+}
+
+/// Extreme values in files: read, or refused in one error that states what is allowed.
+#[test]
+fn extreme_numbers_are_read_or_refused_with_their_range() {
+    let extremes = ["0", "1000000", "4294967296", "9223372036854775807", "18446744073709551615", "-1", "NaN", "1e308"];
+    for key in KEYS.iter().filter(|key| key.form == ValueForm::Number) {
+        for extreme in extremes.into_iter().chain([".nan", "-.inf", "1e999", "0x10", "1_000", "٣"]) {
+            let Err(message) = parsed(&format!("{}: {extreme}", key.name)) else { continue };
+            assert!(message.contains("must be"), "{key:?}: {message}");
+            if let Range::Whole { least, most, .. } = key.range {
+                assert!(message.contains(&format!("from {least} to {most}")), "{key:?}: {message}");
+            }
+        }
+    }
+}
+
+/// The flags of permissions that are no settings are refused by their name, too.
+#[test]
+fn no_file_grants_a_permission() {
+    for permission in Permission::all() {
+        for flag in permission.flags() {
+            for name in [(*flag).to_owned(), flag.replace('-', "_")] {
+                for text in [format!("{name}: true"), format!("cluster:\n  {name}: x"), format!("{{\"{name}\": 1}}")] {
+                    let message = parsed(&text).expect_err("only the command line grants");
+                    assert!(message.contains(&format!("is granted by the flag `--{flag}`")), "{message}");
+                }
+            }
+        }
     }
 }
 
@@ -157,16 +186,14 @@ proptest! {
     }
 
     #[test]
-    fn sets_of_settings_come_back_from_json(chosen in prop::collection::vec((0..KEYS.len(), any::<u16>()), 0..20)) {
+    fn sets_of_settings_come_back_from_json(chosen in prop::collection::vec(0..KEYS.len(), 0..20)) {
         let mut spec = ExperimentSpec::default();
-        for (index, number) in chosen {
-            let key = &KEYS[index];
-            if let Some(text) = value_of(key, number) {
-                spec.unset(key);
-                spec.set(key, &text, SettingSource::Default).expect("legal");
-            }
+        for key in chosen.into_iter().map(|index| &KEYS[index]).filter(|key| key.permission.is_none()) {
+            spec.unset(key);
+            spec.set(key, &sample(key), flag()).expect("legal");
         }
         let json = serde_json::to_string(&spec).expect("JSON");
-        prop_assert_eq!(serde_json::from_str::<ExperimentSpec>(&json).expect("legal"), spec);
+        let read = if json == "{}" { Ok(spec.clone()) } else { parsed(&json) };
+        prop_assert_eq!(read, Ok(spec));
     }
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use super::super::args::OneOf;
 use super::super::evaluate::seconds;
+use super::super::one_of::OneOf;
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
 use blis_config::policy::PolicyUse;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse::{self, PolicyParam};
-use blis_eval::spec::{TieBreakName, defaults};
+use blis_eval::spec::{ExperimentSpec, TieBreakName};
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin};
@@ -36,7 +36,7 @@ pub(super) struct PolicyReplayArgs {
     #[arg(long, value_name = "KIND.NAME=VALUE", value_parser = parse::policy_param)]
     policy_param: Vec<PolicyParam>,
     /// Choice among equally good instances: as in the recorded run
-    #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK)]
+    #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = ExperimentSpec::default().tie_break())]
     tie_break: TieBreakName,
     /// Number of differences that are shown, ≥ 0
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse::count_or_zero)]

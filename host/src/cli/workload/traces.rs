@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
-use super::super::args::{OneOf, Settings, TracePartFlags};
+use super::super::args::Settings;
+use super::super::one_of::OneOf;
 use super::super::output::{OutputForm, colour_wanted, print, print_document, print_note, print_text, wants_text_form};
 use blis_eval::error::RunError;
-use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
+use blis_eval::spec::{TraceFormatName, WorkloadName, commands, parse};
 use blis_eval::workload_config::TracePart;
 use blis_report::{check_target, write_pair, write_whole};
 use blis_workload::convert::{Lost, TRACE_V2_HEADER, TargetFormat};
@@ -29,7 +30,7 @@ pub(super) struct InspectArgs {
     #[arg(long, value_parser = OneOf::<WorkloadName>::new(), value_name = "NAME", conflicts_with = "file")]
     workload: Option<WorkloadName>,
     #[command(flatten)]
-    input: InputFlags,
+    input: InputSettings,
     /// Block size for shared prefixes, tokens ≥ 1
     #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", value_parser = parse::nonzero)]
     block_size_in_tokens: NonZeroU32,
@@ -50,36 +51,11 @@ pub(in crate::cli) struct ConvertArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: TargetName,
     #[command(flatten)]
-    input: InputFlags,
+    input: InputSettings,
     /// Block size for shared prefixes in the output, tokens ≥ 1 [default: mooncake 512, blis-csv 16; trace-v2 has
     /// them to the token]
     #[arg(long, visible_alias = "block-size", value_name = "N", value_parser = parse::nonzero)]
     block_size_in_tokens: Option<NonZeroU32>,
-}
-
-/// How the input is read.
-#[derive(Debug, Args)]
-struct InputFlags {
-    #[command(flatten)]
-    given: Settings,
-    /// Format of the input
-    #[arg(long, value_parser = OneOf::<TraceFormatName>::new(), value_name = "NAME",
-          default_value_t = defaults::TRACE_FORMAT)]
-    trace_format: TraceFormatName,
-    /// Tokens of a hash id of the input, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr as recorded]
-    #[arg(long, visible_alias = "hash-block-size", value_name = "N", value_parser = parse::nonzero)]
-    mooncake_block_size: Option<NonZeroU32>,
-    /// Leave out broken lines and count them, instead of stopping at the first
-    #[arg(long)]
-    skip_bad_lines: bool,
-    /// Requests, or new sessions, per second: of --workload [default: 1], or of a file without arrivals
-    #[arg(long, value_name = "R", value_parser = parse::rate)]
-    rate: Option<f64>,
-    /// Seed of generated requests and of arrivals by --rate [default: that of the specification, else 42]
-    #[arg(long, value_name = "N", value_parser = parse::seed)]
-    seed: Option<u64>,
-    #[command(flatten)]
-    part: TracePartFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,22 +82,25 @@ impl From<TargetName> for TargetFormat {
     }
 }
 
-impl InputFlags {
+/// How the input is read.
+type InputSettings = Settings<{ commands::TRACES }>;
+
+impl InputSettings {
     /// The workload, and notes about it.
     fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), RunError> {
-        let TracePart { window, max_requests } = TracePart::new(&self.given.0);
-        let seed = self.seed.unwrap_or(USUAL_SEED);
-        let arrivals = self.rate.map(|rate| DrawnArrivals { rate, process: ArrivalProcess::Poisson, seed });
-        if arrivals.is_none() && self.seed.is_some() {
+        let TracePart { window, max_requests } = TracePart::new(&self.0);
+        let seed = self.0.seed();
+        let arrivals = self.0.rate.map(|rate| DrawnArrivals { rate, process: ArrivalProcess::Poisson, seed });
+        if arrivals.is_none() && self.0.seed.is_some() {
             return Err(RunError::usage("`--seed` cannot be used with a trace without `--rate`")
                 .hint("a trace has its requests already"));
         }
         let options = TraceOptions {
             arrivals,
-            format: self.trace_format.into(),
+            format: self.0.trace_format().into(),
             block_size,
-            hash_block_size: self.mooncake_block_size,
-            skip_bad_lines: self.skip_bad_lines,
+            hash_block_size: self.0.mooncake_block_size,
+            skip_bad_lines: self.0.skip_bad_lines(),
             max_requests,
             window,
             ..TraceOptions::default()
@@ -143,15 +122,15 @@ const USUAL_REQUESTS: u64 = 100_000;
 impl InspectArgs {
     /// The requests of `spec`, and notes about them.
     fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), RunError> {
-        let TracePart { window, max_requests } = TracePart::new(&self.input.given.0);
+        let TracePart { window, max_requests } = TracePart::new(&self.input.0);
         let flag = if window != TraceWindow::default() {
             Some("--start, --duration, --repeat, --time-scale or --spread-bins")
-        } else if self.input.trace_format != TraceFormatName::Auto {
+        } else if self.input.0.trace_format() != TraceFormatName::Auto {
             Some("--trace-format")
-        } else if self.input.mooncake_block_size.is_some() {
+        } else if self.input.0.mooncake_block_size.is_some() {
             Some("--mooncake-block-size")
         } else {
-            self.input.skip_bad_lines.then_some("--skip-bad-lines")
+            self.input.0.skip_bad_lines().then_some("--skip-bad-lines")
         };
         if let Some(flag) = flag {
             return Err(RunError::usage(format_args!("`{flag}` cannot be used with generated requests"))
@@ -159,7 +138,7 @@ impl InspectArgs {
         }
         let most = max_requests.unwrap_or(USUAL_REQUESTS);
         let options = GenerateOptions {
-            seed: self.input.seed.or(spec.seed).unwrap_or(USUAL_SEED),
+            seed: self.input.0.seed.or(spec.seed).unwrap_or_else(|| self.input.0.seed()),
             block_size: self.block_size_in_tokens,
             horizon: spec.horizon.unwrap_or(Micros::MAX),
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
@@ -181,9 +160,6 @@ impl InspectArgs {
     }
 }
 
-/// The seed if neither `--seed` nor the specification sets one.
-const USUAL_SEED: u64 = defaults::SEED;
-
 /// Whether `path` is a ServeGen folder, or a YAML file that is not the header of a trace.
 fn is_specification(path: &Path) -> bool {
     let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"));
@@ -195,9 +171,9 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
-        (_, Some(name)) => args.generated(&name.spec(args.input.rate.unwrap_or(1.0))?)?,
+        (_, Some(name)) => args.generated(&name.spec(args.input.0.rate.unwrap_or(1.0))?)?,
         (Some(file), None) if is_specification(file) => {
-            if args.input.rate.is_some() {
+            if args.input.0.rate.is_some() {
                 return Err(RunError::usage("`--rate` cannot be used with a specification")
                     .hint("the specification sets the rate"));
             }

@@ -16,6 +16,7 @@ OpenEvolve, GEPA, ShinkaEvolve and SkyDiscover; `blis_sim.ray` distributes evalu
 from ._binary import BinaryNotFoundError, binary
 from ._evaluation import BANDS, FEATURES, Evaluation, Paired, Scenario
 from ._host import Host, HostError, Request, Task, TaskScenario, held_out, host
+from ._settings import Settings
 from ._simulation import (
     Calibration,
     Comparison,
@@ -44,6 +45,7 @@ __all__ = [
     "Request",
     "Run",
     "Scenario",
+    "Settings",
     "SimulationError",
     "Specification",
     "Sweep",

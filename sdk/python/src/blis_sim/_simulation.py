@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import binary
+from ._settings import Settings
 from ._table import Row, Table
 from ._worker import _environment
 
-Specification = Mapping[str, Any]
+Specification = Settings | Mapping[str, Any]
 """Settings by name, as the flags of `blis run`, with `-` or `_`: `{"model": "qwen/qwen3-14b", "rate": 4}`. Keys of a
 policy bundle (`routing`, `admission`, …) and `deployment` may stand beside them, as in files for `--config`."""
 

@@ -253,7 +253,7 @@ pub(super) fn to_bundle(settings: &GatewaySettings) -> String {
 /// # Errors
 /// The first setting that llm-d does not have, with a hint.
 pub(super) fn of_bundle(
-    settings: &[(&'static str, Sourced<String>)],
+    settings: &[(String, Sourced<String>)],
 ) -> Result<GatewaySettings, (Sourced<String>, String, &'static str)> {
     let value = |flag: &str| settings.iter().find(|(name, _)| *name == flag).map(|(_, value)| value.as_str());
     let detector = match value("saturation-detector") {
@@ -266,14 +266,15 @@ pub(super) fn of_bundle(
     let mut known = GatewaySettings::new();
     for (flag, value) in settings {
         let is_policy =
-            matches!((*flag, value.as_str()), ("saturation-detector", "never" | "utilization" | "concurrency"))
+            matches!((flag.as_str(), value.as_str()), ("saturation-detector", "never" | "utilization" | "concurrency"))
                 || PluginType::of_flow(flag, value).is_some();
-        let is_key = KEYS.iter().chain(&BAND_KEYS).any(|(_, ours)| ours == flag);
-        let is_parameter = PARAMETERS.iter().any(|(of, _, ours)| ours == flag && types.contains(of));
-        if !(is_policy || is_key || is_parameter) {
+        let policy = DEFAULTS.iter().find(|(ours, _)| is_policy && ours == flag).map(|(ours, _)| *ours);
+        let key = KEYS.iter().chain(&BAND_KEYS).find(|(_, ours)| ours == flag).map(|(_, ours)| *ours);
+        let parameter = PARAMETERS.iter().find(|(of, _, ours)| ours == flag && types.contains(of));
+        let Some(flag) = policy.or(key).or(parameter.map(|(_, _, ours)| *ours)) else {
             let what = format!("`{}: {}` has no counterpart in llm-d", flag.replace('-', "_"), value.value);
             return Err((value.clone(), what, "leave it out"));
-        }
+        };
         known.push((flag, value.value.clone()));
     }
     Ok(ordered(&known))

@@ -1,0 +1,98 @@
+//! What settings need and what they exclude: one check for flags, files, suites and requests.
+
+use super::settings::{ExperimentSpec, KEYS, SettingKey};
+use crate::error::RunError;
+
+/// What other settings must say, or must not say.
+#[derive(Clone, Copy)]
+pub enum Condition {
+    /// The setting has another value than its default.
+    Set(&'static str),
+    /// The setting has this value, set or by default.
+    Is(&'static str, &'static str),
+    /// Anything else, as messages call it.
+    That(&'static str, fn(&ExperimentSpec) -> bool),
+}
+
+/// A condition, and what to do about it.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    condition: Condition,
+    hint: &'static str,
+}
+
+pub(super) const fn set(name: &'static str) -> Rule {
+    Rule { condition: Condition::Set(name), hint: "" }
+}
+
+pub(super) const fn is(name: &'static str, value: &'static str) -> Rule {
+    Rule { condition: Condition::Is(name, value), hint: "" }
+}
+
+/// `text` is what messages say after "needs" or "cannot be used with".
+pub(super) const fn that(text: &'static str, holds: fn(&ExperimentSpec) -> bool) -> Rule {
+    Rule { condition: Condition::That(text, holds), hint: "" }
+}
+
+impl Rule {
+    pub(super) const fn hint(self, hint: &'static str) -> Self {
+        Self { hint, ..self }
+    }
+
+    fn holds(&self, spec: &ExperimentSpec) -> bool {
+        match self.condition {
+            Condition::Set(name) => spec.differs(SettingKey::named(name)),
+            Condition::Is(name, value) => spec.texts_of(SettingKey::named(name)) == [value],
+            Condition::That(_, holds) => holds(spec),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self.condition {
+            Condition::Set(name) | Condition::Is(name, "true") => format!("`--{name}`"),
+            Condition::Is(name, "false") => format!("`--no-{name}`"),
+            Condition::Is(name, value) => format!("`--{name} {value}`"),
+            Condition::That(text, _) => text.to_owned(),
+        }
+    }
+
+    fn hint_or(&self, usual: &'static str) -> &'static str {
+        if self.hint.is_empty() { usual } else { self.hint }
+    }
+}
+
+impl SettingKey {
+    fn needs(&self) -> impl Iterator<Item = &Rule> {
+        self.group.needs.iter().chain(self.needs)
+    }
+
+    fn apart(&self) -> impl Iterator<Item = &Rule> {
+        self.group.apart.iter().chain(self.apart)
+    }
+}
+
+impl ExperimentSpec {
+    /// Refuses a setting that has no effect without another one, or that excludes another one. A setting with the value of its
+    /// default counts as not set: an explained configuration has them all.
+    ///
+    /// # Errors
+    /// The first in the order of help.
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        for key in KEYS.iter().filter(|key| self.differs(key)) {
+            if let Some(rule) = key.needs().find(|rule| !rule.holds(self)) {
+                let what = format!("needs {}", rule.text());
+                return Err(self.misplaced(key.name, &what, rule.hint_or("set both, or neither")));
+            }
+            if let Some(rule) = key.apart().find(|rule| rule.holds(self)) {
+                let what = format!("cannot be used with {}", rule.text());
+                return Err(self.misplaced(key.name, &what, rule.hint_or("leave out one of them")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `key` has an effect beside the other settings.
+    pub(crate) fn allows(&self, key: &SettingKey) -> bool {
+        key.needs().all(|rule| rule.holds(self)) && !key.apart().any(|rule| rule.holds(self))
+    }
+}
