@@ -3,6 +3,8 @@
 //! Data below `../shared` is in no repository; tests that read it skip, and say so,
 //! where it is absent.
 
+#![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
+
 mod architectures;
 mod autoscaling;
 mod blis;
@@ -50,6 +52,7 @@ mod plugin_replay;
 mod plugin_test;
 mod plugins;
 mod production;
+mod readers;
 mod real_time;
 mod real_traces;
 mod rebuilt;
