@@ -65,6 +65,7 @@ mod scaling_plugins;
 mod search;
 mod search_model;
 mod search_workers;
+mod servers;
 mod shared;
 mod shell;
 mod shipped;
