@@ -258,7 +258,8 @@ fn the_fork_server_is_started_again() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "2", "--log", "error"]);
-    let evaluate = |id: usize| json!({"id": id.to_string(), "candidate": POLICY}).to_string();
+    let file = dir.write("policy.rhai", POLICY);
+    let evaluate = |id: usize| json!({"id": id.to_string(), "candidate": {"path": file}}).to_string();
     server.send(&evaluate(0));
     let first = server.receive();
     assert_eq!(first["status"], "ok", "{first}");

@@ -9,7 +9,7 @@
 //!
 //! It runs no code of a candidate, so that only the system or a person ends it: for want of memory, or by mistake. Then it is started
 //! again, and the evaluations that it had are evaluated anew. The process that uses it has threads by then and must not fork, so the
-//! new one is this program from its start (`blis serve --fork-server`), with its socket as standard input; it first says which program
+//! new one is this program from its start (`blis serve --stdio --fork-server`), with its socket as standard input; it first says which program
 //! and which suites it has, because a file may have changed meanwhile. A few attempts are made, no more ([`RESTARTS`]).
 //!
 //! A worker starts with everything that it holds: workloads that
@@ -114,8 +114,8 @@ pub struct ForkServerCommand {
     pub suites: Vec<String>,
     /// Folder of the result cache.
     pub cache: Option<PathBuf>,
-    /// Folders from which candidates are read; see [`PathAccess`](super::request::PathAccess).
-    pub allowed: Vec<PathBuf>,
+    /// Folders from which candidates are read, `None` for all; see [`PathAccess`](super::request::PathAccess).
+    pub allowed: Option<Vec<PathBuf>>,
     /// Their hashes: results of other suites cannot be compared.
     pub hashes: BTreeMap<String, String>,
     pub memory_bytes: u64,
@@ -364,10 +364,17 @@ impl ForkServerCommand {
     fn start(&self) -> Result<(Arc<ForkConnection>, UnixStream), String> {
         let (socket, other) = UnixStream::pair().map_err(|error| error.to_string())?;
         let mut command = Command::new(own_program().map_err(|error| error.to_string())?);
-        command.args(["serve", "--fork-server", "--worker-memory-gib", &(self.memory_bytes >> 30).to_string()]);
+        command.args([
+            "serve",
+            "--stdio",
+            "--fork-server",
+            "--worker-memory-gib",
+            &(self.memory_bytes >> 30).to_string(),
+        ]);
         command.args(self.suites.iter().flat_map(|suite| ["--suite", suite]));
-        for folder in &self.allowed {
-            command.arg("--allow-path").arg(folder);
+        match &self.allowed {
+            None => drop(command.arg("--all-paths")),
+            Some(folders) => folders.iter().for_each(|folder| drop(command.arg("--allow-path").arg(folder))),
         }
         if let Some(cache) = &self.cache {
             command.arg("--cache").arg(cache);

@@ -94,11 +94,11 @@ impl PathAccess {
         Ok(Self::Within(folders.iter().map(open).collect::<Result<_, _>>()?))
     }
 
-    /// The folders, without links.
-    pub(super) fn folders(&self) -> Vec<PathBuf> {
+    /// The folders, without links; `None` for all.
+    pub(super) fn folders(&self) -> Option<Vec<PathBuf>> {
         match self {
-            Self::All => Vec::new(),
-            Self::Within(folders) => folders.iter().map(|folder| folder.path().to_owned()).collect(),
+            Self::All => None,
+            Self::Within(folders) => Some(folders.iter().map(|folder| folder.path().to_owned()).collect()),
         }
     }
 

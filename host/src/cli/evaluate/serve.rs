@@ -18,7 +18,7 @@ use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::live::{check_loopback, history, page, random_token};
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("where").required(true).args(["stdio", "http", "socket", "fork_server"]))]
+#[command(group = ArgGroup::new("where").required(true).args(["stdio", "http", "socket"]))]
 pub(in crate::cli) struct ServeArgs {
     /// Suites of scenarios; the first is the default of requests
     #[arg(long, value_name = "SUITE", default_value = "chat")]
@@ -41,11 +41,14 @@ pub(in crate::cli) struct ServeArgs {
     no_token: bool,
     /// Folder whose files requests over HTTP may name as candidates, links excepted; may be given several times. Without one they
     /// send scripts as text
-    #[arg(long = "allow-path", value_name = "DIR", conflicts_with = "stdio")]
+    #[arg(long = "allow-path", value_name = "DIR")]
     allowed: Vec<PathBuf>,
     /// The process that starts evaluations: standard input is a socket of a server
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "stdio")]
     fork_server: bool,
+    /// Of that process: requests may name all files
+    #[arg(long, hide = true, requires = "fork_server")]
+    all_paths: bool,
     /// Concurrent evaluations [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
@@ -82,7 +85,12 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         (Some(_), None) if !args.no_token => Some(random_token()?),
         _ => None,
     };
-    let paths = if args.stdio { PathAccess::All } else { PathAccess::within(&args.allowed)? };
+    if args.stdio && !args.fork_server && !args.allowed.is_empty() {
+        return Err(RunError::usage("`--allow-path` is for requests over HTTP, and `--stdio` has none")
+            .hint("leave it out: the program at standard input may name all files that it can read"));
+    }
+    let is_open = if args.fork_server { args.all_paths } else { args.stdio };
+    let paths = if is_open { PathAccess::All } else { PathAccess::within(&args.allowed)? };
     let history = if args.fork_server { None } else { history(args.history.as_deref(), args.ui)? };
     let page = history.as_ref().filter(|_| args.ui).map(|history| page(history, "Evaluated candidates", token.clone()));
     let settings = ServerSettings {
