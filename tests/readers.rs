@@ -25,28 +25,28 @@ const MOST_CPU: Duration = Duration::from_secs(5);
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// A reader: a command in which `{}` stands for the file, and the name of the file.
-struct Reader {
+struct ReaderCase {
     line: &'static str,
     file: &'static str,
     /// Whether a folder is an input of its own.
     takes_folders: bool,
-    /// Whether the command judges what it reads, so that a file without a policy in it is a result, with another exit code.
-    judges: bool,
+    /// Whether the command evaluates what it reads, so that a file without a policy is a result, with another exit code.
+    has_result: bool,
 }
 
-const fn reader(line: &'static str, file: &'static str) -> Reader {
-    Reader { line, file, takes_folders: false, judges: false }
+const fn reader(line: &'static str, file: &'static str) -> ReaderCase {
+    ReaderCase { line, file, takes_folders: false, has_result: false }
 }
 
-const fn reader_or_folder(line: &'static str, file: &'static str) -> Reader {
-    Reader { line, file, takes_folders: true, judges: false }
+const fn reader_or_folder(line: &'static str, file: &'static str) -> ReaderCase {
+    ReaderCase { line, file, takes_folders: true, has_result: false }
 }
 
-const fn judge(line: &'static str, file: &'static str) -> Reader {
-    Reader { line, file, takes_folders: false, judges: true }
+const fn evaluator(line: &'static str, file: &'static str) -> ReaderCase {
+    ReaderCase { line, file, takes_folders: false, has_result: true }
 }
 
-const READERS: &[Reader] = &[
+const READERS: &[ReaderCase] = &[
     // The deployment.
     reader("run --model qwen/qwen3-14b --latency-model physics --coefficients {} --num-requests 1", "c.yaml"),
     reader_or_folder("run --model qwen/qwen3-14b --hardware H100 --hardware-config {} --num-requests 1", "g.yaml"),
@@ -96,11 +96,11 @@ const READERS: &[Reader] = &[
     reader("fit good.csv --out new.yaml --base {}", "c.yaml"),
     reader("search chat --evaluations 1 --archive {}", "a.sqlite"),
     // Policies, suites and records.
-    judge("evaluate {} --stage smoke", "c.rhai"),
-    judge("evaluate {} --stage smoke", "c.wasm"),
-    judge("evaluate least-loaded --incumbent {} --stage smoke", "i.rhai"),
+    evaluator("evaluate {} --stage smoke", "c.rhai"),
+    evaluator("evaluate {} --stage smoke", "c.wasm"),
+    evaluator("evaluate least-loaded --incumbent {} --stage smoke", "i.rhai"),
     reader("evaluate held-out {}", "c.rhai"),
-    judge("evaluate shinka-evaluate --program_path {} --results_dir out", "c.rhai"),
+    evaluator("evaluate shinka-evaluate --program_path {} --results_dir out", "c.rhai"),
     reader("evaluate least-loaded --suite {} --stage smoke", "s.yaml"),
     reader("evaluate --record {}", "record.yaml"),
     reader("evaluate merge .", "part-0-of-1.json"),
@@ -108,8 +108,8 @@ const READERS: &[Reader] = &[
     reader("suite rebase {} --dry-run", "s.yaml"),
     reader("run --model qwen/qwen3-14b --routing-policy ./{} --num-requests 1", "p.rhai"),
     reader("run --model qwen/qwen3-14b --routing-policy ./{} --num-requests 1", "p.wasm"),
-    judge("plugin check ./{}", "p.rhai"),
-    judge("plugin check ./{}", "p.wasm"),
+    evaluator("plugin check ./{}", "p.rhai"),
+    evaluator("plugin check ./{}", "p.wasm"),
     reader("plugin pack {}", "p.wasm"),
     reader("plugin test round-robin {}", "f.yaml"),
     reader("plugin build .", "Cargo.toml"),
@@ -164,7 +164,7 @@ fn peak(child: &Child) -> u64 {
 }
 
 /// Why the command is at fault; `None` if it refuses its input as it should.
-fn fault(words: &[String], judges: bool, folder: &Path) -> Option<String> {
+fn fault(words: &[String], has_result: bool, folder: &Path) -> Option<String> {
     let (out, err) = (folder.join("stdout"), folder.join("stderr"));
     let files = [&out, &err].map(|path| File::create(path).expect("scratch"));
     let [stdout, stderr] = files;
@@ -184,14 +184,14 @@ fn fault(words: &[String], judges: bool, folder: &Path) -> Option<String> {
         }
         std::thread::sleep(Duration::from_millis(3));
     };
-    let said = fs::read_to_string(&err).unwrap_or_default();
-    let errors = said.lines().filter(|line| line.starts_with("error: ")).count();
+    let output = fs::read_to_string(&err).unwrap_or_default();
+    let errors = output.lines().filter(|line| line.starts_with("error: ")).count();
     let is_refused = code == Some(2) && errors == 1;
-    let is_judged = judges && (code == Some(0) || code == Some(1) && errors == 1);
-    if !(is_refused || is_judged) || said.contains("panicked") {
-        return Some(format!("exit code {code:?}: {}", said.trim()));
+    let is_result = has_result && (code == Some(0) || code == Some(1) && errors == 1);
+    if !(is_refused || is_result) || output.contains("panicked") {
+        return Some(format!("exit code {code:?}: {}", output.trim()));
     }
-    (most > MOST_BYTES).then(|| format!("{} MB: {}", most >> 20, said.trim()))
+    (most > MOST_BYTES).then(|| format!("{} MB: {}", most >> 20, output.trim()))
 }
 
 /// The words of a command line in which `{}` stands for `file`.
@@ -202,7 +202,7 @@ fn words(line: &str, file: &str) -> Vec<String> {
 #[test]
 fn every_reader_refuses_what_is_no_file() {
     let bombs = [bomb(0), bomb(b' ')];
-    let cases: Vec<(&Reader, &str)> =
+    let cases: Vec<(&ReaderCase, &str)> =
         READERS.iter().flat_map(|reader| HAZARDS.iter().map(move |hazard| (reader, *hazard))).collect();
     let cases: Vec<_> =
         cases.into_iter().filter(|(reader, hazard)| *hazard != "folder" || !reader.takes_folders).collect();
@@ -215,7 +215,7 @@ fn every_reader_refuses_what_is_no_file() {
                     folder.write("good.yaml", "trace_version: 3\ntime_unit: microseconds\n");
                     folder.write("good.csv", "a,b\n1,2\n");
                     make(hazard, &folder.join(reader.file), &bombs);
-                    if let Some(fault) = fault(&words(reader.line, reader.file), reader.judges, &folder) {
+                    if let Some(fault) = fault(&words(reader.line, reader.file), reader.has_result, &folder) {
                         let what = format!("{} [{} is {hazard}]: {fault}", reader.line, reader.file);
                         faults.lock().expect("no panic").push(what);
                     }
@@ -256,18 +256,18 @@ fn pipes_of_shells_are_read() {
         )
     };
     let rows = "printf 'arrival_s,prompt_tokens,output_tokens\\n0,10,2\\n1,10,2\\n'";
-    let (code, said) = run(&format!(
+    let (code, output) = run(&format!(
         "$BLIS run --model qwen/qwen3-14b --output json --trace-format csv --workload-trace <({rows} | gzip)"
     ));
-    assert!(code == Some(0) && said.contains("\"completed_requests\": 2"), "{said}");
-    let (code, said) =
+    assert!(code == Some(0) && output.contains("\"completed_requests\": 2"), "{output}");
+    let (code, output) =
         run(&format!("{rows} | $BLIS run --model qwen/qwen3-14b --output json --trace-format csv --workload-trace -"));
-    assert!(code == Some(0) && said.contains("\"completed_requests\": 2"), "{said}");
-    let (code, said) = run("$BLIS run --output json --config <(printf 'model: qwen/qwen3-14b\\nnum-requests: 2\\n')");
-    assert_eq!(code, Some(0), "{said}");
+    assert!(code == Some(0) && output.contains("\"completed_requests\": 2"), "{output}");
+    let (code, output) = run("$BLIS run --output json --config <(printf 'model: qwen/qwen3-14b\\nnum-requests: 2\\n')");
+    assert_eq!(code, Some(0), "{output}");
     for endless in ["< /dev/zero", "< <(cat /dev/zero)", "< <(yes '')"] {
-        let (code, said) =
+        let (code, output) =
             run(&format!("$BLIS run --model qwen/qwen3-14b --trace-format mooncake --workload-trace - {endless}"));
-        assert!(code == Some(2) && said.starts_with("error: "), "{endless}: {code:?} {said}");
+        assert!(code == Some(2) && output.starts_with("error: "), "{endless}: {code:?} {output}");
     }
 }

@@ -340,7 +340,7 @@ fn send_chunk(stream: &mut impl Write, text: &str) {
 }
 
 fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
-    // The connection ends with it. A client that is not told might send its next request at that moment, and see a broken connection.
+    // The connection ends with it. A client that does not know that might send its next request at that moment, and see a broken connection.
     let head = format!("HTTP/1.1 {status}\r\n{headers}connection: close\r\n");
     send(stream, &format!("{head}content-length: {}\r\n\r\n{body}", body.len()));
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::evaluate::{ServerProcess, small};
 use crate::macros::{Scratch, blis};
 
-/// A user without rights: nobody.
+/// A user without rights.
 const OTHER_USER: u32 = 65_534;
 const POLICY: &str = "fn route(r, s) { -s.in_flight }";
 
@@ -176,8 +176,8 @@ fn a_socket_is_its_users_own() {
             Command::new("python3").args(["-c", &connect]).uid(OTHER_USER).gid(OTHER_USER).current_dir("/").output();
         match other {
             Ok(other) => {
-                let said = String::from_utf8_lossy(&other.stderr).into_owned();
-                assert!(!other.status.success() && said.contains("PermissionError"), "{said}");
+                let stderr = String::from_utf8_lossy(&other.stderr).into_owned();
+                assert!(!other.status.success() && stderr.contains("PermissionError"), "{stderr}");
             }
             Err(error) => println!("skipped: python3: {error}"),
         }
@@ -378,8 +378,8 @@ fn counts_have_ranges() {
                     Some(_) => format!("{command} --out x {flag}{value}"),
                     None => format!("{command} {flag}={value}"),
                 };
-                let said = blis!(&line).refused();
-                assert!(said.contains(" to ") || said.contains(" at most "), "{line}: {said}");
+                let stderr = blis!(&line).refused();
+                assert!(stderr.contains(" to ") || stderr.contains(" at most "), "{line}: {stderr}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Files that the host reads: the one place that opens them.
+//! Files that the host reads: the one module that opens them.
 //!
-//! The path comes from a command line, a configuration file, a suite or a folder that somebody else wrote. It may lead to a device
+//! The path comes from a command line, a configuration file, a suite or a folder of another author. It may lead to a device
 //! without an end, a pipe without a writer, a circle of links, a sparse file of gigabytes, or a gzip stream that grows to them. Two rules
 //! hold for every reader, because no other code of the host may open a file for reading (`clippy.toml`):
 //!

@@ -2,7 +2,7 @@
 //!
 //! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and a hint what to do about it.
 //! Parsers of single rows return a [`RowError`], which becomes a diagnostic as soon as file and line are known. All
-//! files are opened and bounded in one place ([`read_text`], [`open`]). The readers take lines of plain or gzip-compressed
+//! files are opened and bounded in one module ([`read_text`], [`open`]). The readers take lines of plain or gzip-compressed
 //! text ([`LineReader`]), JSON objects on lines ([`json_object`]) and strict
 //! YAML ([`yaml`]). [`YamlPage`] writes YAML for people; [`wrapped`] fits text into a terminal.
 

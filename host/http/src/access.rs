@@ -32,7 +32,7 @@ impl fmt::Debug for AccessToken {
 }
 
 impl AccessToken {
-    /// A token that nobody can guess.
+    /// A token that cannot be guessed.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_differ_and_are_shown_to_nobody() {
+    fn tokens_differ_and_are_not_shown() {
         let (one, other) = (AccessToken::random().unwrap(), AccessToken::random().unwrap());
         assert!(one != other && one.secret().len() == 32 && format!("{one:?}") == "AccessToken(…)");
         assert!(one.is(one.secret()) && !one.is(other.secret()) && !one.is("") && !one.is(&one.secret()[..31]));

@@ -118,7 +118,7 @@ pub enum BodyError {
     TooLong { at_most: usize },
     /// All bodies together would have more bytes than the server holds.
     Busy,
-    /// It did not come in time.
+    /// It was not complete in time.
     Late { limit: Duration },
     /// The connection broke.
     Broken,

@@ -152,7 +152,7 @@ impl HistoryTail {
     fn next_events(&mut self) -> io::Result<Vec<u8>> {
         let mut events = Vec::new();
         loop {
-            // By its place: the file is also that of the writer, and of other browsers.
+            // By position: the file is also that of the writer, and of other browsers.
             let start = self.rest.len();
             self.rest.resize(start + MOST_AT_ONCE, 0);
             let read = self.file.read_at(&mut self.rest[start..], self.offset);
@@ -291,7 +291,7 @@ mod tests {
             std::thread::spawn(move || ask(address, &head))
         });
         std::thread::sleep(Duration::from_millis(300));
-        // Another file takes the path: nobody looks at that.
+        // Another file takes the path, which is not read again.
         let moved = path.with_extension("moved");
         std::fs::rename(&path, &moved).expect("moved");
         std::fs::write(&path, "{\"secret\":0}\n".repeat(9)).expect("written");

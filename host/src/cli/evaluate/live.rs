@@ -37,7 +37,7 @@ pub(super) fn show(history: &SearchHistory, address: SocketAddr, title: &str) ->
     Ok(server)
 }
 
-/// A token for a server that nobody has given one.
+/// A token for a server without a file of one.
 pub(super) fn random_token() -> Result<AccessToken, RunError> {
     AccessToken::random().map_err(|error| RunError::runtime(format_args!("the system has no random numbers: {error}")))
 }

@@ -46,7 +46,7 @@ const EXAMPLES: usize = 1000;
 pub(super) struct Protection {
     /// `None`: every user of the machine.
     pub token: Option<AccessToken>,
-    /// Whether nobody knows it yet, so that it is printed.
+    /// Whether it was drawn for this server, so that it must be printed.
     pub is_drawn: bool,
 }
 
