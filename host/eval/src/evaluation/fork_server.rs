@@ -372,9 +372,11 @@ impl ForkServerCommand {
             &(self.memory_bytes >> 30).to_string(),
         ]);
         command.args(self.suites.iter().flat_map(|suite| ["--suite", suite]));
-        match &self.allowed {
-            None => drop(command.arg("--all-paths")),
-            Some(folders) => folders.iter().for_each(|folder| drop(command.arg("--allow-path").arg(folder))),
+        if self.allowed.is_none() {
+            command.arg("--all-paths");
+        }
+        for folder in self.allowed.iter().flatten() {
+            command.arg("--allow-path").arg(folder);
         }
         if let Some(cache) = &self.cache {
             command.arg("--cache").arg(cache);
