@@ -769,12 +769,14 @@ fn a_server_shows_what_it_evaluates() {
     let mut server = ServerProcess::start(&["--http", "127.0.0.1:0", "--ui", "--history", &folder, "--suite", &suite]);
     let listening = server.receive();
     let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
+    let token = listening["token"].as_str().expect("a token");
     let request = |method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(&address).expect("the server listens");
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
         )
         .expect("sent");
         stream
@@ -1007,12 +1009,14 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     let mut server = ServerProcess::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
     let listening = server.receive();
     let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
+    let token = listening["token"].as_str().expect("a token");
     let request_from = |from: &str, method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(&address).expect("the server listens");
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\n{from}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\n{from}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
         )
         .expect("sent");
         let mut text = String::new();

@@ -340,7 +340,9 @@ fn send_chunk(stream: &mut impl Write, text: &str) {
 }
 
 fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
-    send(stream, &format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len()));
+    // The connection ends with it. A client that does not know that might send its next request at that moment, and see a broken connection.
+    let head = format!("HTTP/1.1 {status}\r\n{headers}connection: close\r\n");
+    send(stream, &format!("{head}content-length: {}\r\n\r\n{body}", body.len()));
 }
 
 /// Each failure with the kind under which its requests are recorded, and a part of the message.
@@ -462,8 +464,17 @@ fn every_failure_of_a_server_has_its_status_and_loses_nothing() {
     for &(what, kind, message, fail) in FAILURES {
         let ((address, _), folder) = (failing_server(fail), Scratch::new());
         let limit = if kind == "timed-out" { "0.5" } else { "30" };
-        let (report, rows) =
-            observe(&address, &folder, &format!("{SMALL} --num-requests 4 --log off --request-timeout {limit}"));
+        let line =
+            format!("observe --model {MODEL} --server-url http://{address} --output json {SMALL} --num-requests 4");
+        let line = format!("{line} --log off --request-timeout {limit} --trace-output");
+        let ended = blis!(line, folder.path("trace")).with_code(1);
+        assert!(
+            ended.stderr.starts_with(&format!("error: none of the 4 requests completed; the first: {kind}")),
+            "{what}: {}",
+            ended.stderr
+        );
+        let report: Value = serde_json::from_str(&ended.stdout).expect("a report");
+        let rows = rows(folder.path("trace.csv"));
         assert_eq!((&report["ends"], &report["unaccounted_requests"]), (&json!({kind: 4}), &json!(0)), "{what}");
         assert_eq!(rows.len(), 4, "{what}");
         for row in rows {
@@ -583,6 +594,33 @@ fn tls_needs_a_certificate_that_is_trusted() {
     for part in ["no TLS connection with https://localhost:", "hint: ", "SSL_CERT_FILE"] {
         assert!(message.contains(part), "{message}");
     }
+}
+
+/// Regression: the limit held for requests, not for the connection before them.
+#[test]
+fn a_silent_peer_is_left_after_the_limit() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let folder = Scratch::new();
+    let line =
+        format!("observe --model m --server-url https://{address} {SMALL} --num-requests 2 --request-timeout 0.5");
+    let begun = Instant::now();
+    let mut program = program!(line, "--trace-output", folder.path("trace"));
+    let ended = crate::macros::ended(program.env("SSL_CERT_FILE", CERTIFICATE)).with_code(1);
+    assert!(ended.stderr.contains("it has not replied within 0.5 s\nhint: "), "{}", ended.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// Regression: with 300 refusals out of 300 the exit code was 0.
+#[test]
+fn a_run_without_a_completed_request_is_an_error_with_the_first_refusal() {
+    let folder = Scratch::new();
+    let (address, _) = failing_server(|stream| respond(stream, "429 Too Many Requests", "retry-after: 7\r\n", "{}"));
+    let line = format!("observe --model m --server-url http://{address} {SMALL} --num-requests 30 --trace-output");
+    let ended = blis!(line, folder.path("trace")).with_code(1);
+    let first = "error: none of the 30 requests completed; the first: rejected: 429, retry after 7\n";
+    assert!(ended.stderr.contains(first), "{}", ended.stderr);
+    assert!(ended.stdout.contains("\"rejected\": 30"), "{}", ended.stdout);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Data below `../shared` is in no repository; tests that read it skip, and say so,
 //! where it is absent.
 
+#![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
+
 mod architectures;
 mod autoscaling;
 mod blis;
@@ -51,6 +53,7 @@ mod plugin_test;
 mod plugins;
 mod production;
 mod prose;
+mod readers;
 mod real_time;
 mod real_traces;
 mod rebuilt;
@@ -63,6 +66,7 @@ mod scaling_plugins;
 mod search;
 mod search_model;
 mod search_workers;
+mod servers;
 mod settings;
 mod shared;
 mod shell;

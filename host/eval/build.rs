@@ -1,6 +1,8 @@
 //! Sets `BLIS_BUILD`, a hash of the sources and data that a result depends on: cached results are used only by the
 //! build that computed them. It also rebuilds the crate when a file is added to a folder that it embeds.
 
+#![allow(clippy::disallowed_methods, reason = "it reads the sources")]
+
 use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 

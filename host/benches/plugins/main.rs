@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --bench plugins [-- FILTER]`
 
+#![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
+
 mod flow;
 mod pipeline;
 mod view;

@@ -8,7 +8,6 @@
 //!     - {id: legal, rank: 8, base_model: llama-3.1-8b-instruct}
 //! ```
 
-use std::fs;
 use std::path::Path;
 
 use blis_diag::yaml::{ABOVE_0, Document, Entries, FROM_0, Spanned, Word, explain};
@@ -21,6 +20,9 @@ use serde::Deserialize;
 
 use super::error::ConfigError;
 use super::short_name;
+
+/// Longer files are refused: some 80 000 adapters.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// vLLM's defaults of `--max-loras` and `--max-lora-rank`.
 const SLOTS: u32 = 1;
@@ -126,7 +128,8 @@ impl AdapterArgs {
     /// # Errors
     /// The first mistake, with its location.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let text =
+            blis_diag::read_text(path, BYTES_MAX).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(&path.display().to_string(), &text).map_err(ConfigError::Parse)
     }
 

@@ -20,6 +20,9 @@ use blis_diag::Diagnostic;
 
 pub use self::kernels::{MeasuredKernels, Network};
 
+/// Longer files are refused as descriptions of GPUs.
+const BYTES_MAX: u64 = 1 << 20;
+
 /// A GPU with its names and figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
@@ -134,7 +137,8 @@ impl Catalogue {
         let mut given = Vec::new();
         let Some(path) = path else { return Ok(Self { given }) };
         for file in files(path)? {
-            let text = fs::read_to_string(&file).map_err(|source| ConfigError::Read { path: file.clone(), source })?;
+            let text = blis_diag::read_text(&file, BYTES_MAX)
+                .map_err(|source| ConfigError::Read { path: file.clone(), source })?;
             given.extend(parse(&file, &text)?);
         }
         if given.is_empty() {

@@ -2,7 +2,6 @@
 //!
 //! Source: BLIS f90a1e3a (`engine.md` §3.4). Values that BLIS records without using them are checked, and ignored.
 
-use std::fs;
 use std::path::Path;
 
 use blis_diag::yaml::{ABOVE_0, Document, Entries, FROM_0, NumberRange, Spanned, Word, explain};
@@ -15,6 +14,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ConfigError;
+
+/// Longer files are refused, and headers of traces have no more either.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// The tiers of the options, before the size of a KV block is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +75,7 @@ impl KvOffload {
     /// The first mistake, with its location.
     pub fn load(path: &Path, block_size: u32) -> Result<Self, Diagnostic> {
         let file = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| unreadable(&file, &error))?;
+        let text = blis_diag::read_text(path, BYTES_MAX).map_err(|error| unreadable(&file, &error))?;
         Self::parse(&file, &text, block_size)
     }
 
@@ -97,7 +99,7 @@ impl KvOffload {
     /// # Errors
     /// The first mistake, with its location.
     pub fn of_trace(path: &Path, block_size: u32) -> Result<Option<Self>, Diagnostic> {
-        match fs::read_to_string(path) {
+        match blis_diag::read_text(path, BYTES_MAX) {
             Ok(text) => Self::parse_header(&path.display().to_string(), &text, block_size),
             Err(_) => Ok(None),
         }

@@ -3,6 +3,8 @@
 //! Options that are left out get their values by published rules (BLIS's, `engine.md` §4). Every choice that a user
 //! might not expect is recorded in [`Deployment::notes`].
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 pub mod adapters;
 mod architecture;
 mod coefficients;

@@ -13,6 +13,9 @@ use super::embedded;
 use super::error::ConfigError;
 use blis_diag::Diagnostic;
 
+/// Longer files are refused: with a quantization per layer a `config.json` has some 100 kB.
+const BYTES_MAX: u64 = 4 << 20;
+
 /// An architecture and the file that it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedModel {
@@ -59,7 +62,7 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
             ));
         }
         for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
-            match fs::read_to_string(&path) {
+            match blis_diag::read_text(&path, BYTES_MAX) {
                 Ok(text) => {
                     let sampling = sampling_beside(&path)?;
                     return parse(name, path, &text).map(|model| Some(LoadedModel { sampling, ..model }));
@@ -168,7 +171,7 @@ fn formula_notes(name: &str, config: &ModelConfig) -> Vec<String> {
 /// The sampling parameters of the `generation_config.json` beside the config at `path`; none without that file.
 fn sampling_beside(path: &Path) -> Result<SamplingParams, ConfigError> {
     let path = path.with_file_name("generation_config.json");
-    match fs::read_to_string(&path) {
+    match blis_diag::read_text(&path, BYTES_MAX) {
         Ok(text) => sampling(&path, &text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(SamplingParams::default()),
         Err(source) => Err(ConfigError::Read { path, source }),

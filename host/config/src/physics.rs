@@ -1,7 +1,6 @@
 //! Coefficient files of the `physics` latency model: `blis fit` writes them, simulations read them.
 
 use std::fmt::{self, Display};
-use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -10,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::embedded;
 use super::error::ConfigError;
+
+/// Longer files are refused.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// A coefficient file: general coefficients for any deployment, and specific ones for those that were measured.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -270,7 +272,8 @@ impl CoefficientFile {
     /// If it cannot be read or is invalid.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = path else { return Ok(Self::embedded().clone()) };
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let text =
+            blis_diag::read_text(path, BYTES_MAX).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(path, &text)
     }
 

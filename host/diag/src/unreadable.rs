@@ -3,9 +3,21 @@
 use std::io::{self, ErrorKind};
 
 use crate::Diagnostic;
+use crate::input::{InputFault, fault_of};
 
 /// The diagnostic of an input `error` of `file`.
 pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
+    match fault_of(error) {
+        Some(InputFault::Kind("a folder")) | None => {}
+        Some(fault) => {
+            let text = fault.to_string();
+            let hint = match fault {
+                InputFault::Kind(_) => "name a regular file; a shell makes one of a command: `<(command)`",
+                InputFault::TooLong { .. } => "is this the right file?",
+            };
+            return Diagnostic::new(format!("`{file}` {}", text.strip_prefix("it ").unwrap_or(&text))).hint(hint);
+        }
+    }
     let (what, hint) = match error.kind() {
         ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
         ErrorKind::IsADirectory => (format!("`{file}` is a folder"), "name a file in it"),

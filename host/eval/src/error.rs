@@ -29,6 +29,8 @@ pub enum RunErrorKind {
     /// The reader of the output has closed it (`blis run | head -1`). That is not an error of the program or of its
     /// user.
     BrokenPipe,
+    /// The result was printed, and this exit code says what it is. That is not an error either.
+    Status(u8),
 }
 
 impl RunError {
@@ -100,9 +102,15 @@ impl RunError {
         self.kind
     }
 
-    /// Whether no message is printed, because the output is closed.
+    /// The exit code of a result that was printed.
+    #[must_use]
+    pub fn status(code: u8) -> Self {
+        Self { kind: RunErrorKind::Status(code), ..Self::usage("") }
+    }
+
+    /// Whether no message is printed, because the output is closed or says all.
     pub fn is_quiet(&self) -> bool {
-        self.kind == RunErrorKind::BrokenPipe
+        matches!(self.kind, RunErrorKind::BrokenPipe | RunErrorKind::Status(_))
     }
 }
 

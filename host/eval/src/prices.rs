@@ -1,6 +1,5 @@
 //! Prices of GPUs: the file of `--prices`. There is no default, because prices differ by provider, contract and month.
 
-use std::fs;
 use std::path::Path;
 
 use blis_diag::yaml::{ABOVE_0, Document, Entries, Word, explain};
@@ -8,6 +7,9 @@ use blis_diag::{Diagnostic, Location, name_hint, unreadable};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
+
+/// Longer files are refused as price lists.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// A price list of GPUs, with its origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +52,8 @@ impl Prices {
     /// The first mistake, with its location.
     pub fn load(path: &Path) -> Result<Self, RunError> {
         let file = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
+        let text =
+            blis_diag::read_text(path, BYTES_MAX).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
         Self::parse(&file, &text).map_err(RunError::refused)
     }
 

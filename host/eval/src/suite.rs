@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
@@ -27,7 +26,8 @@ use blis_plugin::{Kind, Surroundings};
 /// The suites that are built into the program.
 static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
 
-const BYTES_MAX: u64 = 4 << 20;
+/// Longer files are refused as suites, bytes.
+pub const BYTES_MAX: u64 = 4 << 20;
 
 /// The scenarios on which candidates are evaluated, and the rules of the evaluation.
 #[derive(Clone, Debug, PartialEq)]
@@ -217,7 +217,8 @@ impl Suite {
             return Self::parse(&path, file.contents_utf8().unwrap_or_default());
         }
         let path = Path::new(name);
-        if !path.is_file() {
+        // A folder of that name, or a link that leads nowhere, is read, so that the message says what it is.
+        if path.symlink_metadata().is_err() {
             let names = Self::built_in();
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let hint = nearest(name, &known).map_or_else(
@@ -230,12 +231,13 @@ impl Suite {
             let hint = "a suite is a YAML file: see docs/evaluate.md".to_owned();
             error(format!("the suite `{name}` cannot be read: {source}"), hint)
         };
-        let length = fs::metadata(path).map_err(unreadable)?.len();
-        if length > BYTES_MAX {
-            let hint = "is this the right file?".to_owned();
-            return Err(error(format!("the suite `{name}` is longer than 4 MiB"), hint));
-        }
-        Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
+        let text = blis_diag::read_text(path, BYTES_MAX).map_err(|source| match source.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                error(format!("the suite `{name}` is longer than 4 MiB"), "is this the right file?".to_owned())
+            }
+            _ => unreadable(source),
+        })?;
+        Self::parse(name, &text)
     }
 
     /// The same suite with what the command line grants.

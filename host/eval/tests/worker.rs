@@ -1,5 +1,7 @@
 //! Workers, in a program with one thread: what a test harness is not.
 
+#![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
+
 use std::sync::Mutex;
 use std::time::Duration;
 

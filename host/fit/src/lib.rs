@@ -6,6 +6,8 @@
 //!            └──── calibrate ◄────────┘   closed loop: slower steps mean larger batches, which are slower
 //! ```
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod aggregates;
 pub mod breakdown;
 pub mod calibrate;

@@ -1,10 +1,8 @@
 //! Measured runs: the requests that a real server served, their latencies, and the configuration of the server.
 
-use std::io::{BufReader, Cursor, Read as _};
 use std::path::{Path, PathBuf};
 
 use blis_sim::request::Content;
-use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -12,6 +10,9 @@ use thiserror::Error;
 use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::{ConfigError, DeploymentArgs};
 use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
+
+/// Longer files of measurements are refused, before and after decompression.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// An error in measured runs, or in a fit to them.
 #[derive(Debug, Error)]
@@ -261,14 +262,9 @@ pub(super) fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Re
 /// The content of a file, decompressed if necessary, and the SHA-256 of the file itself.
 pub(super) fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
     let failed = |source| FitError::Read { path: path.into(), source };
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = blis_diag::read_bytes(path, BYTES_MAX).map_err(failed)?;
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok((bytes, sha256));
-    }
-    let mut text = Vec::new();
-    MultiGzDecoder::new(BufReader::new(Cursor::new(bytes))).read_to_end(&mut text).map_err(failed)?;
-    Ok((text, sha256))
+    Ok((blis_diag::decompressed(bytes, BYTES_MAX).map_err(failed)?, sha256))
 }
 
 #[cfg(test)]

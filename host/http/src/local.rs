@@ -11,20 +11,27 @@ use serde_json::json;
 
 /// Refuses requests of web pages from elsewhere. A page in a browser on this machine can reach a server in two ways: by its address,
 /// and then the site of the page is the `Origin`; or by a name of the site that resolves to this machine, and then that
-/// name is the `Host`.
+/// name is the `Host`. Browsers also say whether the page that asks is the server's own (`Sec-Fetch-Site`).
 pub async fn only_local(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let hosts: Vec<String> = headers.get_all(header::HOST).iter().map(text).collect();
     let origins: Vec<String> = headers.get_all(header::ORIGIN).iter().map(text).collect();
+    let fetches: Vec<String> = headers.get_all("sec-fetch-site").iter().map(text).collect();
     if hosts.is_empty() || !hosts.iter().all(|host| is_here(host)) {
         return refused("the header `Host` must name this machine, as 127.0.0.1 or localhost");
     }
     let is_own = |origin: &String| origin.split_once("://").is_some_and(|(_, host)| is_here(host));
-    if !origins.iter().all(is_own) {
+    if !origins.iter().all(is_own) || !fetches.iter().all(|from| is_own_fetch(from)) {
         return refused("a page from elsewhere may not use this server");
     }
     next.run(request).await
+}
+
+/// Whether a browser sends a request for the server's own page, or for the user who has typed its address. Another port of this machine is
+/// another site's (`same-site`), and has another owner.
+fn is_own_fetch(site: &str) -> bool {
+    site.eq_ignore_ascii_case("same-origin") || site.eq_ignore_ascii_case("none")
 }
 
 fn refused(message: &str) -> Response {
@@ -42,6 +49,12 @@ fn is_here(authority: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_own_pages_fetch() {
+        assert!(["same-origin", "none"].into_iter().all(is_own_fetch));
+        assert!(!["cross-site", "same-site", "", "same-origin, cross-site"].into_iter().any(is_own_fetch));
+    }
 
     #[test]
     fn only_this_machine_is_here() {

@@ -12,7 +12,7 @@ use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
 use super::{Fault, FaultKind, Limits, LoadedPlugin, Surroundings, Technology, native, script, wasm};
-use blis_diag::{Location, display, nearest, printable, unreadable};
+use blis_diag::{Location, display, nearest, printable, read_bytes, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
@@ -242,20 +242,15 @@ impl Finder {
 /// # Errors
 /// If the path cannot be read, is not a file, or the file is larger.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
-    use std::io::Read as _;
-    let metadata = fs::metadata(path).map_err(|error| unreadable_at(path, &error))?;
-    if !metadata.is_file() {
-        return Err(at(path, FaultKind::Unreadable, "it is no file"));
-    }
-    let mut content = Vec::new();
-    // Reads one byte more than allowed, in case the file grows meanwhile.
-    let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
-    opened.map_err(|error| unreadable_at(path, &error))?;
-    if content.len() as u64 > most {
-        let size = metadata.len().max(content.len() as u64);
-        return Err(at(path, FaultKind::Unreadable, format!("it has {size} bytes; a plugin may have {most}")));
-    }
-    Ok(content)
+    read_bytes(path, most).map_err(|error| match (error.kind(), fs::metadata(path)) {
+        (io::ErrorKind::FileTooLarge, Ok(found)) => {
+            at(path, FaultKind::Unreadable, format!("it has {} bytes; a plugin may have {most}", found.len()))
+        }
+        (io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory, _) => {
+            at(path, FaultKind::Unreadable, error.to_string())
+        }
+        _ => unreadable_at(path, &error),
+    })
 }
 
 /// The fault for a `path` that cannot be read or does not exist.

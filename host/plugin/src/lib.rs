@@ -14,6 +14,8 @@
 //! Each policy of a simulation has its own guest: a plugin that serves as two kinds has two guests without shared
 //! state, and every instance has its own guest of a scheduling, preemption or latency plugin.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 use std::fmt::Debug;
 use std::sync::Arc;
 

@@ -3,6 +3,8 @@
 //! Nothing in this crate prints. A document is a value that serialises itself; a file is written completely or not at
 //! all.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 mod adapters;
 mod aggregate;
 mod breakdown;

@@ -6,6 +6,7 @@
 mod args;
 mod calibrate;
 mod command;
+mod counts;
 mod decisions;
 mod evaluate;
 mod exchange;

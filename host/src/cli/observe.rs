@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Settings;
+use super::counts::in_flight;
 use super::fidelity::today;
 use super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 
@@ -50,7 +51,7 @@ pub(super) struct ObserveArgs {
     #[arg(long, help_heading = SERVER)]
     no_exact_lengths: bool,
     /// Most requests in flight, ≥ 1: a request waits for a slot after its planned time [default: no limit]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
+    #[arg(long, value_name = "N", value_parser = in_flight, help_heading = SERVER)]
     max_in_flight: Option<NonZeroUsize>,
     /// Requests before the start, one after the other, that are in no record
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = SERVER)]
@@ -122,7 +123,8 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     recording.write(&args.trace_output, &today())?;
     recording.warnings().iter().for_each(|(what, hint)| tracing::warn!("{what} (hint: {hint})"));
     let report = recording.report();
-    if wants_text_form(args.output) { print_text(report) } else { print_document(&report) }
+    if wants_text_form(args.output) { print_text(report) } else { print_document(&report) }?;
+    recording.error().map_or(Ok(()), Err)
 }
 
 impl ObserveArgs {

@@ -211,11 +211,12 @@ pub(super) fn colour_wanted(stream: &impl IsTerminal) -> bool {
 }
 
 /// The exit code after `failure`: 2 for an invalid command line or file, 1 for a failed run, 0 if the reader has closed
-/// the output.
+/// the output, and that of a result that has one.
 pub(super) fn exit_code(failure: &RunError) -> ExitCode {
     match failure.kind() {
         RunErrorKind::Usage => ExitCode::from(2),
         RunErrorKind::Runtime => ExitCode::FAILURE,
         RunErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        RunErrorKind::Status(code) => ExitCode::from(code),
     }
 }

@@ -1,8 +1,9 @@
 //! `blis plot`: figures for papers.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use blis_diag::open_bounded;
 use blis_eval::error::RunError;
 use blis_report::{FigureKind, PlotError, PlotInput, check_target, plot, write_pair};
 use clap::Args;
@@ -67,13 +68,17 @@ pub(super) fn plot_results(args: &PlotArgs) -> Result<(), RunError> {
 
 fn read(path: &Path) -> Result<PlotInput, RunError> {
     let shown = path.display();
-    let unreadable = |error: std::io::Error| RunError::usage(format_args!("cannot read `{shown}`: {error}"));
-    if fs::metadata(path).map_err(unreadable)?.len() > MOST_BYTES {
-        return Err(RunError::usage(format_args!("`{shown}` has more than {} MB", MOST_BYTES >> 20))
-            .hint("draw a shorter run, or a part of it: `blis replay --start --duration`"));
-    }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    let document = serde_json::from_str(&text).map_err(|error| {
+    let unreadable = |error: &io::Error| match error.kind() {
+        io::ErrorKind::FileTooLarge => RunError::usage(format_args!("`{shown}` has more than {} MB", MOST_BYTES >> 20))
+            .hint("draw a shorter run, or a part of it: `blis replay --start --duration`"),
+        _ => RunError::refused(blis_diag::unreadable(&shown.to_string(), error)),
+    };
+    // In parts: what is no JSON is refused at its first byte.
+    let input = open_bounded(path, MOST_BYTES).map_err(|error| unreadable(&error))?;
+    let document = serde_json::from_reader(input).map_err(|error| {
+        if error.is_io() {
+            return unreadable(&error.into());
+        }
         RunError::usage(format_args!("`{shown}` is not JSON: {error}"))
             .hint("results are written by `--metrics-path` of `blis run`, and by `--output json`")
     })?;

@@ -1,9 +1,9 @@
 //! `blis suite`: the suites that candidates are evaluated on.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::num::NonZeroUsize;
 
+use blis_diag::read_text;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::rebase::{BestBuiltIn, RebasedSuite, best_built_in, file_of, rebased};
@@ -11,6 +11,7 @@ use blis_eval::suite::Suite;
 use blis_report::write_text;
 use clap::{Args, Subcommand};
 
+use super::counts::threads;
 use super::output::{LogLevel, print_text, start_log};
 use super::progress::Spinner;
 
@@ -36,7 +37,7 @@ struct RebaseArgs {
     #[arg(long)]
     dry_run: bool,
     /// Threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
@@ -58,8 +59,8 @@ fn rebase(args: &RebaseArgs) -> Result<(), RunError> {
     let best = best_built_in(&prepared, args.threads.map_or(0, NonZeroUsize::get));
     drop(spinner);
     let best = best?;
-    let text =
-        fs::read_to_string(path).map_err(|error| RunError::refused(blis_diag::unreadable(&args.suite, &error)))?;
+    let text = read_text(path, blis_eval::suite::BYTES_MAX)
+        .map_err(|error| RunError::refused(blis_diag::unreadable(&args.suite, &error)))?;
     let new = rebased(&prepared.suite, &text, &best)?;
     if !args.dry_run && new.text != text {
         write_text(path, &new.text).map_err(|error| RunError::file(&error))?;

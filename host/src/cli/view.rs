@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blis_diag::unreadable;
+use blis_diag::{read_text, unreadable};
 use blis_eval::error::RunError;
 use blis_eval::evaluation::history::read_history;
 use blis_report::{PageResult, check_target, write_page};
@@ -51,13 +51,14 @@ fn read(path: &Path) -> Result<Vec<PageResult>, RunError> {
         let name = path.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
         return Ok(vec![PageResult::new(name, &history, None)]);
     }
-    let bytes = metadata.len();
-    if bytes > MOST_BYTES {
-        let what = format_args!("`{shown}` has {} MB: a page shows results of at most 16 MB", bytes >> 20);
-        return Err(RunError::usage(what)
-            .hint("results with every request are not shown: name the output of `--output json`, or add `--report` to the run"));
-    }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text = read_text(path, MOST_BYTES).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            let what = format_args!("`{shown}` has {} MB: a page shows results of at most 16 MB", metadata.len() >> 20);
+            RunError::usage(what)
+                .hint("results with every request are not shown: name the output of `--output json`, or add `--report` to the run")
+        }
+        _ => unreadable(error),
+    })?;
     let name = path.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
     let results = PageResult::read(&name, &text).map_err(|error| {
         RunError::usage(format_args!("`{shown}` is not JSON: {error}")).hint("results are written by `--output json`")

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::TraceError;
 use super::field;
-use blis_diag::{RowError, check_json_object, json_error};
+use blis_diag::{LINE_BYTES_MAX, RowError, check_json_object, json_error};
 
 /// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as missing; `scratch` holds
 /// the line without them, if there are any.
@@ -82,7 +82,8 @@ pub(super) struct Documents<R: BufRead, T> {
 impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
     pub fn new(input: R, file: &Arc<str>) -> Self {
         let lines = Arc::new(AtomicU64::new(1));
-        let source = JsonBytes { input, lines: Arc::clone(&lines), plain: NanFilter::default(), started: false };
+        let plain = NanFilter::default();
+        let source = JsonBytes { input, lines: Arc::clone(&lines), plain, started: false, since_token: 0 };
         let documents = serde_json::Deserializer::from_reader(source).into_iter();
         Self { documents, file: Arc::clone(file), lines, kind: PhantomData }
     }
@@ -95,7 +96,12 @@ impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
         };
         let file = Arc::clone(&self.file);
         if error.is_io() {
-            return Err(TraceError::Io { file, source: error.into() });
+            let source = io::Error::from(error);
+            if source.kind() == io::ErrorKind::FileTooLarge {
+                let fault = RowError::new(format!("a value is longer than {} MiB", LINE_BYTES_MAX >> 20));
+                return Err(fault.hint("is this the right file?").at(&file, self.line()).into());
+            }
+            return Err(TraceError::Io { file, source });
         }
         let line = if error.line() > 0 { error.line() as u64 } else { self.line() };
         Err(json_error(&error).at(&file, line).into())
@@ -113,6 +119,9 @@ struct JsonBytes<R> {
     lines: Arc<AtomicU64>,
     plain: NanFilter,
     started: bool,
+    /// Bytes since the last bracket, comma, colon or end of a string. The parser keeps a string or a number whole, and goes over
+    /// spaces as long as there are some, so that without a limit an endless one fills the memory or takes forever.
+    since_token: u64,
 }
 
 impl<R: BufRead> Read for JsonBytes<R> {
@@ -124,12 +133,19 @@ impl<R: BufRead> Read for JsonBytes<R> {
         }
         let length = available.len().min(buffer.len());
         for (to, &from) in buffer.iter_mut().zip(available) {
+            let in_string = self.plain.in_string;
             *to = self.plain.byte(from);
             if from == b'\n' {
                 self.lines.fetch_add(1, Ordering::Relaxed);
             }
+            let ends_string = in_string && !self.plain.in_string;
+            let is_token = !in_string && matches!(from, b',' | b':' | b'{' | b'}' | b'[' | b']');
+            self.since_token = if ends_string || is_token { 0 } else { self.since_token + 1 };
         }
         self.input.consume(length);
+        if self.since_token > LINE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         Ok(length)
     }
 }

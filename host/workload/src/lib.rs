@@ -9,6 +9,8 @@
 //!                                bench  (two of them)
 //! ```
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they read"))]
+
 use std::io::{BufRead, Cursor, Read as _};
 use std::path::{Path, PathBuf};
 

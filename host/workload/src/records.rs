@@ -79,6 +79,6 @@ mod tests {
         let mut records = Records::new(endless, &"x".into());
         assert!(records.advance().unwrap() && records.advance().unwrap());
         let error = records.advance().unwrap_err();
-        assert!(error.to_string().starts_with("x:3: the record is longer than 64 MiB"), "{error}");
+        assert!(error.to_string().starts_with("x:3: the record is longer than 32 MiB"), "{error}");
     }
 }

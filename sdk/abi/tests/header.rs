@@ -1,5 +1,7 @@
 //! The C header has the structs and constants of this crate: in its text, and in the layout that a C compiler gives it.
 
+#![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,6 @@
 //! names.
 
 use std::fmt::{self, Display};
-use std::fs::File;
-use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
@@ -98,12 +96,7 @@ impl Bundle {
 /// If it cannot be read or is too long.
 pub(super) fn read_text(path: &Path) -> Result<(Arc<str>, String), PolicyError> {
     let file: Arc<str> = path.display().to_string().into();
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
-    read.map_err(|error| PolicyError::unreadable(&file, &error))?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(PolicyError::new(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
-    }
+    let text = blis_diag::read_text(path, BYTES_MAX).map_err(|error| PolicyError::unreadable(&file, &error))?;
     Ok((file, text))
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use blis_diag::read_bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::candidate::CandidatePolicy;
@@ -12,6 +13,9 @@ use super::context::EvaluationSuite;
 use super::options::{EvaluationOptions, host};
 use crate::result::EvaluationResult;
 use crate::suite::hex;
+
+/// Longer files are no evaluation results of ours.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// A folder of evaluation results.
 #[derive(Clone, Debug)]
@@ -24,7 +28,7 @@ impl ResultCache {
 
     /// `None` if the result is not there or cannot be read; then it is computed again.
     pub fn get(&self, key: &str) -> Option<EvaluationResult> {
-        serde_json::from_slice(&fs::read(self.path(key)).ok()?).ok()
+        serde_json::from_slice(&read_bytes(&self.path(key), BYTES_MAX).ok()?).ok()
     }
 
     /// Stores a result. If the folder cannot be written, the only loss is the time for computing it again.

@@ -1,13 +1,13 @@
 //! A candidate: the bytes of a policy, and the technology that runs them.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use blis_config::policy::{Ambiguous, BuiltIn};
-use blis_diag::{Diagnostic, nearest, open_file};
+use blis_diag::{Diagnostic, nearest, read_bytes, read_stdin};
 
 use crate::error::RunError;
 use crate::result::Traits;
@@ -15,7 +15,7 @@ use crate::suite::{SuiteLimits, hex};
 use blis_plugin::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 
 /// Larger files are refused as candidates.
-const BYTES_MAX: u64 = 32 << 20;
+pub(super) const BYTES_MAX: u64 = 32 << 20;
 
 /// The policy under evaluation, before it is compiled.
 #[derive(Clone, Debug)]
@@ -35,19 +35,19 @@ impl CandidatePolicy {
         if let Some(row) = named.filter(|_| lang.is_none()) {
             return Ok(Self::new(row.full_name(), Technology::BuiltIn, row.identity().into_bytes()));
         }
-        let mut bytes = Vec::new();
-        let read = |bytes: &mut Vec<u8>| -> io::Result<usize> {
-            if path == "-" {
-                io::stdin().lock().take(BYTES_MAX + 1).read_to_end(bytes)
-            } else {
-                open_file(Path::new(path))?.take(BYTES_MAX + 1).read_to_end(bytes)
+        let read = if path == "-" { read_stdin(BYTES_MAX) } else { read_bytes(Path::new(path), BYTES_MAX) };
+        let bytes = read.map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                RunError::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
+                    .hint("is this the right file?")
             }
-        };
-        read(&mut bytes).map_err(|error| unreadable(path, &error))?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(RunError::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
-                .hint("is this the right file?"));
-        }
+            _ => unreadable(path, &error),
+        })?;
+        Self::of_file(path, lang, bytes)
+    }
+
+    /// The candidate in `bytes`, which were read from `path`.
+    pub(super) fn of_file(path: &str, lang: Option<Technology>, bytes: Vec<u8>) -> Result<Self, RunError> {
         let technology = lang.or_else(|| Technology::of(Path::new(path)));
         if let (None, Some(what)) = (technology, other_language(path)) {
             return Err(RunError::usage(format_args!("the candidate `{path}` is {what}, not a policy"))

@@ -2,6 +2,7 @@
 //! run of the reference and of the baseline is simulated once.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +31,7 @@ use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
 use blis_config::policy::{FilterSetting, ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_diag::open_file;
 use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -523,8 +525,10 @@ fn hash(suite: &Suite, scenarios: &[PreparedScenario]) -> String {
     digest.update(&suite.hash);
     let flags = suite.scenarios.iter().flat_map(|scenario| &scenario.flags).map(|(_, value)| value);
     for named in flags.chain([&suite.baseline, &suite.reference]).chain(&suite.reference_policies) {
-        if let (true, Ok(bytes)) = (Path::new(named).is_file(), std::fs::read(named)) {
-            digest.update(Sha256::digest(bytes));
+        let mut content = Sha256::new();
+        // In parts: a trace may be longer than memory. Writing to a digest does not fail.
+        if open_file(Path::new(named)).and_then(|mut file| io::copy(&mut file, &mut content)).is_ok() {
+            digest.update(content.finalize());
         }
     }
     // As the names of workloads have it.

@@ -7,18 +7,26 @@
 //!        └────────── results ────────┘
 //! ```
 //!
-//! It runs no code of a candidate, so that nothing ends it. A worker starts with everything that it holds: workloads that
+//! It runs no code of a candidate, so that only the system or a person ends it: for want of memory, or by mistake. Then it is started
+//! again, and the evaluations that it had are evaluated anew. The process that uses it has threads by then and must not fork, so the
+//! new one is this program from its start (`blis serve --stdio --fork-server`), with its socket as standard input; it first says which program
+//! and which suites it has, because a file may have changed meanwhile. A few attempts are made, no more ([`RESTARTS`]).
+//!
+//! A worker starts with everything that it holds: workloads that
 //! workers have used are generated here when there is nothing else to do, and runs of the baseline are kept as workers
 //! have simulated them.
 //!
 //! A worker is used again if its candidate kept to all limits, because a new process costs a millisecond and cold memory.
 //! If it fails then, the evaluation is repeated in a new one: every failure is that of a candidate alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -30,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
 use super::isolated::{EvaluationReply, failed};
-use super::options::GRACE;
+use super::options::{GRACE, host};
 use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
@@ -39,22 +47,107 @@ use crate::worker::{
     cannot_start, fork, fork_process, is_ready, read_some,
 };
 
+/// Restarts within [`RESTART_PERIOD`]; further ones would fail for the same reason.
+const RESTARTS: usize = 5;
+const RESTART_PERIOD: Duration = Duration::from_secs(60);
+/// Time until a new process has read the suites.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// Processes in which an evaluation is tried: another one may have ended the first, but hardly the second.
+const ATTEMPTS: usize = 2;
+
 /// The fork server, as the process that uses it sees it. Its process ends when this is dropped.
 pub struct ForkServer {
-    socket: Mutex<UnixStream>,
-    replies: Arc<Replies>,
-    /// Ends after the socket is closed.
-    _process: ChildProcess,
+    state: Arc<ForkServerState>,
 }
 
-/// Receivers of results.
-#[derive(Default)]
-struct Replies {
-    /// By number; `None` if the fork server has ended.
-    waiting: Mutex<Option<HashMap<u64, Sender<EvaluationOutcome>>>>,
+/// What the threads share that wait for results.
+struct ForkServerState {
+    current: Mutex<Arc<ForkConnection>>,
+    /// Held while a process is started.
+    restarts: Mutex<RestartLog>,
+    command: Option<ForkServerCommand>,
     /// Evaluations that were cancelled, until they end.
     cancelled: Mutex<HashSet<u64>>,
     numbers: AtomicU64,
+    /// How often a process was started again.
+    restarted: AtomicU64,
+    /// Whether a process is being started.
+    is_starting: AtomicBool,
+    is_ending: AtomicBool,
+}
+
+/// A process and the evaluations that it has.
+struct ForkConnection {
+    socket: Mutex<UnixStream>,
+    /// Receivers of results by number; `None` if the process has ended.
+    waiting: Mutex<Option<HashMap<u64, Sender<EvaluationOutcome>>>>,
+    /// Ends after the socket is closed.
+    _process: ForkedProcess,
+}
+
+/// The process of a fork server, killed when dropped.
+enum ForkedProcess {
+    Forked(#[expect(dead_code, reason = "held for its drop")] ChildProcess),
+    Spawned(Child),
+}
+
+impl Drop for ForkedProcess {
+    fn drop(&mut self) {
+        if let Self::Spawned(child) = self {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// When processes were started again, and what prevents a further one.
+#[derive(Default)]
+struct RestartLog {
+    times: VecDeque<Instant>,
+}
+
+/// How the fork server is started when the first one has ended.
+#[derive(Clone, Debug)]
+pub struct ForkServerCommand {
+    /// The suites, by name or file.
+    pub suites: Vec<String>,
+    /// Folder of the result cache.
+    pub cache: Option<PathBuf>,
+    /// Folders from which candidates are read, `None` for all; see [`PathAccess`](super::request::PathAccess).
+    pub allowed: Option<Vec<PathBuf>>,
+    /// Their hashes: results of other suites cannot be compared.
+    pub hashes: BTreeMap<String, String>,
+    pub memory_bytes: u64,
+}
+
+/// What a process says once it can evaluate.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Hello {
+    host: String,
+    suites: BTreeMap<String, String>,
+}
+
+/// Whether evaluations can be started, for `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkServerHealth {
+    Ok,
+    /// It has ended, and another one is being started.
+    Starting,
+    /// It has ended, and none could be started.
+    Down,
+}
+
+impl ForkServerHealth {
+    /// As `status` names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Starting => "starting",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// A result, or the message of an error.
@@ -83,69 +176,168 @@ struct Identity {
 }
 
 impl ForkServer {
-    /// Starts the process. Only for a process with a single thread.
+    /// Starts the process, and starts it again with `command` if it ends. Only for a process with a single thread.
     ///
     /// # Errors
     /// If the system cannot start a process.
-    pub fn start(suites: &SuiteSet, cache: Option<ResultCache>, settings: WorkerSettings) -> Result<Self, RunError> {
+    pub fn start(
+        suites: &SuiteSet,
+        cache: Option<ResultCache>,
+        settings: WorkerSettings,
+        command: Option<ForkServerCommand>,
+    ) -> Result<Self, RunError> {
         let (socket, other) = UnixStream::pair().map_err(|error| cannot_start(&error))?;
         let own = socket.try_clone().map_err(|error| cannot_start(&error))?;
         let process = fork_process(|| {
             drop(own);
             serve(other, suites, cache, settings);
         });
-        let process = process.map_err(|error| cannot_start(&error))?;
-        let replies = Arc::new(Replies { waiting: Mutex::new(Some(HashMap::new())), ..Replies::default() });
-        let receiver = Arc::clone(&replies);
-        let mut from = socket.try_clone().map_err(|error| cannot_start(&error))?;
-        thread::spawn(move || receiver.receive(&mut from));
-        Ok(Self { socket: Mutex::new(socket), replies, _process: process })
+        let process = ForkedProcess::Forked(process.map_err(|error| cannot_start(&error))?);
+        let (connection, from) = ForkConnection::new(socket, process).map_err(|error| cannot_start(&error))?;
+        let state = Arc::new(ForkServerState {
+            current: Mutex::new(Arc::clone(&connection)),
+            restarts: Mutex::default(),
+            command,
+            cancelled: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            restarted: AtomicU64::new(0),
+            is_starting: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+        });
+        state.watch(connection, from);
+        Ok(Self { state })
     }
 
     /// A number for an evaluation.
     pub fn reserve(&self) -> u64 {
-        self.replies.numbers.fetch_add(1, Ordering::SeqCst)
+        self.state.numbers.fetch_add(1, Ordering::SeqCst)
     }
 
     /// Evaluates the candidate of `request` in a worker.
     ///
     /// # Errors
-    /// If the candidate cannot be read, or the fork server has ended.
+    /// If the candidate cannot be read, or the fork server has ended and cannot be started again.
     pub fn evaluate(&self, number: u64, request: &EvaluationRequest) -> EvaluationOutcome {
-        const ENDED: &str = "the process that starts evaluations has ended: start the server again";
-        let (sender, receiver) = channel();
-        lock(&self.replies.waiting).as_mut().ok_or(ENDED)?.insert(number, sender);
-        self.send(&Order::Start { number, request: Box::new(request.clone()) });
-        // It may have been cancelled before the order to start it was sent.
-        if lock(&self.replies.cancelled).contains(&number) {
-            self.send(&Order::Cancel { number });
+        for _ in 0..ATTEMPTS {
+            let connection = self.state.connection()?;
+            let (sender, receiver) = channel();
+            let Some(()) = lock(&connection.waiting).as_mut().map(|waiting| drop(waiting.insert(number, sender)))
+            else {
+                continue;
+            };
+            connection.send(&Order::Start { number, request: Box::new(request.clone()) });
+            // It may have been cancelled before the order to start it was sent.
+            if lock(&self.state.cancelled).contains(&number) {
+                connection.send(&Order::Cancel { number });
+            }
+            if let Ok(outcome) = receiver.recv() {
+                lock(&self.state.cancelled).remove(&number);
+                return outcome;
+            }
         }
-        let outcome = receiver.recv().map_err(|_| ENDED)?;
-        lock(&self.replies.cancelled).remove(&number);
-        outcome
+        Err(format!("the process that starts evaluations has ended {ATTEMPTS} times during this evaluation"))
     }
 
     /// Cancels the evaluation `number`, whether it has been started or not.
     pub fn cancel(&self, number: u64) {
         // In this order: what is started meanwhile finds it in the set.
-        lock(&self.replies.cancelled).insert(number);
-        self.send(&Order::Cancel { number });
+        lock(&self.state.cancelled).insert(number);
+        lock(&self.state.current).send(&Order::Cancel { number });
+    }
+
+    /// Whether evaluations can be started, and how often the process was started again.
+    pub fn health(&self) -> (ForkServerHealth, u64) {
+        let state = &self.state;
+        let health = if lock(&state.current).is_up() {
+            ForkServerHealth::Ok
+        } else if state.is_starting.load(Ordering::SeqCst) {
+            ForkServerHealth::Starting
+        } else {
+            ForkServerHealth::Down
+        };
+        (health, state.restarted.load(Ordering::SeqCst))
+    }
+}
+
+impl Drop for ForkServer {
+    fn drop(&mut self) {
+        self.state.is_ending.store(true, Ordering::SeqCst);
+        let _ = lock(&lock(&self.state.current).socket).shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl ForkServerState {
+    /// The process, which is started again if it has ended.
+    fn connection(self: &Arc<Self>) -> Result<Arc<ForkConnection>, String> {
+        let current = || Some(Arc::clone(&lock(&self.current))).filter(|current| current.is_up());
+        if let Some(current) = current() {
+            return Ok(current);
+        }
+        // The others wait for the first one.
+        let mut restarts = lock(&self.restarts);
+        if let Some(current) = current() {
+            return Ok(current);
+        }
+        self.is_starting.store(true, Ordering::SeqCst);
+        let started = self.restart(&mut restarts);
+        self.is_starting.store(false, Ordering::SeqCst);
+        started
+    }
+
+    fn restart(self: &Arc<Self>, restarts: &mut RestartLog) -> Result<Arc<ForkConnection>, String> {
+        let ended = "the process that starts evaluations has ended";
+        if self.is_ending.load(Ordering::SeqCst) {
+            return Err(ended.to_owned());
+        }
+        let Some(command) = &self.command else { return Err(format!("{ended}: start the server again")) };
+        restarts.times.retain(|time| time.elapsed() < RESTART_PERIOD);
+        if restarts.times.len() >= RESTARTS {
+            let times = restarts.times.len();
+            return Err(format!(
+                "{ended} again, after {times} restarts within a minute: see why it ends, and retry later"
+            ));
+        }
+        restarts.times.push_back(Instant::now());
+        let (connection, from) =
+            command.start().map_err(|why| format!("{ended}, and cannot be started again: {why}"))?;
+        self.restarted.fetch_add(1, Ordering::SeqCst);
+        *lock(&self.current) = Arc::clone(&connection);
+        self.watch(Arc::clone(&connection), from);
+        Ok(connection)
+    }
+
+    /// Passes results of `connection` on until its process ends, which is then started again.
+    fn watch(self: &Arc<Self>, connection: Arc<ForkConnection>, mut from: UnixStream) {
+        let state = Arc::downgrade(self);
+        thread::spawn(move || {
+            connection.receive(&mut from);
+            let Some(state) = state.upgrade().filter(|state| !state.is_ending.load(Ordering::SeqCst)) else { return };
+            tracing::warn!("the process that starts evaluations has ended, and is started again");
+            if let Err(why) = state.connection() {
+                tracing::error!("{why}");
+            }
+        });
+    }
+}
+
+impl ForkConnection {
+    /// The connection of `process`, and where its results come from.
+    fn new(socket: UnixStream, process: ForkedProcess) -> io::Result<(Arc<Self>, UnixStream)> {
+        let from = socket.try_clone()?;
+        let waiting = Mutex::new(Some(HashMap::new()));
+        Ok((Arc::new(Self { socket: Mutex::new(socket), waiting, _process: process }), from))
+    }
+
+    fn is_up(&self) -> bool {
+        lock(&self.waiting).is_some()
     }
 
     fn send(&self, order: &Order) {
         // If the other process has ended, all receivers learn it.
         let _ = Frame::note(order).write(&mut *lock(&self.socket));
     }
-}
 
-impl Drop for ForkServer {
-    fn drop(&mut self) {
-        let _ = lock(&self.socket).shutdown(std::net::Shutdown::Both);
-    }
-}
-
-impl Replies {
-    /// Passes results on until the fork server ends.
+    /// Passes results on until the process ends.
     fn receive(&self, from: &mut UnixStream) {
         let mut frames = FrameBuffer::default();
         while read_some(from, |bytes| frames.extend(bytes)) {
@@ -165,6 +357,80 @@ impl Replies {
         // Dropping the senders ends the waiting of all.
         lock(&self.waiting).take();
     }
+}
+
+impl ForkServerCommand {
+    /// Starts the program anew, and waits until it can evaluate.
+    fn start(&self) -> Result<(Arc<ForkConnection>, UnixStream), String> {
+        let (socket, other) = UnixStream::pair().map_err(|error| error.to_string())?;
+        let mut command = Command::new(own_program().map_err(|error| error.to_string())?);
+        command.args([
+            "serve",
+            "--stdio",
+            "--fork-server",
+            "--worker-memory-gib",
+            &(self.memory_bytes >> 30).to_string(),
+        ]);
+        command.args(self.suites.iter().flat_map(|suite| ["--suite", suite]));
+        if self.allowed.is_none() {
+            command.arg("--all-paths");
+        }
+        for folder in self.allowed.iter().flatten() {
+            command.arg("--allow-path").arg(folder);
+        }
+        if let Some(cache) = &self.cache {
+            command.arg("--cache").arg(cache);
+        }
+        // It ends when the socket is closed. A signal at the end of its parent would come when the thread ends that starts it.
+        let child = command.stdin(Stdio::from(OwnedFd::from(other))).stdout(Stdio::null()).spawn();
+        let process = ForkedProcess::Spawned(child.map_err(|error| error.to_string())?);
+        drop(command);
+        let hello = first_note(&socket).ok_or("it does not start")?;
+        let hello: Hello = serde_json::from_slice(&hello).map_err(|error| error.to_string())?;
+        if hello != (Hello { host: host(), suites: self.hashes.clone() }) {
+            return Err("a suite or the program has changed: start the server again".to_owned());
+        }
+        ForkConnection::new(socket, process).map_err(|error| error.to_string())
+    }
+}
+
+/// This program, also if another one has taken its path.
+fn own_program() -> io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { Ok(running) } else { std::env::current_exe() }
+}
+
+/// The first message of a process, within [`START_LIMIT`].
+fn first_note(mut socket: &UnixStream) -> Option<Vec<u8>> {
+    let mut frames = FrameBuffer::default();
+    let end = Instant::now() + START_LIMIT;
+    loop {
+        if let Some(Frame::Note(note)) = frames.next() {
+            socket.set_read_timeout(None).ok()?;
+            return Some(note);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        // A wait of no time is none to the system.
+        socket.set_read_timeout(Some(left).filter(|left| !left.is_zero())).ok()?;
+        if left.is_zero() || !read_some(&mut socket, |bytes| frames.extend(bytes)) {
+            return None;
+        }
+    }
+}
+
+/// In a process that was started anew: the fork server, whose socket is its standard input, until that is closed.
+///
+/// # Errors
+/// If standard input is no socket of a server.
+pub fn serve_on_stdin(suites: &SuiteSet, cache: Option<ResultCache>, settings: WorkerSettings) -> Result<(), RunError> {
+    let socket = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from).map_err(RunError::runtime)?;
+    let hello = Frame::note(&Hello { host: host(), suites: suites.hashes() });
+    hello.write(&mut &socket).map_err(|error| {
+        RunError::usage(format_args!("standard input is no socket of a server: {error}"))
+            .hint("`--fork-server` is for `blis serve` itself")
+    })?;
+    serve(socket, suites, cache, settings);
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,9 +5,9 @@
 //! a finished search can be looked at later.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ const MOST_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct SearchHistory {
     state: Mutex<HistoryState>,
+    /// The same file, for readers.
+    file: Arc<File>,
 }
 
 #[derive(Debug)]
@@ -77,19 +79,41 @@ impl SearchHistory {
         let cannot =
             |error: io::Error| RunError::runtime(format_args!("cannot write the history in `{shown}`: {error}"));
         fs::create_dir_all(folder).map_err(cannot)?;
-        let file = match File::options().append(true).create_new(true).open(Self::path(folder)) {
+        let file = match File::options().read(true).append(true).create_new(true).open(Self::path(folder)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(RunError::usage(format_args!("`{shown}` has the history of another search"))
                     .hint("name another folder, or remove its `history.jsonl`"));
             }
             opened => opened.map_err(cannot)?,
         };
-        Ok(Self { state: Mutex::new(HistoryState { file, count: 0, best: None, failed: None }) })
+        Self::new(file).map_err(cannot)
+    }
+
+    /// An empty history in a file without a name, which ends with this program.
+    ///
+    /// # Errors
+    /// If the folder for temporary files cannot be written to.
+    pub fn unnamed() -> Result<Self, RunError> {
+        tempfile::tempfile().and_then(Self::new).map_err(|error| {
+            RunError::runtime(format_args!("cannot create a temporary file: {error}"))
+                .hint("set TMPDIR to a folder that can be written to")
+        })
+    }
+
+    fn new(file: File) -> io::Result<Self> {
+        let reader = Arc::new(file.try_clone()?);
+        Ok(Self { state: Mutex::new(HistoryState { file, count: 0, best: None, failed: None }), file: reader })
+    }
+
+    /// The file, open for reading by position.
+    #[must_use]
+    pub fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 
     /// The file of the history in `folder`.
     #[must_use]
-    pub fn path(folder: &Path) -> PathBuf {
+    fn path(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
 
@@ -138,16 +162,14 @@ pub fn read_history(folder: &Path) -> Result<Option<Value>, RunError> {
     let path = SearchHistory::path(folder);
     let shown = path.display();
     let unreadable = |error: io::Error| RunError::usage(format_args!("cannot read `{shown}`: {error}"));
-    let file = match File::open(&path) {
+    let text = match blis_diag::read_text(&path, MOST_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(unreadable)?,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(RunError::usage(format_args!("`{shown}` has more than {} MB", MOST_BYTES >> 20))
+                .hint("a page shows the history of some 100 000 candidates: keep the lines that you want to see"));
+        }
+        read => read.map_err(unreadable)?,
     };
-    let mut text = String::new();
-    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(RunError::usage(format_args!("`{shown}` has more than {} MB", MOST_BYTES >> 20))
-            .hint("a page shows the history of some 100 000 candidates: keep the lines that you want to see"));
-    }
     // The last line has no end if the program was killed while it wrote it.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut candidates = Vec::new();

@@ -6,6 +6,9 @@ use crate::cascade::StagePlan;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::Split;
 
+/// Most bytes of feedback about a candidate.
+pub const MOST_FEEDBACK_BYTES: usize = 16 << 20;
+
 /// Time that a worker gets beyond the wall limit, which it observes itself.
 pub(super) const GRACE: Duration = Duration::from_millis(400);
 

@@ -13,7 +13,6 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use blis_diag::yaml::{self, ABOVE_0, Document, FROM_0, Spanned, Word, explain};
@@ -22,11 +21,14 @@ use blis_plugin::Technology;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
-use super::candidate::CandidatePolicy;
+use super::candidate::{self, CandidatePolicy};
 use super::context::EvaluationSuite;
 use super::held_out::{self, HeldOutReport, ScoreRatio};
 use crate::error::RunError;
 use crate::suite::Suite;
+
+/// Longer files are refused as records.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// The records that are built into the program, a folder each.
 static RECORDS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/discoveries");
@@ -130,17 +132,19 @@ impl PolicyRecord {
             );
         }
         let path = PathBuf::from(name);
-        if !path.is_file() {
+        if path.symlink_metadata().is_err() {
             return Err(unknown(name));
         }
         let unreadable = |error: std::io::Error| {
             RunError::usage(format_args!("the record `{name}` cannot be read: {error}"))
                 .hint("a record is a YAML file: see docs/evaluate.md")
         };
-        let text = fs::read_to_string(&path).map_err(unreadable)?;
+        let text = blis_diag::read_text(&path, BYTES_MAX).map_err(unreadable)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let policy =
-            |file: &str| fs::read(folder.join(file)).map_err(|error| format!("`{file}` cannot be read: {error}"));
+        let policy = |file: &str| {
+            blis_diag::read_bytes(&folder.join(file), candidate::BYTES_MAX)
+                .map_err(|error| format!("`{file}` cannot be read: {error}"))
+        };
         PolicyRecordReader(Document { file: name.into(), text: &text }).record(name, folder, policy)
     }
 

@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use blis_diag::OpenFolder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cache::ResultCache;
-use super::candidate::{CandidatePolicy, native_code};
+use super::candidate::{self, CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
 use super::evaluate::evaluate_cached;
-use super::options::{EvaluationOptions, NativeCode, checked_sample};
+use super::options::{EvaluationOptions, MOST_FEEDBACK_BYTES, NativeCode, checked_sample};
 use crate::cascade::StagePlan;
 use crate::error::RunError;
 use crate::result::EvaluationResult;
@@ -69,6 +70,77 @@ pub struct CandidateSpec {
     path: Option<String>,
 }
 
+/// Which files a request may name as candidates.
+#[derive(Clone, Debug)]
+pub enum PathAccess {
+    /// All that this process can read: requests come from the program that has started it.
+    All,
+    /// Those in these folders, through no link: requests come from programs with other rights.
+    Within(Arc<[OpenFolder]>),
+}
+
+impl PathAccess {
+    /// Files in `folders`.
+    ///
+    /// # Errors
+    /// If one is no folder that can be read.
+    pub fn within(folders: &[PathBuf]) -> Result<Self, RunError> {
+        let open = |path: &PathBuf| {
+            OpenFolder::open(path).map_err(|error| {
+                RunError::usage(format_args!("the folder `{}` cannot be opened: {error}", path.display()))
+                    .hint("`--allow-path` names a folder whose files requests may name")
+            })
+        };
+        Ok(Self::Within(folders.iter().map(open).collect::<Result<_, _>>()?))
+    }
+
+    /// The folders, without links; `None` for all.
+    pub(super) fn folders(&self) -> Option<Vec<PathBuf>> {
+        match self {
+            Self::All => None,
+            Self::Within(folders) => Some(folders.iter().map(|folder| folder.path().to_owned()).collect()),
+        }
+    }
+
+    /// Refuses a path by its text. What lies there is not looked at.
+    fn check(&self, path: &str) -> Result<(), String> {
+        let Self::Within(folders) = self else { return Ok(()) };
+        if folders.is_empty() {
+            return Err("files are not read for requests: send a script as `source`, or start the server with `--allow-path DIR`".to_owned());
+        }
+        let absolute = absolute(path);
+        if folders.iter().any(|folder| folder.name_of(&absolute).is_some()) {
+            return Ok(());
+        }
+        Err("the `path` of the candidate is in no folder of `--allow-path`".to_owned())
+    }
+
+    /// The file at `path`. An error says nothing about its content.
+    fn read(&self, path: &str, lang: Option<Technology>) -> Result<CandidatePolicy, String> {
+        self.check(path)?;
+        let Self::Within(folders) = self else {
+            let about = std::fs::metadata(path);
+            let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
+            if !about.is_file() {
+                return Err(format!("the candidate `{path}` is not a regular file"));
+            }
+            return CandidatePolicy::read(path, lang).map_err(|failure| failure.text());
+        };
+        let absolute = absolute(path);
+        let found = folders.iter().find_map(|folder| Some((folder, folder.name_of(&absolute)?)));
+        let (folder, name) = found.ok_or("the `path` of the candidate is in no folder of `--allow-path`")?;
+        let bytes = folder
+            .read_bytes(name, candidate::BYTES_MAX)
+            .map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
+        CandidatePolicy::of_file(path, lang, bytes).map_err(|failure| failure.text())
+    }
+}
+
+/// `path` from the root, by its text alone.
+fn absolute(path: &str) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestError {
@@ -95,6 +167,7 @@ pub struct SuiteSet {
     by_name: BTreeMap<String, Arc<EvaluationSuite>>,
     /// Name of the suite of requests that name none.
     default: String,
+    paths: PathAccess,
 }
 
 /// An evaluation as a request asks for it.
@@ -110,7 +183,7 @@ pub(super) struct Job {
 /// listener.
 enum QueuedCandidate {
     Sent(CandidatePolicy),
-    File { path: String, lang: Option<Technology> },
+    File { path: String, lang: Option<Technology>, paths: PathAccess },
 }
 
 impl SuiteSet {
@@ -119,7 +192,7 @@ impl SuiteSet {
     ///
     /// # Errors
     /// If a suite cannot be used, or is named twice.
-    pub fn open(names: &[String], run_cache: Option<&Path>) -> Result<Self, RunError> {
+    pub fn open(names: &[String], run_cache: Option<&Path>, paths: PathAccess) -> Result<Self, RunError> {
         let mut by_name = BTreeMap::new();
         let mut default = None;
         for name in names {
@@ -135,7 +208,7 @@ impl SuiteSet {
             }
         }
         let default = default.ok_or_else(|| RunError::usage("there is no suite").hint("name one with `--suite`"))?;
-        Ok(Self { by_name, default })
+        Ok(Self { by_name, default, paths })
     }
 
     /// Generates a workload that workers of a suite had to generate. Returns `false` if there is none.
@@ -162,8 +235,9 @@ impl SuiteSet {
             wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
         })?;
         let candidate = request.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
-        let candidate = candidate.resolve().map_err(wrong)?;
-        let incumbent = request.incumbent.as_ref().map(CandidateSource::resolve).transpose().map_err(wrong)?;
+        let candidate = candidate.resolve(&self.paths).map_err(wrong)?;
+        let incumbent = request.incumbent.as_ref().map(|incumbent| incumbent.resolve(&self.paths));
+        let incumbent = incumbent.transpose().map_err(wrong)?;
         let wall = request.wall_s.unwrap_or(prepared.suite.limits.wall_s);
         if !(wall > 0.0 && wall <= prepared.suite.limits.wall_s) {
             let most = prepared.suite.limits.wall_s;
@@ -176,12 +250,17 @@ impl SuiteSet {
         if request.train_seeds == Some(0) {
             return Err(wrong("`train_seeds` is 0; it must be at least 1".to_owned()));
         }
+        let feedback_bytes = request.feedback_bytes.unwrap_or(8000);
+        if feedback_bytes > MOST_FEEDBACK_BYTES {
+            let what = format!("`feedback_bytes` is {feedback_bytes}; it must be at most {MOST_FEEDBACK_BYTES}");
+            return Err(wrong(what));
+        }
         let options = EvaluationOptions {
             until,
             epoch: request.epoch,
             train_seeds: request.train_seeds,
             wall: Duration::from_secs_f64(wall),
-            feedback_bytes: request.feedback_bytes.unwrap_or(8000),
+            feedback_bytes,
             patterns: checked_sample("patterns", request.patterns.unwrap_or(0)).map_err(wrong)?,
             decisions: checked_sample("decisions", request.decisions.unwrap_or(0)).map_err(wrong)?,
             parallel: false,
@@ -260,7 +339,7 @@ impl CandidateSource {
         }
     }
 
-    fn resolve(&self) -> Result<QueuedCandidate, String> {
+    fn resolve(&self, paths: &PathAccess) -> Result<QueuedCandidate, String> {
         let script = |source: &str| {
             let bytes = source.as_bytes().to_vec();
             QueuedCandidate::Sent(CandidatePolicy::new("candidate.rhai".to_owned(), Technology::Script, bytes))
@@ -283,7 +362,10 @@ impl CandidateSource {
                     (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
                         Err(native_code(path).to_string())
                     }
-                    (None, Some(path)) if path != "-" => Ok(QueuedCandidate::File { path: path.clone(), lang }),
+                    (None, Some(path)) if path != "-" => {
+                        paths.check(path)?;
+                        Ok(QueuedCandidate::File { path: path.clone(), lang, paths: paths.clone() })
+                    }
                     _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
                 }
             }
@@ -310,20 +392,15 @@ impl QueuedCandidate {
     fn read(&self) -> Result<Cow<'_, CandidatePolicy>, String> {
         match self {
             Self::Sent(candidate) => Ok(Cow::Borrowed(candidate)),
-            Self::File { path, lang } => read_file(path, *lang).map(Cow::Owned),
+            Self::File { path, lang, paths } => read_file(path, *lang, paths).map(Cow::Owned),
         }
     }
 }
 
 /// Reads a script or a component. Of other files nothing is reported, least of all their content, which the messages
 /// of a script compiler would quote; and reading a pipe might never end.
-fn read_file(path: &str, lang: Option<Technology>) -> Result<CandidatePolicy, String> {
-    let about = std::fs::metadata(path);
-    let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
-    if !about.is_file() {
-        return Err(format!("the candidate `{path}` is not a regular file"));
-    }
-    let candidate = CandidatePolicy::read(path, lang).map_err(|failure| failure.text())?;
+fn read_file(path: &str, lang: Option<Technology>, paths: &PathAccess) -> Result<CandidatePolicy, String> {
+    let candidate = paths.read(path, lang)?;
     let usable = match candidate.technology {
         Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
         Technology::Component => candidate.bytes.starts_with(b"\0asm"),

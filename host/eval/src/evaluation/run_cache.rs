@@ -10,12 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use blis_diag::read_bytes;
 use blis_plugin::user_cache;
 use sha2::{Digest as _, Sha256};
 
 use super::options::host;
 use crate::cascade::RunSummary;
 use crate::suite::hex;
+
+/// Longer files are no runs of ours.
+const RUN_BYTES_MAX: u64 = 16 << 20;
 
 /// Number of runs that are kept, 3 kilobytes each; epochs and suites of some weeks.
 const MOST_RUNS: usize = 20_000;
@@ -40,11 +44,13 @@ impl RunCache {
     /// `None` if the run is not there or cannot be read; then it is simulated.
     pub(super) fn get(&self, policy: &str, at: (usize, u64)) -> Option<RunSummary> {
         let file = self.file(policy, at);
-        (file.is_file() && user_cache::is_private(&self.folder)).then(|| fs::read(&file).ok())?.and_then(|bytes| {
-            serde_json::from_slice(&bytes)
-                .map_err(|error| tracing::warn!("{} is damaged: {error}", file.display()))
-                .ok()
-        })
+        (file.is_file() && user_cache::is_private(&self.folder))
+            .then(|| read_bytes(&file, RUN_BYTES_MAX).ok())?
+            .and_then(|bytes| {
+                serde_json::from_slice(&bytes)
+                    .map_err(|error| tracing::warn!("{} is damaged: {error}", file.display()))
+                    .ok()
+            })
     }
 
     /// Keeps a run. If the folder cannot be written, the only loss is the time for simulating it again.

@@ -23,11 +23,12 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::cache::ResultCache;
-use super::fork_server::ForkServer;
+use super::fork_server::{ForkServer, ForkServerCommand, ForkServerHealth, serve_on_stdin};
 use super::history::{EvaluatedCandidate, SearchHistory};
 use super::options::host;
 use super::remote::RemoteWorker;
 use super::request::CandidateSource;
+pub use super::request::PathAccess;
 use super::request::SuiteSet;
 pub use super::request::{EvaluationRequest, RequestError, id_text};
 use crate::error::RunError;
@@ -86,6 +87,26 @@ pub struct ServerSettings {
     pub worker: WorkerSettings,
     /// Where every evaluated candidate is noted.
     pub history: Option<Arc<SearchHistory>>,
+    /// Which files requests may name.
+    pub paths: PathAccess,
+}
+
+impl ServerSettings {
+    fn open_suites(&self) -> Result<SuiteSet, RunError> {
+        SuiteSet::open(&self.suites, self.run_cache.as_deref(), self.paths.clone())
+    }
+
+    fn result_cache(&self) -> Option<ResultCache> {
+        self.cache.as_deref().map(ResultCache::new)
+    }
+}
+
+/// The process that starts evaluations, for a server whose first one has ended: its standard input is a socket of that server.
+///
+/// # Errors
+/// If a suite cannot be used, or standard input is something else.
+pub fn serve_forks(settings: &ServerSettings) -> Result<(), RunError> {
+    serve_on_stdin(&settings.open_suites()?, settings.result_cache(), settings.worker)
 }
 
 /// Starts a server, calls `listen` to accept requests, and waits until the accepted requests are finished. Only for a
@@ -97,9 +118,15 @@ pub fn serve(
     settings: &ServerSettings,
     listen: impl FnOnce(&Arc<EvaluationServer>) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
-    let suites = SuiteSet::open(&settings.suites, settings.run_cache.as_deref())?;
-    let cache = settings.cache.as_deref().map(ResultCache::new);
-    let workers = ForkServer::start(&suites, cache, settings.worker)?;
+    let suites = settings.open_suites()?;
+    let again = ForkServerCommand {
+        suites: settings.suites.clone(),
+        cache: settings.cache.clone(),
+        allowed: settings.paths.folders(),
+        hashes: suites.hashes(),
+        memory_bytes: settings.worker.memory_bytes,
+    };
+    let workers = ForkServer::start(&suites, settings.result_cache(), settings.worker, Some(again))?;
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
     let here = settings.threads.unwrap_or_else(cores);
     let elsewhere = start_commands(&settings.commands, &suites)?;
@@ -292,8 +319,10 @@ impl EvaluationServer {
     }
 
     pub fn status(&self) -> Value {
+        let (health, restarts) = self.workers.health();
         json!({
-            "status": "ok",
+            "status": if health == ForkServerHealth::Ok { "ok" } else { "degraded" },
+            "fork_server": {"state": health.name(), "restarts": restarts},
             "version": env!("CARGO_PKG_VERSION"),
             "host": host(),
             "suites": self.suites.hashes(),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use blis_diag::read_bytes;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -26,6 +27,9 @@ use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::{Split, Suite, hex};
 use crate::worker::{self, TimeLimit, WorkerSettings};
 
+/// Longer files are refused as parts of an evaluation.
+const BYTES_MAX: u64 = 64 << 20;
+
 /// Which part of the simulations: the `index`-th of `count`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -39,11 +43,14 @@ impl std::str::FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
         match parts {
-            Some((index, count)) if index < count => Ok(Self { index, count }),
-            _ => Err("write I/N with I from 0 to N − 1, as in 0/4, or next/N".to_owned()),
+            Some((index, count)) if index < count && count <= MOST_PARTS => Ok(Self { index, count }),
+            _ => Err(format!("write I/N with I from 0 to N − 1 and N at most {MOST_PARTS}, as in 0/4, or next/N")),
         }
     }
 }
+
+/// Most parts of an evaluation: more than any has simulations.
+const MOST_PARTS: usize = 100_000;
 
 /// The parts that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +66,8 @@ impl std::str::FromStr for ShardChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("next/").map(str::parse) {
-            Some(Ok(count)) if count > 0 => Ok(Self::Next { count }),
-            Some(_) => Err("write next/N with N from 1".to_owned()),
+            Some(Ok(count)) if (1..=MOST_PARTS).contains(&count) => Ok(Self::Next { count }),
+            Some(_) => Err(format!("write next/N with N from 1 to {MOST_PARTS}")),
             None => text.parse().map(Self::One),
         }
     }
@@ -421,7 +428,7 @@ fn read(dir: &Path) -> Result<Vec<PartFile>, RunError> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
     let part = |path: &PathBuf| -> Result<PartFile, RunError> {
-        let text = fs::read(path).map_err(|error| cannot(path, &error))?;
+        let text = read_bytes(path, BYTES_MAX).map_err(|error| cannot(path, &error))?;
         serde_json::from_slice(&text).map_err(|error| cannot(path, &error))
     };
     paths.iter().map(part).collect()

@@ -1,6 +1,7 @@
 //! The archive of a search: one SQLite file with its settings, every evaluation, and the parents of every program.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 
 use rusqlite::types::Type;
@@ -241,6 +242,13 @@ impl Archive {
             RunError::usage(format_args!("{shown} cannot be used: {error}"))
                 .hint("name a new file, or one that `blis search` has written")
         };
+        // SQLite would wait for the writer of a pipe. A file that is not there yet becomes an archive.
+        if let Some(Err(error)) = path.filter(|path| path.symlink_metadata().is_ok()).map(blis_diag::open_file)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let file = path.map_or_else(String::new, |path| path.display().to_string());
+            return Err(RunError::refused(blis_diag::unreadable(&file, &error)));
+        }
         let connection = match path {
             Some(path) => Connection::open(path),
             None => Connection::open_in_memory(),

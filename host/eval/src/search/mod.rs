@@ -81,6 +81,8 @@ pub struct SearchRequest<'a> {
     pub archive: Option<&'a Path>,
     /// Workers and their limits. The suites and the queue are set by the search.
     pub server: ServerSettings,
+    /// Called once all processes have been started, which a process with threads must not do.
+    pub started: &'a dyn Fn() -> Result<(), RunError>,
     /// Called after every batch.
     pub progress: &'a (dyn Fn(SearchProgress) + Sync),
 }
@@ -91,7 +93,8 @@ pub struct SearchRequest<'a> {
 /// If the suite cannot be used or does not decide a kind, if the archive is that of another search or cannot be written, or if
 /// the host fails in an evaluation.
 pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
-    let SearchRequest { evaluations, seed, epoch, patterns, decisions, model, archive, progress, .. } = request;
+    let SearchRequest { evaluations, seed, epoch, patterns, decisions, model, archive, started, progress, .. } =
+        request;
     let suite = Suite::open(request.suite).map_err(RunError::refused)?;
     let kinds = decided(&suite, request.kinds)?;
     let grammar = Grammar::new(&kinds).map_err(|kind| {
@@ -124,6 +127,7 @@ pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
         ServerSettings { suites: vec![request.suite.to_owned()], queue: QUEUE, budget: None, ..request.server };
     let mut found = None;
     server::serve(&server, |server| {
+        started()?;
         let archive = Archive::open(archive, &settings)?;
         let numbers = SearchNumbers { seed, evaluations: evaluations as usize, epoch, patterns, decisions };
         let mut search = SearchRun::new(server, &grammar, archive, numbers, progress);

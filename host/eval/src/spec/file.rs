@@ -5,15 +5,13 @@
 //! passed on as it is, with all other lines empty, so that its messages show the right lines as well.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use blis_config::policy::SettingSource;
 use blis_diag::yaml::{self, Document, Word, explain};
-use blis_diag::{quoted, unreadable};
+use blis_diag::{quoted, read_text, unreadable};
 use blis_plugin::Kind;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -41,12 +39,7 @@ impl ExperimentSpec {
     /// The first mistake, with its location.
     pub fn load(path: &Path) -> Result<Self, RunError> {
         let file = path.display().to_string();
-        let mut text = String::new();
-        let read = File::open(path).and_then(|opened| opened.take(BYTES_MAX + 1).read_to_string(&mut text));
-        read.map_err(|error| RunError::refused(unreadable(&file, &error)))?;
-        if text.len() as u64 > BYTES_MAX {
-            return Err(RunError::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?"));
-        }
+        let text = read_text(path, BYTES_MAX).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
         Self::parse(&file, &text)
     }
 
@@ -56,7 +49,7 @@ impl ExperimentSpec {
     /// The first mistake, with its location.
     pub(crate) fn deployment_of(path: &Path) -> Result<Self, RunError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
+        let text = read_text(path, BYTES_MAX).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
         let document = Document { file: file.into(), text: &text };
         let raw: Option<DeploymentOnly> = document.read().map_err(|error| refused(&document, &error))?;
         let mut spec = Self::default();
@@ -70,10 +63,8 @@ impl ExperimentSpec {
     pub fn is_deployment(path: &Path) -> bool {
         const KEYS: [&str; 3] = ["model:", "model-and-hardware:", "deployment:"];
         let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        let mut text = String::new();
-        let opened = File::open(path).ok().filter(|_| is_yaml);
-        let read = opened.and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text).ok());
-        read.is_some() && text.lines().any(|line| KEYS.iter().any(|key| line.starts_with(key)))
+        let text = is_yaml.then(|| read_text(path, BYTES_MAX).ok()).flatten();
+        text.is_some_and(|text| text.lines().any(|line| KEYS.iter().any(|key| line.starts_with(key))))
     }
 
     /// Parses `text`, the content of a configuration file called `file`.

@@ -299,7 +299,7 @@ fn resident_bytes() -> u64 {
 
 /// A column of `/proc/self/statm`, bytes.
 fn memory_bytes(column: usize) -> u64 {
-    let statistics = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let statistics = blis_diag::read_text("/proc/self/statm".as_ref(), 4096).unwrap_or_default();
     let pages = statistics.split_whitespace().nth(column).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }

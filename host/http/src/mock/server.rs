@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
@@ -34,9 +34,18 @@ use super::simulation::{SimulationCommand, simulate};
 use super::stream::{EventStream, RequestOutput};
 use crate::Termination;
 use crate::clock::SimulatedClock;
+use crate::connections::{Bodies, BodyError, ConnectionLimits, serve_connections};
 
-/// Maximum length of a request body: a prompt of a million token ids.
-const BODY_BYTES: usize = 16 << 20;
+/// A body has room for a prompt of a million token ids. Load generators keep connections for a while, as many as requests in flight.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    connections: 16 << 10,
+    head: Duration::from_secs(60),
+    body: Duration::from_secs(60),
+    body_bytes: 16 << 20,
+    bodies_bytes: 256 << 20,
+};
+/// Longest request of a model without a known context length, tokens: each token of the output takes memory.
+const MOST_TOKENS: u32 = 4 << 20;
 /// Tenants and sessions that are distinguished; further ones count as none.
 const MOST_NAMES: usize = 1 << 20;
 /// llm-d's header of the tenant.
@@ -108,7 +117,7 @@ impl MockServer {
         runtime.block_on(async {
             let mut termination = Termination::new();
             tokio::select! {
-                served = axum::serve(listener, routes(state)) => served.map_err(RunError::runtime),
+                () = serve_connections(listener, routes(state), LIMITS, std::future::pending()) => Ok(()),
                 failure = failure => failure.unwrap_or(Ok(())),
                 () = termination.next() => Ok(()),
                 () = tokio::time::sleep(settings.duration.unwrap_or_default()), if settings.duration.is_some() => Ok(()),
@@ -125,6 +134,7 @@ struct ServerState {
     commands: Mutex<Sender<SimulationCommand>>,
     next: AtomicU32,
     known: Mutex<Known>,
+    bodies: Bodies,
 }
 
 /// What earlier requests have brought.
@@ -154,11 +164,11 @@ fn routes(state: Arc<ServerState>) -> Router {
     Router::new()
         .route(
             "/v1/completions",
-            post(async |State(server), headers, body| serve(server, Endpoint::Completions, headers, body).await),
+            post(async |State(server), request| serve(server, Endpoint::Completions, request).await),
         )
         .route(
             "/v1/chat/completions",
-            post(async |State(server), headers, body| serve(server, Endpoint::Chat, headers, body).await),
+            post(async |State(server), request| serve(server, Endpoint::Chat, request).await),
         )
         .route("/v1/models", get(async |State(server): State<Arc<ServerState>>| server.models()))
         .route("/health", get(async || StatusCode::OK))
@@ -166,16 +176,23 @@ fn routes(state: Arc<ServerState>) -> Router {
         .route("/version", get(async || respond(StatusCode::OK, &json!({"version": env!("CARGO_PKG_VERSION")}))))
         .route("/metrics", get(async |State(server): State<Arc<ServerState>>| server.metrics().await))
         .route("/counts", get(async |State(server): State<Arc<ServerState>>| server.counts().await))
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
         .with_state(state)
 }
 
-async fn serve(server: Arc<ServerState>, api: Endpoint, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(server: Arc<ServerState>, api: Endpoint, request: HttpRequest) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
+    let body = match server.bodies.read(body).await {
+        Ok(body) => body,
+        Err(error) => return unread(error),
+    };
+    // A request arrives when all of it is there.
     let arrival = server.clock.now();
     let parsed = match parse(api, &body) {
         Ok(parsed) => parsed,
         Err(message) => return bad_request(&message),
     };
+    drop(body);
     let (model, adapter) = match server.model(parsed.model.as_deref()) {
         Ok(names) => names,
         Err(response) => return *response,
@@ -243,6 +260,7 @@ impl ServerState {
             commands: Mutex::new(commands),
             next: AtomicU32::new(0),
             known: Mutex::new(known),
+            bodies: Bodies::new(LIMITS),
         }
     }
 
@@ -266,10 +284,10 @@ impl ServerState {
         (model, adapter): (Name, Name),
     ) -> Result<Request, String> {
         let input = u32::try_from(parsed.tokens.len()).map_err(|_| "the prompt has too many tokens".to_owned())?;
-        let room = self.offer.max_model_len.map_or(u32::MAX, |most| most.saturating_sub(input));
+        let most = self.offer.max_model_len.unwrap_or(MOST_TOKENS);
+        let room = most.saturating_sub(input);
         let output = parsed.max_tokens.unwrap_or_else(|| self.settings.output_tokens.min(room));
         if output > room || room == 0 {
-            let most = self.offer.max_model_len.unwrap_or(u32::MAX);
             return Err(format!(
                 "This model's maximum context length is {most} tokens. However, you requested {} tokens ({input} in the \
                  prompt, {output} in the output). Please reduce the length of one of them.",
@@ -367,6 +385,15 @@ fn bad_request(message: &str) -> Response {
     respond(StatusCode::BAD_REQUEST, &error_body(400, "BadRequestError", message))
 }
 
+/// The response to a body that was not read, in the form of OpenAI.
+fn unread(error: BodyError) -> Response {
+    let status = error.status();
+    let mut response = respond(status, &error_body(status.as_u16(), "BadRequestError", &error.to_string()));
+    // What is left of the body is not read.
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 fn no_model(offer: &ServiceOffer, name: &str) -> Response {
     let known: Vec<&str> = offer.models.iter().map(|(name, _, _)| name.as_str()).collect();
     let message = format!("The model `{name}` does not exist. Served here: {}", known.join(", "));
@@ -397,7 +424,7 @@ fn refused(refusal: RefusalReason, offer: &ServiceOffer, model: &str) -> Respons
     };
     let body = error_body(status.as_u16(), kind, message);
     let mut response = respond(status, &body);
-    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 

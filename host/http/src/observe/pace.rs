@@ -46,7 +46,13 @@ pub(super) async fn run(
             .hint("the environment variable `SSL_CERT_FILE` names a file with the certificate of a private authority")
     };
     let connections = Rc::new(Connections::new(settings.server.clone()).map_err(no_tls)?);
-    connections.open_first().await.map_err(|error| match error {
+    // A peer that takes the connection and says nothing would hold the TLS handshake for ever.
+    let opened = tokio::time::timeout(settings.timeout, connections.open_first()).await.map_err(|_| {
+        let seconds = settings.timeout.as_secs_f64();
+        RunError::runtime(format_args!("cannot connect to {}: it has not replied within {seconds} s", settings.server))
+            .hint("is it a server with OpenAI's interface, and does it speak TLS if the URL has https://? `--request-timeout` is the limit")
+    })?;
+    opened.map_err(|error| match error {
         SendError::Tls(error) => no_tls(error),
         SendError::Connect(error) => unreachable(settings, &error),
         SendError::Broken(error) => unreachable(settings, &error),

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use blis_eval::error::RunError;
 use blis_sim::metrics::Distribution;
 use blis_sim::units::Micros;
 use serde::Serialize;
 
+use super::exchange::ExchangeEnd;
 use super::record::{ObservedRequest, Recording};
 
 /// Requests sent later than this after their planned time are late, µs.
@@ -131,6 +133,27 @@ impl Recording {
         }
     }
 
+    /// The error of a run of which no request completed, so that there is nothing to measure; `None` if one did, none was to be sent, or
+    /// the user ended it first.
+    #[must_use]
+    pub fn error(&self) -> Option<RunError> {
+        if self.is_interrupted || self.records.is_empty() || self.records.iter().any(ObservedRequest::completed) {
+            return None;
+        }
+        let what = format!("none of the {} requests completed{}", self.records.len(), self.first_failure());
+        Some(RunError::runtime(what).hint(
+            "is the model of `--model` served there, does the server need a key (BLIS_API_KEY), or is the load beyond what it admits? \
+             The trace has the message of every request",
+        ))
+    }
+
+    /// How the first request ended that did not complete.
+    fn first_failure(&self) -> String {
+        let mut ends = self.records.iter().filter_map(|record| record.exchange.end.as_ref());
+        let first = ends.find(|end| !matches!(end, ExchangeEnd::Completed | ExchangeEnd::Interrupted));
+        first.map_or_else(String::new, |end| format!("; the first: {end}"))
+    }
+
     /// What makes the figures doubtful: (what, what to do).
     #[must_use]
     pub fn warnings(&self) -> Vec<(String, String)> {
@@ -141,6 +164,13 @@ impl Recording {
             warnings.push((
                 format!("{percent:.1} % of the requests were sent more than 10 ms late: latencies are those of a lighter load"),
                 "give the load generator a core of its own, or lower the rate (coordinated omission)".to_owned(),
+            ));
+        }
+        let failed = self.records.iter().filter(|record| !record.completed()).count();
+        if failed > 0 && !self.is_interrupted && failed < self.records.len() {
+            warnings.push((
+                format!("{failed} of {} requests did not complete{}", self.records.len(), self.first_failure()),
+                "latencies are those of the others; the trace has the message of every request".to_owned(),
             ));
         }
         if report.other_lengths > 0 {

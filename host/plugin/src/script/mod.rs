@@ -47,7 +47,7 @@ mod values;
 mod views;
 mod vllm;
 
-use std::io::Read as _;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ use self::header::{ScriptHeader, near};
 use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
 pub use self::vllm::vllm_cache_policy;
-use blis_diag::{Location, open_file};
+use blis_diag::{Location, read_bytes};
 
 use super::limits::{
     CONSTANTS, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS,
@@ -151,13 +151,10 @@ pub fn llm_d_plugin_of_file(path: &Path, parameters: &[(String, f64)], limits: &
 fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
-    let mut bytes = Vec::new();
-    // Reading one byte more than allowed detects a file that is too large, whatever size the file system reports.
-    let read = open_file(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
-    read.map_err(|error| fault(format!("it cannot be read: {error}")))?;
-    if bytes.len() as u64 > most {
-        return Err(fault(too_long(most)));
-    }
+    let bytes = read_bytes(path, most).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => fault(too_long(most)),
+        _ => fault(format!("it cannot be read: {error}")),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|&&byte| byte == b'\n').count() + 1;

@@ -23,6 +23,9 @@ use crate::Limits;
 use crate::limits::{COMPILED_BYTES, COMPILED_FILES};
 use crate::user_cache;
 
+/// Larger files are no compiled plugins of ours. The folder is private, so this is a bound for damaged ones.
+const BYTES_MAX: u64 = 1 << 30;
+
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: usize = 32;
 
@@ -70,7 +73,7 @@ impl<'a> CachedCode<'a> {
         if !(file.is_file() && user_cache::is_private(file.parent()?)) {
             return None;
         }
-        let mut content = fs::read(&file).ok()?;
+        let mut content = blis_diag::read_bytes(&file, BYTES_MAX).ok()?;
         let code = (content.len() >= CHECKSUM_BYTES).then(|| content.split_off(CHECKSUM_BYTES))?;
         if checksum(&file, &code) == content {
             return Some((file, code));

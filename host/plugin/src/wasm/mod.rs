@@ -38,7 +38,6 @@ mod tests;
 mod typed;
 
 use std::fs;
-use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,26 +80,20 @@ pub fn prepare(settings: &WasmSettings) -> Result<(), Fault> {
 pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
     let file = PluginPath::new(path);
     let unreadable = |error: std::io::Error| file.fault(FaultKind::Unreadable, format_args!("cannot be read: {error}"));
-    let known = fs::metadata(path).map_err(unreadable)?;
-    if !known.is_file() {
-        return Err(file.fault(FaultKind::Unreadable, "is not a file"));
-    }
-    check_size(&file, known.len(), limits)?;
-    // The file may grow meanwhile.
-    let mut bytes = Vec::new();
-    let source = fs::File::open(path).map_err(unreadable)?;
-    source.take(limits.file_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
-    check_size(&file, bytes.len() as u64, limits)?;
-    Ok(bytes)
+    blis_diag::read_bytes(path, limits.file_bytes).map_err(|error| match (error.kind(), fs::metadata(path)) {
+        (std::io::ErrorKind::FileTooLarge, Ok(found)) => too_large(&file, found.len(), limits),
+        _ => unreadable(error),
+    })
 }
 
 fn check_size(file: &PluginPath, size: u64, limits: &Limits) -> Result<(), Fault> {
+    if size <= limits.file_bytes { Ok(()) } else { Err(too_large(file, size, limits)) }
+}
+
+fn too_large(file: &PluginPath, size: u64, limits: &Limits) -> Fault {
     let allowed = limits.file_bytes;
-    if size <= allowed {
-        return Ok(());
-    }
     let what = format!("has {size} bytes; at most {allowed} are allowed. Strip debug information, build for size");
-    Err(file.fault(FaultKind::Unreadable, what))
+    file.fault(FaultKind::Unreadable, what)
 }
 
 /// Loads the plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the cache has the

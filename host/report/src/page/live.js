@@ -16,7 +16,7 @@ function followSearch() {
     waiting = true;
     setTimeout(() => { waiting = false; drawSearch(box, result); }, 250);
   };
-  const events = new EventSource("events");
+  const events = new EventSource("events" + location.search);
   events.addEventListener("open", () => { state.textContent = "Connected: candidates appear as they are evaluated."; draw(); });
   events.addEventListener("error", () => { state.textContent = "The connection is lost; the browser tries again."; });
   events.addEventListener("message", (event) => {

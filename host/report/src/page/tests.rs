@@ -50,7 +50,10 @@ fn a_page_needs_no_network() {
 #[test]
 fn a_live_page_connects_to_its_server_only() {
     let page = live_page("<Tuning>");
-    assert!(page.contains("img-src data:; connect-src 'self'\">") && page.contains("new EventSource(\"events\")"));
+    assert!(
+        page.contains("img-src data:; connect-src 'self'\">")
+            && page.contains("new EventSource(\"events\" + location.search)")
+    );
     assert!(page.contains("<title>&lt;Tuning&gt;</title>"));
     assert_eq!(data_of(&page), json!({"title": "<Tuning>", "results": [], "live": true}));
 }

@@ -1,6 +1,5 @@
 //! `blis evaluate`: one evaluation result per candidate.
 
-use std::io::{self, Write as _};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use blis_report::{PageResult, write_page};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
+use super::super::counts::{feedback_bytes, memory_gib, threads};
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::check_page;
@@ -55,16 +55,16 @@ pub(in crate::cli) struct EvaluateArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub epoch: u64,
     /// Threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
     /// Memory limit of the process that evaluates a candidate, GiB
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB, value_parser = memory_gib)]
     pub worker_memory_gib: NonZeroU32,
     /// Time limit for one candidate, s or with a unit [default: that of the suite]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub wall_s: Option<f64>,
     /// Maximum feedback per candidate, bytes; 0 for none, which saves time
-    #[arg(long, value_name = "N", default_value_t = 8000)]
+    #[arg(long, value_name = "N", default_value_t = 8000, value_parser = feedback_bytes)]
     pub feedback_bytes: usize,
     /// Patterns over N decisions of each kind, 128 if no number is given: where they are wrong, by which signal, and what the best
     /// reference policy would do; 0 for none. Takes about half as long again as an evaluation in train
@@ -317,8 +317,7 @@ fn exit(status: EvaluationStatus) -> Result<(), RunError> {
         EvaluationStatus::GateFailed => 5,
         EvaluationStatus::HostError => 1,
     };
-    let _ = io::stdout().flush();
-    std::process::exit(code)
+    Err(RunError::status(code))
 }
 
 #[cfg(test)]

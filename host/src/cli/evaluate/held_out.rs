@@ -10,6 +10,7 @@ use blis_eval::suite::Suite;
 use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
+use super::super::counts::threads;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::workers::default_worker_settings;
@@ -23,7 +24,7 @@ pub(in crate::cli) struct HeldOutArgs {
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]

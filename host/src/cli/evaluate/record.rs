@@ -1,6 +1,5 @@
 //! `blis evaluate --record`: whether a claim about a policy holds.
 
-use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::super::workers::{run_cache, worker_settings};
 use super::candidates::EvaluateArgs;
 
 /// Exit code of a record that does not hold: that of a candidate that failed a gate.
-const DOES_NOT_HOLD: i32 = 5;
+const DOES_NOT_HOLD: u8 = 5;
 
 /// Evaluates the policy of the record `name` again. The exit code is 0 if the record holds.
 pub(super) fn check(args: &EvaluateArgs, name: &str) -> Result<(), RunError> {
@@ -36,10 +35,5 @@ pub(super) fn check(args: &EvaluateArgs, name: &str) -> Result<(), RunError> {
         true => print_text(result.text())?,
         false => print_document(&result)?,
     }
-    if result.holds() {
-        return Ok(());
-    }
-    // The output is written, or its reader has closed it.
-    let _ = io::stdout().flush();
-    std::process::exit(DOES_NOT_HOLD)
+    if result.holds() { Ok(()) } else { Err(RunError::status(DOES_NOT_HOLD)) }
 }

@@ -1,5 +1,6 @@
 //! `blis search`: a search for policies, without a language model or with one.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blis_eval::error::RunError;
-use blis_eval::evaluation::server::ServerSettings;
+use blis_eval::evaluation::server::{PathAccess, ServerSettings};
 use blis_eval::search::{ModelMutation, SearchRequest, search as find};
 use blis_eval::spec::parse;
 use blis_http::chat::ChatClient;
@@ -18,12 +19,13 @@ use blis_sim::units::Micros;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
+use super::super::counts::{memory_gib, workers};
 use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::candidates::{decisions, patterns};
-use super::live::{SearchFolder, check_loopback};
+use super::live::{check_loopback, history, show};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SearchArgs {
@@ -59,14 +61,14 @@ pub(in crate::cli) struct SearchArgs {
     #[arg(long, value_name = "FILE.rhai")]
     out: Option<PathBuf>,
     /// Concurrent evaluations on this machine [default: one per core]; 0 with --worker-command for none
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
     /// Command that evaluates as well, on another machine: one that starts `blis serve --stdio --suite SUITE` there, as ssh HOST
     /// blis serve …; may be given several times
     #[arg(long = "worker-command", value_name = "COMMAND", value_parser = NonEmptyStringValueParser::new())]
     worker_commands: Vec<String>,
     /// Memory limit of the process of an evaluation, GiB
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB, value_parser = memory_gib)]
     worker_memory_gib: NonZeroU32,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
@@ -125,9 +127,15 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
         return Err(RunError::usage("with `--workers 0` nothing evaluates programs")
             .hint("leave it out for one worker per core, or name other machines with `--worker-command`"));
     }
-    let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
+    let history = history(args.history.as_deref(), args.ui.is_some())?;
     let title = format!("Search on {}", args.suite);
-    let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
+    let shown = RefCell::new(None);
+    let started = || {
+        let page =
+            args.ui.zip(history.as_ref()).map(|(address, history)| show(history, address, &title)).transpose()?;
+        shown.replace(page);
+        Ok(())
+    };
     let bar = SearchBar::default();
     let result = find(SearchRequest {
         suite: &args.suite,
@@ -149,12 +157,14 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
             run_cache: run_cache(),
             // An evaluation runs its simulations one after the other.
             worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
-            history: folder.as_ref().map(|folder| Arc::clone(&folder.history)),
+            history: history.as_ref().map(Arc::clone),
+            paths: PathAccess::All,
         },
+        started: &started,
         progress: &|progress| bar.show(progress),
     });
     drop(bar);
-    if let Some(server) = shown {
+    if let Some(server) = shown.into_inner() {
         server.finish().map_err(|error| RunError::runtime(format_args!("the page has ended early: {error}")))?;
     }
     let result = result?;

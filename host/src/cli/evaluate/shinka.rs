@@ -15,6 +15,7 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
+use super::super::counts::feedback_bytes;
 use super::super::workers::{default_worker_settings, run_cache};
 use super::candidates::{StageName, patterns};
 
@@ -37,7 +38,7 @@ pub(in crate::cli) struct ShinkaArgs {
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
     /// Maximum feedback, bytes
-    #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
+    #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000, value_parser = feedback_bytes)]
     feedback_bytes: usize,
     /// Patterns over N decisions of each kind, 128 if no number is given: where they are wrong, by which signal, and what the best
     /// reference policy would do; 0 for none. Takes about half as long again as an evaluation in train

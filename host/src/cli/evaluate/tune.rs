@@ -16,11 +16,12 @@ use blis_plugin::Technology;
 use blis_report::write_text;
 use clap::Args;
 
+use super::super::counts::threads;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::{check_page, write_report};
 use super::super::workers::{default_worker_settings, run_cache};
-use super::live::{SearchFolder, check_loopback};
+use super::live::{check_loopback, history, show};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
@@ -43,7 +44,7 @@ pub(in crate::cli) struct TuneArgs {
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
@@ -76,13 +77,13 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     let suite = suite.with_run_cache(run_cache().as_deref());
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let folder = SearchFolder::create(args.history.as_deref(), args.ui.is_some())?;
-    let history = folder.as_ref().map(|folder| &*folder.history);
+    let history = history(args.history.as_deref(), args.ui.is_some())?;
+    let history = history.as_deref();
     let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads, history };
     let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
     let worker = worker::start(&default_worker_settings(args.threads), limit, || search(&request))?;
     let title = format!("Tuning of {}", candidate.file);
-    let shown = args.ui.zip(folder.as_ref()).map(|(address, folder)| folder.show(address, &title)).transpose()?;
+    let shown = args.ui.zip(history).map(|(address, history)| show(history, address, &title)).transpose()?;
     let spinner = Spinner::start("tuning", false);
     let found = worker.wait().map_err(|failure| failure.error(&format!("`{}`", candidate.file)));
     drop(spinner);

@@ -12,6 +12,9 @@ use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};
 use blis_plugin::wasm::componentize;
 
+/// Longer manifests are refused.
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {
     /// Folder of a Rust crate, or with a policy.c, .zig, .py or .js; or such a file
@@ -88,7 +91,7 @@ fn neither(path: &Path) -> RunError {
 
 fn package_name(manifest: &Path) -> Result<String, RunError> {
     let wrong = |message: String| RunError::usage(format_args!("{}: {message}", manifest.display()));
-    let text = fs::read_to_string(manifest).map_err(|error| wrong(error.to_string()))?;
+    let text = blis_diag::read_text(manifest, MANIFEST_BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
     let table = text.parse::<toml::Table>().map_err(|error| wrong(error.message().to_owned()))?;
     let name = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
     name.map(str::to_owned)

@@ -10,6 +10,9 @@ use tempfile::TempDir;
 
 use blis_eval::error::RunError;
 
+/// Longer modules are refused: a Python interpreter in a component has some 40 MB.
+const MODULE_BYTES_MAX: u64 = 256 << 20;
+
 /// The repository's `sdk/`.
 static SDK: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk");
 /// The workspace, which has the versions of what `sdk/rust` depends on.
@@ -126,9 +129,8 @@ pub(super) fn compile(source: &Path) -> Result<Vec<u8>, RunError> {
     let output = command.wait_with_output().map_err(RunError::runtime)?;
     let messages = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) => {
-            fs::read(&out).map_err(|error| RunError::runtime(format_args!("the compiler wrote no module: {error}")))
-        }
+        Some(0) => blis_diag::read_bytes(&out, MODULE_BYTES_MAX)
+            .map_err(|error| RunError::runtime(format_args!("the compiler wrote no module: {error}"))),
         Some(NO_COMPILER) => {
             let (first, rest) = messages.trim_end().split_once('\n').unwrap_or((messages.trim_end(), ""));
             let ways: Vec<_> = rest.lines().map(|way| way.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -157,8 +159,7 @@ fn scratch_folder() -> Result<TempDir, RunError> {
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
     let folder = builder.tempdir();
     folder.map_err(|error| {
-        let parent = std::env::temp_dir();
-        RunError::runtime(format_args!("cannot create a folder in `{}`: {error}", parent.display()))
+        RunError::runtime(format_args!("cannot create a temporary folder: {error}"))
             .hint("set TMPDIR to a folder that can be written to")
     })
 }

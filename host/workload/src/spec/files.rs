@@ -1,7 +1,7 @@
 //! The files that a specification refers to.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Maximum length of a file: a longer one is probably the wrong file.
@@ -28,12 +28,7 @@ pub struct Beside(pub PathBuf);
 
 impl Files for Beside {
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        File::open(self.0.join(path))?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64 MiB"));
-        }
-        Ok(text)
+        blis_diag::read_text(&self.0.join(path), BYTES_MAX)
     }
 
     fn names(&self, path: &Path) -> io::Result<Vec<String>> {
