@@ -7,8 +7,8 @@
 use wit_component::{ComponentEncoder, StringEncoding};
 use wit_parser::{Resolve, WorldId, WorldKey};
 
-use super::{PluginPath, inspect};
-use crate::{Fault, FaultKind};
+use super::{PluginPath, effort, inspect, parts};
+use crate::{Fault, FaultKind, Limits};
 
 /// The WIT package of the interface.
 pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/policy.wit");
@@ -21,15 +21,21 @@ pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/poli
 pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let file = PluginPath::new(path);
     match inspect::format(&file, core)? {
-        inspect::BinaryFormat::CoreModule => of_module(&file, core),
+        // A module that is packed was built here; loading it has the bounds of the command that loads it.
+        inspect::BinaryFormat::CoreModule => {
+            of_module(&file, core, &Limits { large_components: true, ..Limits::default() })
+        }
         inspect::BinaryFormat::Component => {
             Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is"))
         }
     }
 }
 
-pub(super) fn of_module(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
+/// As [`componentize`], where the format is known. The module must be within the bounds of `limits`.
+pub(super) fn of_module(file: &PluginPath, core: &[u8], limits: &Limits) -> Result<Vec<u8>, Fault> {
+    parts::check(file, core, limits)?;
     let module = inspect::module(file, core)?;
+    effort::check(file, core, limits)?;
     if module.embedded_wit {
         return encode(file, core);
     }

@@ -1,10 +1,14 @@
 //! WebAssembly: sandboxed and deterministic, at about half the speed of native code.
 //!
 //! ```text
-//! bytes ─ format? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or read from the cache
-//!                                                                                   │
-//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate ◄────┘
+//! bytes ─ format? ─► core module ─ bounds (parts, effort) ─ componentize ─►┐
+//!            └─────► component ─── bounds (parts, effort) ────────────────►┤
+//!                         compile, or read from the cache ◄─ inspect (names) ┘
+//!                                       │
+//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate
 //! ```
+//!
+//! Nothing is built from a file before its bytes are within the bounds of `parts.rs` and `effort.rs`.
 //!
 //! A guest gets its memory, the functions of `host`, and nothing else: no files, no clock, no network, no WASI. Every
 //! call gets new fuel; memory and tables have limits, and a call that exceeds one ends. After that, and after any other
@@ -30,6 +34,7 @@ mod guest;
 mod host;
 mod inspect;
 mod memory;
+mod parts;
 mod results;
 mod skeleton;
 mod standard;
@@ -136,13 +141,16 @@ pub fn load_known(
     }
     let component;
     let bytes = match inspect::format(&file, bytes)? {
-        BinaryFormat::Component => bytes,
+        BinaryFormat::Component => {
+            parts::check(&file, bytes, limits)?;
+            effort::check(&file, bytes, limits)?;
+            bytes
+        }
         BinaryFormat::CoreModule => {
-            component = componentize::of_module(&file, bytes)?;
+            component = componentize::of_module(&file, bytes, limits)?;
             &component
         }
     };
-    effort::check(&file, bytes, limits)?;
     let exports = inspect::component(&file, bytes)?;
     if let Some(module) = standard::main_module(bytes, &exports)
         && let Some(plugin) = standard_plugin(&file, bytes, module, &exports, &engine, &cache, limits)

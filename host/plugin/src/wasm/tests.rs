@@ -66,7 +66,7 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     let file = PluginPath::new(path);
     let component = match inspect::format(&file, bytes)? {
         BinaryFormat::Component => bytes.to_vec(),
-        BinaryFormat::CoreModule => componentize::of_module(&file, bytes)?,
+        BinaryFormat::CoreModule => componentize::of_module(&file, bytes, &Limits::default())?,
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;

@@ -51,7 +51,9 @@ struct Entry {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
-    let listed = listed(&args.search.finder())?;
+    let mut finder = args.search.finder();
+    finder.limits.listing = true;
+    let listed = listed(&finder)?;
     let document = listed.iter().map(|one| one.document.clone()).collect::<Vec<_>>();
     print_either(args.output, || text(&listed), &document.into())
 }
