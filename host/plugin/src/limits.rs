@@ -282,4 +282,4 @@ pub(crate) const CLOCK_OPERATIONS: u64 = 256;
 /// Seconds that a call of a script may take. The limit of operations applies first, except for scripts that make every
 /// single operation slow. Those end here, and only for those the outcome depends on the machine
 /// ([`crate::FaultKind::OutOfTime`]). Unit tests, unoptimised on a busy machine, must not.
-pub(crate) const CALL_S: u64 = if cfg!(test) { 3600 } else { 10 };
+pub(crate) const CALL_S: u64 = if cfg!(test) { 3600 } else { 6 };

@@ -221,6 +221,7 @@ fn link(
 ) -> Result<(InstancePre<WasmHost>, HostInputs), Fault> {
     let mut linker = Linker::new(engine);
     let mut functions = Vec::new();
+    let mut interface = String::new();
     for (name, import) in component.component_type().imports(engine) {
         let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
         for (function, item) in instance.exports(engine) {
@@ -233,12 +234,14 @@ fn link(
             functions.push(function.to_owned());
         }
         if name.starts_with("blis:policy/host@") {
+            name.clone_into(&mut interface);
             host::link(&mut linker, name).expect("each is defined once");
         }
     }
     let pre = linker.instantiate_pre(component).map_err(|error| {
-        let what = format!("imports functions of the host with wrong types: {error:#}");
-        file.fault(FaultKind::ForbiddenImport, what)
+        let what = crate::text::plain(&format!("imports functions of the host with other types: {error:#}"), 1000);
+        let skew = inspect::does_not_fit(file, &interface, &what);
+        if skew.kind == FaultKind::VersionSkew { skew } else { file.fault(FaultKind::ForbiddenImport, what) }
     })?;
     Ok((pre, HostInputs::of(functions.iter().map(String::as_str))))
 }

@@ -1,3 +1,4 @@
+mod bounds;
 mod compiling;
 mod faults;
 mod lowering;
@@ -40,7 +41,7 @@ fn routing(imports: &str, body: &str) -> String {
 }
 
 fn settings() -> WasmSettings {
-    WasmSettings { strict: false, cache: CompileCache::Disabled }
+    WasmSettings { cache: CompileCache::Disabled, ..WasmSettings::default() }
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
