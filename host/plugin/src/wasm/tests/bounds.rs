@@ -175,12 +175,18 @@ fn a_refusal_says_what_and_how_many() {
         let (_, bytes) = files(64 << 10).into_iter().find(|(name, _)| *name == what).expect("a file");
         load_bytes(&bytes).map(|_| ()).expect_err("refused").to_string()
     };
-    insta::assert_snapshot!(of("types"), @"router.wasm: has 21845 types; at most 2000 are read
-hint: build it for size, without what it does not use; no policy needs so much [out-of-fuel]");
-    insta::assert_snapshot!(of("two imports and again"), @"router.wasm: imports `blis:policy/host@1.1.0/log` twice
-hint: build it again: no compiler does that [syntax]");
-    insta::assert_snapshot!(of("a few types inside each other"), @"router.wasm: has modules, components or types nested deeper than 8
-hint: build it for size, without what it does not use; no policy needs so much [out-of-fuel]");
+    insta::assert_snapshot!(of("types"), @r"
+    router.wasm: has 21845 types; at most 2000 are read
+    hint: build it for size, without what it does not use; no policy needs so much [out-of-fuel]
+    ");
+    insta::assert_snapshot!(of("two imports and again"), @r"
+    router.wasm: imports `blis:policy/host@1.1.0/log` twice
+    hint: build it again: no compiler does that [syntax]
+    ");
+    insta::assert_snapshot!(of("a few types inside each other"), @r"
+    router.wasm: has modules, components or types nested deeper than 8
+    hint: build it for size, without what it does not use; no policy needs so much [out-of-fuel]
+    ");
     let doubled = of("types that double");
     assert!(doubled.contains("each counted as often as it is used"), "{doubled}");
 }
