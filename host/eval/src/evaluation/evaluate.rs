@@ -52,7 +52,8 @@ pub fn verify(document: &mut EvaluationResult, again: &EvaluationResult) {
     }
 }
 
-/// As [`evaluate`], but reads the result from `cache` if it is there. The caller keeps it: [`keep`].
+/// As [`evaluate`], but reads the result from `cache` if it is there, and keeps it there. A worker leaves that to the process that
+/// started it: [`keep`].
 pub fn evaluate_cached(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,
@@ -62,7 +63,13 @@ pub fn evaluate_cached(
 ) -> EvaluationResult {
     let Some(cache) = cache else { return evaluate(prepared, candidate, incumbent, options) };
     let key = cache::key(prepared, candidate, incumbent, options);
-    cached(cache, &key).unwrap_or_else(|| evaluate(prepared, candidate, incumbent, options))
+    cached(cache, &key).unwrap_or_else(|| {
+        let document = evaluate(prepared, candidate, incumbent, options);
+        if !(wall::is_armed() || wall::is_up()) {
+            keep(cache, &key, &document);
+        }
+        document
+    })
 }
 
 /// The result under `key` in `cache`, marked as a hit.

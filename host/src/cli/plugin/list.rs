@@ -20,6 +20,8 @@ use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
 /// CPU time to load one file: several times what an honest plugin takes.
 const CPU_OF_A_FILE: Duration = Duration::from_secs(1);
+/// The same for a policy of this program: an unoptimised build compiles the largest in some three seconds.
+const CPU_OF_A_SHIPPED_FILE: Duration = Duration::from_secs(20);
 /// Files that take longer than that, before the rest is listed without being read.
 const SLOW_FILES: usize = 5;
 
@@ -98,7 +100,8 @@ const CHECK: &str = "`blis plugin check FILE` reads a file alone, with more time
 /// The plugin in a file, loaded in a process of its own. Adds one to `slow` if that takes too long.
 fn isolated(finder: &Finder, found: &PluginFile, bound: &Bound, slow: &mut usize) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let limit = bound.left(TimeLimit::Cpu(CPU_OF_A_FILE))?;
+    let cpu = if found.is_shipped() { CPU_OF_A_SHIPPED_FILE } else { CPU_OF_A_FILE };
+    let limit = bound.left(TimeLimit::Cpu(cpu))?;
     let worker = worker::start(&settings, limit, || of(finder, found).listed())?;
     worker.wait().or_else(|failure| {
         if let Some(error) = bound.ended(&failure) {
