@@ -242,7 +242,9 @@ pub(crate) const TEXT_BYTES: usize = 8192;
 pub(crate) const SHOWN_NUMBERS: usize = 256;
 /// Depth of nested arrays and object maps in the text of one; of those deeper inside it says `[…]`.
 pub(crate) const SHOWN_DEPTH: usize = 64;
-/// Variables of a function.
+/// Variables that a function declares, one after the other in blocks of its own too: the compiler takes the square of them.
+pub(crate) const DECLARED_VARIABLES: usize = 2000;
+/// Variables of a function at a time.
 pub(crate) const VARIABLES: usize = 64;
 /// Functions of a script.
 pub(crate) const FUNCTIONS: usize = 256;
