@@ -22,7 +22,7 @@ use blis_eval::worker::{TimeLimit, WorkerFailure};
 /// The bound of a command.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct BoundArgs {
-    /// Time limit of the whole command, s or with a unit: then it ends with an error
+    /// Time limit of the whole command, s or with a unit; what takes longer is ended
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub wall_s: Option<f64>,
     /// CPU time limit of the whole command, s or with a unit

@@ -1,6 +1,7 @@
 //! `blis plugin check`: the conformance kit, in a table.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,10 @@ pub(super) struct CheckArgs {
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
 }
+
+/// CPU time of the checks of one plugin, unless the command says how much, or allows large components: more than twice what the shipped
+/// plugin with the most kinds takes. The limits of a call do not bound their sum.
+const CHECK_CPU: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 6 });
 
 /// The findings about one plugin.
 struct Checked {
@@ -80,7 +85,13 @@ struct Page {
 /// Checks one plugin, in a process of its own.
 fn page(finder: &Finder, name: &str, args: &CheckArgs, bound: &Bound) -> Result<Page, RunError> {
     let work = || check_one(finder, name, args).map(|checked| checked.page());
-    let limit = bound.left(TimeLimit::Total(PLUGIN_WALL))?;
+    let is_given = args.bound.wall_s.is_some() || args.bound.cpu_s.is_some();
+    let usual = if is_given || args.search.allow_large_components {
+        TimeLimit::Total(PLUGIN_WALL)
+    } else {
+        TimeLimit::Both { wall: PLUGIN_WALL, cpu: CHECK_CPU }
+    };
+    let limit = bound.left(usual)?;
     let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), limit, work)?;
     match worker.wait() {
         Ok(page) => page,
