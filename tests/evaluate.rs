@@ -664,6 +664,62 @@ fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
     assert!(!mark.exists(), "the library was loaded");
 }
 
+/// What a native candidate tries at its first decision, with the call that must fail; each ends the process if it does not.
+const ATTEMPTS: [(&str, &str); 10] = [
+    ("opens a file to read", "open(\"/etc/passwd\", O_RDONLY) >= 0"),
+    ("opens a file of its own", "open(\"/proc/self/maps\", O_RDONLY) >= 0"),
+    ("creates a file", "open(MARK, O_CREAT | O_WRONLY, 0600) >= 0"),
+    ("renames a file", "rename(\"/etc/hostname\", MARK) == 0"),
+    ("makes a socket", "socket(AF_INET, SOCK_STREAM, 0) >= 0"),
+    ("makes a local socket", "socket(AF_UNIX, SOCK_STREAM, 0) >= 0"),
+    ("starts a process", "fork() >= 0"),
+    ("runs a program", "execl(\"/bin/true\", \"true\", (char *)0) != -1"),
+    ("looks into its parent", "ptrace(PTRACE_ATTACH, getppid(), 0, 0) != -1"),
+    ("ends its parent", "kill(getppid(), 0) == 0"),
+];
+
+/// A worker opens nothing and reaches nobody once a candidate decides, shown by code that no sandbox of a language holds. It is loaded
+/// before, when files can still be opened.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stdout, reason = "a test that skips says so")]
+fn a_native_candidate_opens_nothing_and_reaches_nobody_once_it_decides() {
+    let dir = Scratch::new();
+    let suite = small(&dir);
+    let support = blis_eval::worker::wall::support();
+    if let Some(missing) = support.missing() {
+        println!("in part: {missing}");
+    }
+    if !support.seccomp {
+        return;
+    }
+    let mark = dir.join("mark");
+    for (what, attempt) in ATTEMPTS {
+        let text = NATIVE_ATTEMPT.replace("MARK_FILE", &mark.display().to_string()).replace("ATTEMPT", attempt);
+        let Some(path) = library(&dir, "attempt", &text) else { return };
+        let words = ["evaluate", &path, "--suite", &suite, "--allow-native", "--stage", "smoke", "--feedback-bytes", "0"];
+        let result = results(&words).remove(0);
+        assert_eq!(result["status"], "ok", "{what}: {result:#}");
+        assert!(!mark.exists(), "{what}");
+    }
+}
+
+/// The router of the tests, which tries something at its first decision.
+const NATIVE_ATTEMPT: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#define MARK "MARK_FILE"
+static void attempt(void) { static int done; if (!done++ && (ATTEMPT)) _exit(7); }
+__attribute__((constructor)) static void loaded(void) { if (open("/etc/passwd", O_RDONLY) < 0) _exit(8); }
+#define BEFORE_ROUTE attempt();
+#include "router.c"
+"#;
+
 /// Regression: any JSON on standard output was taken for the result, and the host waited for its end.
 #[test]
 fn native_code_cannot_print_its_result_or_block_the_host() {

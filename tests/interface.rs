@@ -39,3 +39,46 @@ fn a_component_of_the_first_version_passes_the_checks() {
     let checked = blis!(format!("plugin check {KEPT} --output text")).done().stdout;
     assert!(checked.contains("outputs are in range"), "{checked}");
 }
+
+/// A component of each version of the interface that was released, with what it decided in [`RUN`] when it was kept. The ones of 1.1.0
+/// are from before and after kinds were added to it: additions change nothing for them.
+const FIXTURES: [&str; 4] =
+    ["weighted-prefix-1.0", "c-least-loaded-1.0.0", "c-least-loaded-1.1.0", "c-least-loaded-1.1.0-drain"];
+
+/// The instance of each request, a digit each, by fixture.
+fn decisions(fixture: &str) -> String {
+    let dir = crate::macros::Scratch::new();
+    let trace = dir.join("trace.jsonl");
+    let run = format!("{RUN} --routing-policy tests/interface/{fixture}.wasm --trace-level decisions --trace-path");
+    blis!(run, trace).done();
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    lines.filter(|line| line["kind"] == "routing").map(|line| line["instance"].to_string()).collect()
+}
+
+/// Every build loads and runs them, and they decide what they decided. `BLIS_RECORD=1` records new ones, never others.
+#[test]
+fn kept_components_decide_as_recorded() {
+    let path = format!("{}/../tests/interface/decisions.txt", env!("CARGO_MANIFEST_DIR"));
+    let found: String = FIXTURES.iter().map(|fixture| format!("{fixture} {}\n", decisions(fixture))).collect();
+    if std::env::var_os("BLIS_RECORD").is_some() {
+        std::fs::write(&path, &found).expect("the repository");
+    }
+    let recorded = std::fs::read_to_string(&path).expect("recorded decisions");
+    assert_eq!(found, recorded);
+    for line in found.lines() {
+        let (fixture, digits) = line.split_once(' ').expect("two words");
+        assert_eq!(digits.len(), 300, "{fixture}");
+    }
+}
+
+/// A component of an interface that called itself 1.0.0 before that was frozen is not "missing" something: the versions do not fit.
+#[test]
+fn version_skew_is_said_as_such() {
+    let ended = blis!("plugin check tests/interface/c-least-loaded-1.0.0-draft.wasm --output json").with_code(1);
+    let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let detail = document[0]["checks"][0]["detail"].as_str().expect("a reason").to_owned();
+    for part in ["[version-skew]", "speaks blis:policy 1.0.0", "this host 1.1.0", "rebuild it with sdk 1.1.0"] {
+        assert!(detail.contains(part), "{part}: {detail}");
+    }
+}

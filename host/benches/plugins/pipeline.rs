@@ -24,7 +24,7 @@ static NAMES: LazyLock<Arc<[Box<str>]>> = LazyLock::new(|| [].into());
 fn component() -> Arc<dyn Plugin> {
     let bytes = include_bytes!("../../../policies/rust-token-aware.wasm");
     let cache = CompileCache::Folder(std::env::temp_dir().join("blis-bench-plugins"));
-    let settings = WasmSettings { strict: false, cache };
+    let settings = WasmSettings { cache, ..WasmSettings::default() };
     load(Path::new("rust-token-aware.wasm"), bytes, &Limits::default(), &settings).expect("loads")
 }
 

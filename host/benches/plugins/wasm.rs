@@ -18,7 +18,11 @@ fn component() -> Vec<u8> {
 }
 
 fn settings() -> WasmSettings {
-    WasmSettings { strict: false, cache: CompileCache::Folder(std::env::temp_dir().join("blis-bench-plugins")) }
+    WasmSettings {
+        // What canonical NaNs cost: once with this variable, once without.
+        raw_nan: std::env::var_os("BLIS_BENCH_RAW_NAN").is_some(),
+        cache: CompileCache::Folder(std::env::temp_dir().join("blis-bench-plugins")),
+    }
 }
 
 fn plugin(component: &[u8]) -> Arc<dyn Plugin> {

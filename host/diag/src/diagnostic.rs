@@ -1,6 +1,8 @@
 //! A mistake in the input of a user: what is wrong, where, and a hint what to do about it.
 //!
-//! Every error of the host that a user reads is a [`Diagnostic`] or makes one ([`Diagnose`]). Its parts are fields:
+//! Every error of the host that a user reads is a [`Diagnostic`] or makes one ([`Diagnose`]). What it shows is harmless to a terminal,
+//! whatever its parts hold: names and texts of files, candidates and peers are among them.
+//! Its parts are fields:
 //! code that shows one part, or adds to it, uses the field. Only [`Display`] puts the parts together:
 //!
 //! ```text
@@ -14,7 +16,7 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Excerpt, Location};
+use crate::{Excerpt, Location, harmless};
 
 /// A mistake in the input of a user, with its location and a hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,21 +68,22 @@ impl Diagnostic {
     /// Location and mistake, without excerpt and hint: for a text that continues after it.
     pub fn headline(&self) -> impl Display {
         fmt::from_fn(|f| match &self.location {
-            Some(location) => write!(f, "{location}: {}", self.what),
-            None => f.write_str(&self.what),
+            Some(location) => write!(f, "{}: {}", harmless(&location.to_string()), harmless(&self.what)),
+            None => f.write_str(&harmless(&self.what)),
         })
     }
 
     /// Everything except the hint.
     pub fn without_hint(&self) -> impl Display {
-        fmt::from_fn(|f| write!(f, "{}{}", self.headline(), self.excerpt.as_deref().unwrap_or_default()))
+        let excerpt = self.excerpt.as_deref().unwrap_or_default();
+        fmt::from_fn(move |f| write!(f, "{}{}", self.headline(), harmless(excerpt)))
     }
 }
 
 impl Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.without_hint())?;
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {}", harmless(hint)))
     }
 }
 
@@ -104,6 +107,17 @@ mod tests {
             diagnostic.at(Location::file("a.csv").line(7)).hint("add a row").or_hint("is it the right file?");
         assert_eq!(diagnostic.to_string(), "a.csv:7: it is empty\nhint: add a row");
         assert_eq!(diagnostic.headline().to_string(), "a.csv:7: it is empty");
+    }
+
+    #[test]
+    fn no_part_reaches_a_terminal_as_it_is() {
+        let evil = "a\u{1b}]0;owned\u{7}\u{9b}2J\r\u{202e}b";
+        let mut diagnostic = Diagnostic::new(evil).at(Location::file(evil)).hint(evil);
+        diagnostic.excerpt = Some(format!("\n  {evil}").into());
+        let text = format!("{diagnostic}\n{}\n{}", diagnostic.headline(), diagnostic.without_hint());
+        let obeyed = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202a}'..='\u{202e}'));
+        assert!(!text.contains(obeyed), "{text:?}");
+        assert!(text.contains("\\u{1b}]0;owned") && text.contains("\n  a"), "{text}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use input::{
 pub use json::{check_json_object, json_error, json_object, json_words};
 pub use lines::{LINE_BYTES_MAX, LineReader, ReadError};
 pub use location::Location;
-pub use names::{most_alike, name_hint, nearest, printable, quoted};
+pub use names::{harmless, most_alike, name_hint, nearest, printable, quoted};
 pub use page::{YamlPage, text};
 pub use row::RowError;
 pub use unreadable::unreadable;

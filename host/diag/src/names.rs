@@ -36,6 +36,19 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A text of several lines as messages show it: as [`printable`], but its line ends and tabs stay. Messages hold names and texts of
+/// candidates, files and peers, and a terminal obeys what is in them.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if text.split(['\n', '\t']).all(|part| matches!(printable(part), Cow::Borrowed(_))) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.split_inclusive(['\n', '\t']).map(|part| match part.strip_suffix(['\n', '\t']) {
+        Some(inner) => format!("{}{}", printable(inner), &part[inner.len()..]),
+        None => printable(part).into_owned(),
+    });
+    Cow::Owned(shown.collect())
+}
+
 /// A hint for an unknown name: "did you mean" the nearest known one, or the list of all if none is near.
 pub fn name_hint(unknown: &str, known: &[&str]) -> String {
     match nearest(unknown, known) {

@@ -11,7 +11,7 @@ use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions
 use blis_sim::rng::Stream;
 
 use super::inputs::{self, GuestCall, GuestOutput};
-use super::{Fault, GuestSetup, Kind, LatencyGuest, Limits, Plugin, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Kind, LatencyGuest, Limits, Plugin, StartedGuest, Technology};
 
 /// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
@@ -135,9 +135,21 @@ impl Subject<'_> {
         if !add("starts with its defaults", self.start(4).map(|_| String::new()).map_err(|fault| fault.to_string())) {
             return;
         }
-        add("works at both ends of each parameter", self.parameters());
-        add("outputs are in range", self.sizes());
-        add("outputs are in range for extreme inputs", self.edges());
+        // Each further check would take the time of the limit again.
+        type Step<'a> = (&'static str, fn(&Subject<'a>) -> Result<String, String>);
+        let first: [Step<'_>; 3] = [
+            ("works at both ends of each parameter", Self::parameters),
+            ("outputs are in range", Self::sizes),
+            ("outputs are in range for extreme inputs", Self::edges),
+        ];
+        for (what, step) in first {
+            let outcome = step(self);
+            let is_exhausted = outcome.as_ref().is_err_and(|text| reached_limit(text));
+            add(what, outcome);
+            if is_exhausted {
+                return;
+            }
+        }
         if self.kind == Kind::Latency {
             add("step times have the declared properties", self.steps());
         }
@@ -423,7 +435,13 @@ impl Subject<'_> {
     }
 }
 
-/// A decision that reads the instances, with the signals of `cluster`.
+/// Whether a failed check says that a call reached a limit.
+fn reached_limit(text: &str) -> bool {
+    [FaultKind::OutOfFuel, FaultKind::OutOfMemory, FaultKind::OutOfTime]
+        .into_iter()
+        .any(|kind| text.contains(&format!("[{}]", kind.name())))
+}
+
 fn decide(
     guest: &mut StartedGuest,
     request: &RequestView<'_>,

@@ -12,6 +12,8 @@ use blis_sim::policy::{Events, Reads};
 
 /// The version of the interface that this host offers: `sdk/wit/since-v1.1.0`.
 pub(crate) const OFFERED: (u64, u64) = (1, 1);
+/// The same in full, as it stands in the names of interfaces.
+pub(crate) const OFFERED_VERSION: &str = "1.1.0";
 
 /// What a compiled plugin declares by name.
 #[derive(Debug, Default)]

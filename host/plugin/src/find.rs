@@ -62,6 +62,23 @@ impl PluginLocation {
     }
 }
 
+impl PluginFile {
+    /// Whether it is a policy of this program, embedded or as a file with the same content.
+    #[must_use]
+    pub fn is_shipped(&self) -> bool {
+        match &self.location {
+            PluginLocation::Embedded(..) => true,
+            PluginLocation::File(path) => {
+                let shipped = path.file_name().and_then(|name| POLICIES.get_file(name));
+                let same_size = |known: &[u8]| fs::metadata(path).is_ok_and(|file| file.len() == known.len() as u64);
+                shipped.map(include_dir::File::contents).filter(|known| same_size(known)).is_some_and(|known| {
+                    wasm::read(path, &Limits::default()).is_ok_and(|bytes| bytes == known)
+                })
+            }
+        }
+    }
+}
+
 impl Technology {
     /// The technologies that have files.
     pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];

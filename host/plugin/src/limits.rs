@@ -27,6 +27,20 @@ pub struct Limits {
     /// Whether a component may be as large as one with the interpreter of Python or JavaScript inside: compiling it takes
     /// up to a minute. Otherwise the bounds are those of compiled languages, about a second.
     pub large_components: bool,
+    /// Whether a file is only loaded to be listed beside many others: a component that takes longer to compile than the
+    /// shipped ones is refused, unless [`Limits::large_components`] is set.
+    pub listing: bool,
+}
+
+impl Limits {
+    /// The bounds of the code of a component.
+    pub(crate) fn code_bounds(&self) -> CodeBounds {
+        match (self.large_components, self.listing) {
+            (true, _) => LARGE_CODE,
+            (false, true) => CodeBounds { compile_cost: LISTED_COMPILE_COST, ..CODE },
+            (false, false) => CODE,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -42,6 +56,7 @@ impl Default for Limits {
             message_bytes: 4096,
             log_lines: 200,
             large_components: false,
+            listing: false,
         }
     }
 }
@@ -91,7 +106,7 @@ pub(crate) const FRAMES: usize = 5;
 /// Characters of one line of the backtrace.
 pub(crate) const FRAME_CHARACTERS: usize = 160;
 /// Bounds on the code of a component, which bound the time and the memory of its compilation: `wasm/effort.rs`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CodeBounds {
     /// Bytes of code of all functions.
     pub code_bytes: u64,
@@ -117,6 +132,8 @@ pub(crate) const CODE: CodeBounds = CodeBounds {
     function_locals: 5000,
     nesting: 250,
 };
+/// [`CodeBounds::compile_cost`] of a file that is only listed: what the largest shipped component costs.
+pub(crate) const LISTED_COMPILE_COST: u64 = 250_000;
 /// Bounds of components with an interpreter inside: see docs/plugin-languages.md for what those have.
 pub(crate) const LARGE_CODE: CodeBounds = CodeBounds {
     code_bytes: 32 << 20,
@@ -125,6 +142,77 @@ pub(crate) const LARGE_CODE: CodeBounds = CodeBounds {
     function_bytes: 4 << 20,
     function_locals: 20_000,
     nesting: 5000,
+};
+/// Bounds on what a file declares, over all modules and components in it: `wasm/parts.rs`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartBounds {
+    /// Sections, custom ones among them.
+    pub sections: u64,
+    /// Types, of core modules and of components, and declarations inside types.
+    pub types: u64,
+    pub imports: u64,
+    pub exports: u64,
+    /// Functions with code, and those that components lift and lower.
+    pub functions: u64,
+    pub tables: u64,
+    pub memories: u64,
+    pub globals: u64,
+    /// Segments of data and of elements.
+    pub segments: u64,
+    pub tags: u64,
+    /// Modules and components, the outermost one included.
+    pub modules: u64,
+    pub instances: u64,
+    pub aliases: u64,
+    /// Types in the types of components, each counted as often as it is used: the size of all trees.
+    pub type_nodes: u64,
+    /// Bytes of all sections but code, data and custom ones.
+    pub declaration_bytes: u64,
+    /// Modules, components and types of components inside each other.
+    pub nesting: u64,
+    /// Parameters of one function of a core module, and results.
+    pub function_values: u64,
+}
+
+/// Bounds of all components unless [`Limits::large_components`] is set: about ten times what the largest shipped ones have.
+pub(crate) const PARTS: PartBounds = PartBounds {
+    sections: 2000,
+    types: 2000,
+    imports: 1000,
+    exports: 1000,
+    functions: 20_000,
+    tables: 100,
+    memories: 100,
+    globals: 1000,
+    segments: 2000,
+    tags: 100,
+    modules: 100,
+    instances: 500,
+    aliases: 1000,
+    type_nodes: 100_000,
+    declaration_bytes: 512 << 10,
+    nesting: 8,
+    function_values: 100,
+};
+/// Bounds of components with an interpreter inside: linked libraries have thousands of imports.
+pub(crate) const LARGE_PARTS: PartBounds = PartBounds {
+    sections: 20_000,
+    types: 20_000,
+    imports: 20_000,
+    exports: 50_000,
+    functions: 200_000,
+    tables: 100,
+    memories: 100,
+    globals: 50_000,
+    segments: 100_000,
+    tags: 1000,
+    modules: 500,
+    instances: 1000,
+    aliases: 50_000,
+    type_nodes: 1_000_000,
+    declaration_bytes: 8 << 20,
+    nesting: 16,
+    function_values: 1000,
 };
 /// Compiled plugins in the cache folder; when there are more, the older half is removed.
 pub(crate) const COMPILED_FILES: usize = 512;
@@ -154,7 +242,9 @@ pub(crate) const TEXT_BYTES: usize = 8192;
 pub(crate) const SHOWN_NUMBERS: usize = 256;
 /// Depth of nested arrays and object maps in the text of one; of those deeper inside it says `[…]`.
 pub(crate) const SHOWN_DEPTH: usize = 64;
-/// Variables of a function.
+/// Variables that a function declares, one after the other in blocks of its own too: the compiler takes the square of them.
+pub(crate) const DECLARED_VARIABLES: usize = 2000;
+/// Variables of a function at a time.
 pub(crate) const VARIABLES: usize = 64;
 /// Functions of a script.
 pub(crate) const FUNCTIONS: usize = 256;
@@ -194,4 +284,4 @@ pub(crate) const CLOCK_OPERATIONS: u64 = 256;
 /// Seconds that a call of a script may take. The limit of operations applies first, except for scripts that make every
 /// single operation slow. Those end here, and only for those the outcome depends on the machine
 /// ([`crate::FaultKind::OutOfTime`]). Unit tests, unoptimised on a busy machine, must not.
-pub(crate) const CALL_S: u64 = if cfg!(test) { 3600 } else { 10 };
+pub(crate) const CALL_S: u64 = if cfg!(test) { 3600 } else { 6 };

@@ -281,9 +281,9 @@ pub(crate) fn each_value(
         Column::MaxNumSeqs => infos(instances, |info| info.max_num_seqs.into(), to),
         Column::QueueDepth => counts(&signals.queue_depth, to),
         Column::BatchSize => counts(&signals.batch_size, to),
-        Column::KvUtilization => to.take(signals.kv_utilization.iter().copied()),
+        Column::KvUtilization => to.take(signals.kv_utilization.iter().copied().map(canonical)),
         Column::FreeKvBlocks => counts(&signals.free_kv_blocks, to),
-        Column::CacheHitRate => to.take(signals.cache_hit_rate.iter().copied()),
+        Column::CacheHitRate => to.take(signals.cache_hit_rate.iter().copied().map(canonical)),
         Column::PreemptionCount => sums(&signals.preemption_count, to),
         Column::InFlight => counts(&signals.in_flight, to),
         Column::CachedBlocks => counts(&signals.cached_blocks, to),
@@ -301,7 +301,7 @@ pub(crate) fn each_value(
         Column::CachedTokensRemote => same(0.0, instances.len(), to),
         Column::Role => infos(instances, |info| role_number(info.labels.role).into(), to),
         Column::Group => infos(instances, |info| info.labels.group.into(), to),
-        Column::Price => infos(instances, |info| info.labels.price, to),
+        Column::Price => infos(instances, |info| canonical(info.labels.price), to),
         Column::WaitingTokens => sums(&signals.waiting_tokens, to),
         Column::AdapterActive => counts(&signals.adapter_active, to),
         Column::AdapterWaiting => counts(&signals.adapter_waiting, to),
@@ -439,6 +439,11 @@ pub fn in_flight_row(request: &InFlightView) -> InFlightRow {
 #[must_use]
 pub fn number_of(now: Micros) -> RequestId {
     RequestId(now.0 as u32)
+}
+
+/// `number`, or the one NaN that guests see: the processor chooses the sign of the NaN of 0/0, and processors differ.
+pub(crate) fn canonical(number: f64) -> f64 {
+    if number.is_nan() { f64::NAN } else { number }
 }
 
 /// The first index with not-a-number, which is rare: all are looked at, several at once.

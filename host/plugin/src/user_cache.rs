@@ -32,6 +32,44 @@ pub fn create(folder: &Path) -> io::Result<()> {
     if is_private(folder) { Ok(()) } else { Err(io::Error::other("other users may write to that folder")) }
 }
 
+/// The secret of the user called `name`: `bytes` random bytes that are made once, in a file that nobody else can read.
+///
+/// # Errors
+/// If there is no home, or the file cannot be read or written, or others may read it.
+#[cfg(unix)]
+pub fn secret(name: &str, bytes: usize) -> io::Result<Vec<u8>> {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+    let folder = folder().ok_or(io::ErrorKind::NotFound)?;
+    create(&folder)?;
+    let path = folder.join(name);
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = fs::File::open(&path)?;
+        let known = file.metadata()?;
+        if !known.is_file() || known.mode() & 0o077 != 0 || known.len() != bytes as u64 {
+            return Err(io::Error::other("others may read the secret, or it is not whole"));
+        }
+        let mut secret = vec![0; bytes];
+        file.read_exact(&mut secret)?;
+        Ok(secret)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let mut secret = vec![0; bytes];
+    fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    // Another process may make one at the same time: the first one stays, and both read that.
+    let draft = folder.join(format!("{name}-{}-{:?}.draft", std::process::id(), std::thread::current().id()));
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let made = file.write_all(&secret).and_then(|()| file.sync_all()).and_then(|()| fs::hard_link(&draft, &path));
+    let _ = fs::remove_file(&draft);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => read(),
+    }
+}
+
 /// Whether `folder` belongs to the current user and no other user may write to it.
 #[cfg(unix)]
 #[must_use]

@@ -4,6 +4,7 @@
 //! `output` (standard output). Results go to standard output, everything else to standard error.
 
 mod args;
+mod bound;
 mod calibrate;
 mod command;
 mod counts;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use blis_diag::{wrapped, wrapped_message};
+use blis_diag::{harmless, wrapped, wrapped_message};
 use blis_eval::error::{RunError, RunErrorKind};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -124,9 +124,31 @@ pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> 
     io::stdout().write_all(&text).map_err(|error| RunError::output(&error))
 }
 
-/// Text for people, at most 80 columns wide where its words allow it.
+/// Text for people, at most 80 columns wide where its words allow it, and harmless to a terminal: what a candidate calls itself
+/// is in it.
 pub(super) fn print_text(text: impl std::fmt::Display) -> Result<(), RunError> {
-    print(wrapped(&text.to_string()))
+    print(wrapped(&harmless_but_colour(&text.to_string())))
+}
+
+/// `text` as a terminal may have it: of what a terminal obeys, only the colours of this program stay.
+fn harmless_but_colour(text: &str) -> String {
+    // What the summary and the profile of a workload use.
+    const COLOURS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[1;33m", "\x1b[1;31m", "\x1b[36m"];
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let (before, from) = rest.split_at(at);
+        shown += &harmless(before);
+        let colour = COLOURS.into_iter().find(|colour| from.starts_with(colour));
+        let (escape, after) = from.split_at(colour.map_or(1, str::len));
+        match colour {
+            Some(colour) => shown += colour,
+            None => shown += &harmless(escape),
+        }
+        rest = after;
+    }
+    shown += &harmless(rest);
+    shown
 }
 
 pub(super) fn print_lines(lines: &[String]) -> Result<(), RunError> {
@@ -144,7 +166,7 @@ pub(super) fn print_error(failure: &impl std::fmt::Display) {
     const RED: &str = "\x1b[1;31m";
     const CYAN: &str = "\x1b[36m";
     const PLAIN: &str = "\x1b[0m";
-    let mut text = failure.to_string();
+    let mut text = harmless(&failure.to_string()).into_owned();
     if colour_wanted(&io::stderr()) {
         let lines = text.lines().map(|line| match line.split_once(": ") {
             Some(("error", rest)) => format!("{RED}error:{PLAIN} {rest}"),
@@ -158,7 +180,7 @@ pub(super) fn print_error(failure: &impl std::fmt::Display) {
 
 /// A note about the input, on standard error.
 pub(super) fn print_note(note: &impl std::fmt::Display) {
-    print_message(&format!("note: {note}"));
+    print_message(&harmless(&format!("note: {note}")));
 }
 
 /// A line, or several, on standard error: at most 80 columns wide on a terminal.
@@ -208,6 +230,11 @@ pub(super) fn colour_wanted(stream: &impl IsTerminal) -> bool {
             stream.is_terminal() && set("NO_COLOR").is_none() && !dumb
         }
     }
+}
+
+/// Ends this process where no caller can: from a thread that watches the others.
+pub(super) fn end_at_once(code: u8) -> ! {
+    std::process::exit(code.into())
 }
 
 /// The exit code after `failure`: 2 for an invalid command line or file, 1 for a failed run, 0 if the reader has closed

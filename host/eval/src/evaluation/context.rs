@@ -1,10 +1,10 @@
 //! An evaluation suite in memory: every scenario is configured, every workload is generated once per seed, and every
 //! run of the reference and of the baseline is simulated once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use blis_sim::metrics::Report;
 use blis_sim::observer::Observer;
@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::candidate::limits_of;
 use super::run_cache::RunCache;
 use crate::cancel::{CancelHandle, RunBudget};
-use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, Task};
+use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, StagePlan, Task};
 use crate::charges::{ClassEnds, ClassRules, EndLog};
 use crate::counterfactual;
 use crate::error::RunError;
@@ -28,6 +28,8 @@ use crate::open::{self, RequestStream};
 use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
+use crate::worker::wall;
+use crate::workload_config::WorkloadConfig;
 use crate::{Figure, Figures};
 use blis_config::Deployment;
 use blis_config::policy::{FilterSetting, ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
@@ -50,6 +52,9 @@ pub struct EvaluationSuite {
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
     /// The same on the disk; `None` if they are not kept.
     run_cache: Option<RunCache>,
+    /// The policies of the suite by name, once this process cannot open their files any more.
+    named: Mutex<HashMap<String, EvaluatedPolicy>>,
+    self_contained: OnceLock<bool>,
     /// What has been added to the two since [`EvaluationSuite::begin`].
     added: Mutex<Additions>,
     /// Scenario and seed of workloads that workers have generated and this process has not.
@@ -70,12 +75,21 @@ pub struct SharedRun {
     scenario: usize,
     seed: u64,
     summary: RunSummary,
+    /// Whether it is to be kept on the disk.
+    is_fresh: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct PreparedScenario {
     config: Experiment,
     pub(super) deployment: Deployment,
+}
+
+impl PreparedScenario {
+    /// Whether its workload is in a file, which is read when the workload is generated.
+    fn reads_files(&self) -> bool {
+        matches!(self.config.workload, WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. })
+    }
 }
 
 /// The requests of one scenario under one seed.
@@ -130,6 +144,8 @@ impl EvaluationSuite {
             workloads: Mutex::default(),
             shared_runs: Mutex::default(),
             run_cache: None,
+            named: Mutex::default(),
+            self_contained: OnceLock::new(),
             added: Mutex::default(),
             missing: Mutex::default(),
         };
@@ -157,6 +173,11 @@ impl EvaluationSuite {
 
     /// A policy by its name, as `blis compare` accepts it, or built-in policies of several kinds joined by ` + `.
     pub fn named(&self, name: &str) -> Result<EvaluatedPolicy, RunError> {
+        if wall::is_up()
+            && let Some(policy) = lock(&self.named).get(name)
+        {
+            return Ok(policy.clone());
+        }
         let config = |prepared: &PreparedScenario| prepared.config.with_policies(name);
         let configs = self.scenarios.iter().map(config).collect::<Result<Vec<_>, RunError>>()?;
         let is_fixed = configs.iter().all(|config| config.cluster.policies.plugins().next().is_none());
@@ -281,17 +302,20 @@ impl EvaluationSuite {
             return Ok(summary.clone());
         }
         let run_cache = self.run_cache.as_ref().filter(|_| policy.is_fixed);
+        let mut is_fresh = false;
         let summary = match run_cache.and_then(|cache| cache.get(&policy.key, (scenario, seed))) {
             Some(summary) => summary,
             None => {
                 let summary = self.run(policy, (scenario, seed), handle)?;
-                if let Some(cache) = run_cache {
+                // Behind the wall the process that started this one keeps it.
+                is_fresh = run_cache.is_some() && wall::is_up();
+                if let Some(cache) = run_cache.filter(|_| !is_fresh) {
                     cache.put(&policy.key, (scenario, seed), &summary);
                 }
                 summary
             }
         };
-        let run = SharedRun { policy: policy.key.clone(), scenario, seed, summary: summary.clone() };
+        let run = SharedRun { policy: policy.key.clone(), scenario, seed, summary: summary.clone(), is_fresh };
         lock(&self.added).runs.push(run.clone());
         self.keep(vec![run]);
         Ok(summary)
@@ -300,8 +324,61 @@ impl EvaluationSuite {
     /// Keeps what a worker has added to its copy, for the workers that will be started: runs that all candidates share,
     /// and which workloads [`Self::generate_next`] generates.
     pub(super) fn keep_added(&self, (runs, workloads): (Vec<SharedRun>, Vec<(usize, u64)>)) {
+        if let Some(cache) = &self.run_cache {
+            for SharedRun { policy, scenario, seed, summary, .. } in runs.iter().filter(|run| run.is_fresh) {
+                cache.put(policy, (*scenario, *seed), summary);
+            }
+        }
         self.keep(runs);
         lock(&self.missing).extend(workloads);
+    }
+
+    /// Whether evaluations on this suite read files only where they start: no workload is a trace, and no policy of the suite a
+    /// plugin.
+    pub(super) fn is_self_contained(&self) -> bool {
+        *self.self_contained.get_or_init(|| {
+            let suite = &self.suite;
+            let mut names = [&suite.reference, &suite.baseline].into_iter().chain(&suite.reference_policies);
+            self.scenarios.iter().all(|scenario| !scenario.reads_files())
+                && names.all(|name| self.named(name).is_ok_and(|policy| policy.is_fixed))
+        })
+    }
+
+    /// Reads what the runs of `plans` need from files, and finds the policies in `names`, before this process can open nothing any
+    /// more. Returns whether that is all: the clients of a trace in a closed loop are read again in every run.
+    pub(super) fn read_ahead(&self, plans: &[StagePlan], names: &BTreeSet<&String>) -> bool {
+        let policies: Vec<(&String, EvaluatedPolicy)> =
+            names.iter().filter_map(|name| Some((*name, self.named(name).ok()?))).collect();
+        for (scenario, seeds) in plans.iter().flat_map(|plan| &plan.scenarios) {
+            for &seed in seeds {
+                if self.scenarios[*scenario].reads_files() {
+                    // An error comes again, and is reported, when the run needs it.
+                    match self.workload(*scenario, seed) {
+                        Ok(workload) if workload.kept.is_none() => return false,
+                        Ok(_) | Err(_) => {}
+                    }
+                }
+                for (_, policy) in &policies {
+                    self.read_run(policy, (*scenario, seed));
+                }
+            }
+        }
+        lock(&self.named).extend(policies.into_iter().map(|(name, policy)| (name.clone(), policy)));
+        true
+    }
+
+    /// Takes a shared run into memory if it is on the disk.
+    fn read_run(&self, policy: &EvaluatedPolicy, (scenario, seed): (usize, u64)) {
+        let key = (policy.key.clone(), scenario, seed);
+        let Some(cache) = self.run_cache.as_ref().filter(|_| policy.is_fixed) else { return };
+        if lock(&self.shared_runs).contains_key(&key) {
+            return;
+        }
+        if let Some(summary) = cache.get(&policy.key, (scenario, seed)) {
+            let run = SharedRun { policy: key.0, scenario, seed, summary, is_fresh: false };
+            lock(&self.added).runs.push(run.clone());
+            self.keep(vec![run]);
+        }
     }
 
     fn keep(&self, shared: Vec<SharedRun>) {
@@ -309,7 +386,7 @@ impl EvaluationSuite {
         if runs.len() + shared.len() > MAX_SHARED_RUNS {
             runs.clear();
         }
-        for SharedRun { policy, scenario, seed, summary } in shared {
+        for SharedRun { policy, scenario, seed, summary, .. } in shared {
             runs.insert((policy, scenario, seed), summary);
         }
     }

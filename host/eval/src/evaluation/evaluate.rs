@@ -15,12 +15,13 @@ use super::native;
 use super::options::{EvaluationOptions, NativeCode, host, late_result};
 use crate::Fitness;
 use crate::cancel::CancelHandle;
-use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, run_cascade, run_single_stage};
+use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, StagePlan, run_cascade, run_single_stage};
 use crate::error::RunError;
 use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
 use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
-use crate::suite::Suite;
+use crate::suite::{Split, Suite};
 use crate::timer::Timer;
+use crate::worker::wall;
 use blis_plugin::{FaultKind, Technology};
 
 /// The more severe status of two.
@@ -51,8 +52,8 @@ pub fn verify(document: &mut EvaluationResult, again: &EvaluationResult) {
     }
 }
 
-/// As [`evaluate`], but reads the result from `cache` if it is there. Results that depend on the clock, and host
-/// errors, are not stored.
+/// As [`evaluate`], but reads the result from `cache` if it is there, and keeps it there. A worker leaves that to the process that
+/// started it: [`keep`].
 pub fn evaluate_cached(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,
@@ -61,18 +62,35 @@ pub fn evaluate_cached(
     cache: Option<&ResultCache>,
 ) -> EvaluationResult {
     let Some(cache) = cache else { return evaluate(prepared, candidate, incumbent, options) };
-    let start = Instant::now();
     let key = cache::key(prepared, candidate, incumbent, options);
-    if let Some(mut document) = cache.get(&key) {
-        let wall_ms = start.elapsed().as_secs_f64() * 1e3;
-        document.cost = CostDocument { cache: "hit".to_owned(), wall_ms, cpu_ms: 0.0, ops: document.cost.ops };
-        return document;
+    cached(cache, &key).unwrap_or_else(|| {
+        let document = evaluate(prepared, candidate, incumbent, options);
+        if !(wall::is_armed() || wall::is_up()) {
+            keep(cache, &key, &document);
+        }
+        document
+    })
+}
+
+/// The result under `key` in `cache`, marked as a hit.
+pub(super) fn cached(cache: &ResultCache, key: &str) -> Option<EvaluationResult> {
+    let start = Instant::now();
+    let mut document = cache.get(key)?;
+    let wall_ms = start.elapsed().as_secs_f64() * 1e3;
+    document.cost = CostDocument { cache: HIT.to_owned(), wall_ms, cpu_ms: 0.0, ops: document.cost.ops };
+    Some(document)
+}
+
+/// [`CostDocument::cache`] of a result from the cache.
+const HIT: &str = "hit";
+
+/// In the process that started a worker, which cannot write itself: keeps the result of the worker, unless it comes from the cache,
+/// depends on the clock, or is an error of the host.
+pub(super) fn keep(cache: &ResultCache, key: &str, document: &EvaluationResult) {
+    let is_kept = document.cost.cache == HIT || document.depends_on_clock;
+    if document.status != EvaluationStatus::HostError && !is_kept {
+        cache.put(key, document);
     }
-    let document = evaluate(prepared, candidate, incumbent, options);
-    if document.status != EvaluationStatus::HostError && !document.depends_on_clock {
-        cache.put(&key, &document);
-    }
-    document
 }
 
 /// Evaluates `candidate`. Never fails: errors are part of the document.
@@ -189,6 +207,7 @@ fn run_candidate(
     let ReadyCandidate { context, traits } = ready(prepared, candidate, incumbent, options, handle)?;
     let EvaluationOptions { until, epoch, train_seeds, .. } = *options;
     let cascade_options = CascadeOptions { until, epoch, train_seeds, incumbent: context.incumbent.is_some() };
+    raise_wall(prepared, options);
     let cascade = match &options.only {
         Some(plan) => run_single_stage(suite, plan, &context),
         None => run_cascade(suite, &cascade_options, &context),
@@ -202,6 +221,28 @@ fn run_candidate(
     add_feedback(&mut document, &context, &cascade, options)
         .map_err(|failure| Box::new(invalid(PolicyRole::Reference, &failure, traits, handle)))?;
     Ok(document)
+}
+
+/// Raises the wall around a worker, between the loading of its candidate and the first decision.
+pub(super) fn raise_wall(prepared: &EvaluationSuite, options: &EvaluationOptions) {
+    if !wall::is_armed() {
+        return;
+    }
+    let suite = &prepared.suite;
+    let plans = match &options.only {
+        Some(plan) => vec![plan.clone()],
+        None => {
+            let splits = [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until);
+            splits.map(|split| StagePlan::of(suite, split, options.epoch)).collect()
+        }
+    };
+    let mut names = BTreeSet::from([&suite.reference, &suite.baseline]);
+    if options.feedback_bytes > 0 {
+        names.extend(compared_names(suite));
+    }
+    if prepared.read_ahead(&plans, &names) {
+        wall::raise();
+    }
 }
 
 /// Adds the costs of `decisions` decisions of each kind and scenario; none if they cannot be computed within the limits.

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
+use super::evaluate::{cached, keep};
 use super::isolated::{EvaluationReply, failed};
 use super::options::{GRACE, host};
 use super::request::{EvaluationRequest, Job, SuiteSet};
@@ -44,7 +45,7 @@ use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
     CPU_GRACE, ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings,
-    cannot_start, fork, fork_process, is_ready, read_some,
+    cannot_start, fork, fork_process, is_ready, read_some, wall,
 };
 
 /// Restarts within [`RESTART_PERIOD`]; further ones would fail for the same reason.
@@ -173,6 +174,8 @@ struct Finished {
 struct Identity {
     sha256: String,
     traits: Traits,
+    /// The key of its result in the cache. It comes before any code of the candidate runs.
+    key: String,
 }
 
 impl ForkServer {
@@ -461,10 +464,12 @@ struct WorkerReply {
 
 /// In a worker: evaluates the candidate of `job`.
 fn evaluate(job: &Job, cache: Option<&ResultCache>, results: &Results) -> Result<EvaluationReply, String> {
-    let identify = |candidate: &CandidatePolicy| {
-        results.note(&Identity { sha256: candidate.sha256.clone(), traits: candidate.traits() });
+    let identify = |candidate: &CandidatePolicy, key: String| {
+        results.note(&Identity { sha256: candidate.sha256.clone(), traits: candidate.traits(), key });
     };
     job.prepared.begin();
+    // The process that started this one has looked there.
+    let cache = cache.filter(|_| !job.is_sent());
     job.run(cache, identify).map(|result| EvaluationReply::new(&job.prepared, result))
 }
 
@@ -553,7 +558,12 @@ impl Forks<'_> {
     fn start(&mut self, number: u64, request: EvaluationRequest) {
         match self.suites.job(&request) {
             Ok(job) => {
-                let idle = self.idle.pop();
+                let known = self.cache.as_ref().and_then(|cache| cached(cache, &job.key()?));
+                if let Some(result) = known {
+                    return self.reply(number, Ok(EvaluationResult { id: job.id.clone(), ..result }));
+                }
+                // A worker that has evaluated a candidate opens no file any more.
+                let idle = if job.is_sent() && job.prepared.is_self_contained() { self.idle.pop() } else { None };
                 self.start_job(number, request, job, idle);
             }
             // The server has checked it before.
@@ -583,11 +593,13 @@ impl Forks<'_> {
     fn fork(&self, request: &EvaluationRequest, job: &Job) -> io::Result<WorkerProcess> {
         let (cache, suites) = (self.cache.as_ref(), self.suites);
         fork(&self.settings, Some(job.options.wall + CPU_GRACE), |results| {
+            wall::arm();
             let mut next = Some(request.clone());
             while let Some(Ok(job)) = next.map(|request| suites.job(&request)) {
                 results.allow_cpu(job.options.wall);
                 let outcome = evaluate(&job, cache, results);
-                let waits = outcome.as_ref().is_ok_and(EvaluationReply::is_reusable) && results.is_small();
+                let is_reusable = outcome.as_ref().is_ok_and(EvaluationReply::is_reusable);
+                let waits = is_reusable && results.is_small() && job.prepared.is_self_contained();
                 results.done(&WorkerReply { outcome, waits });
                 next = if waits { results.next_order() } else { None };
             }
@@ -599,7 +611,10 @@ impl Forks<'_> {
         let Some(one) = self.running.iter_mut().find(|one| one.number == number) else { return };
         let identity = &mut one.identity;
         one.worker.read(ready, &mut |frame| {
-            if let Frame::Note(bytes) = frame {
+            // The first one, which is from before its code ran.
+            if let Frame::Note(bytes) = frame
+                && identity.sha256.is_empty()
+            {
                 *identity = serde_json::from_slice(&bytes).unwrap_or_default();
             }
         });
@@ -626,14 +641,14 @@ impl Forks<'_> {
         if is_used && !failure.is_late() {
             return self.start_job(number, request, job, None);
         }
-        let Identity { sha256, traits } = identity;
+        let Identity { sha256, traits, .. } = identity;
         let result = failed(&job.prepared, &sha256, traits, &job.options, &failure, start.elapsed());
         self.reply(number, Ok(EvaluationResult { id: job.id.clone(), ..result }));
     }
 
     /// Keeps what a worker has found out, and the worker if it waits.
     fn accept(&mut self, one: RunningEvaluation, result: &[u8]) {
-        let RunningEvaluation { number, job, worker, changes, .. } = one;
+        let RunningEvaluation { number, job, worker, changes, identity, .. } = one;
         let reply = serde_json::from_slice(result);
         let WorkerReply { outcome, waits } = reply.unwrap_or_else(|error| {
             let outcome = Err(format!("the result of a worker cannot be read: {error}"));
@@ -645,7 +660,13 @@ impl Forks<'_> {
         if waits && changes == self.changes {
             self.idle.push(worker);
         }
-        self.reply(number, outcome.map(|reply| reply.accept(&job.prepared)));
+        let outcome = outcome.map(|reply| reply.accept(&job.prepared));
+        if let (Some(cache), Ok(result)) = (&self.cache, &outcome)
+            && !identity.key.is_empty()
+        {
+            keep(cache, &identity.key, result);
+        }
+        self.reply(number, outcome);
     }
 
     /// Workers that were started before lack something.

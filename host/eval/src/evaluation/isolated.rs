@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::cache::ResultCache;
+use super::cache::{self, ResultCache};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationSuite, SharedRun};
-use super::evaluate::{evaluate_cached, finish};
+use super::evaluate::{evaluate_cached, finish, keep};
 use super::options::{EvaluationOptions, GRACE, cancelled_result, late_result};
 use crate::error::RunError;
 use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
-use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings};
+use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings, wall};
 use blis_plugin::FaultKind;
 
 /// What a worker sends back: the result, and what other workers can use again.
@@ -56,6 +56,8 @@ pub struct IsolatedEvaluation<'a> {
     prepared: &'a EvaluationSuite,
     candidate: &'a CandidatePolicy,
     options: &'a EvaluationOptions,
+    /// The cache, and the key of the result in it.
+    cache: Option<(&'a ResultCache, String)>,
     worker: Worker<EvaluationReply>,
     start: Instant,
 }
@@ -70,13 +72,14 @@ pub fn start<'a>(
     candidate: &'a CandidatePolicy,
     incumbent: Option<&CandidatePolicy>,
     options: &'a EvaluationOptions,
-    cache: Option<&ResultCache>,
+    cache: Option<&'a ResultCache>,
     settings: &WorkerSettings,
 ) -> Result<IsolatedEvaluation<'a>, RunError> {
     prepared.prepare_engines();
     while prepared.generate_next() {}
     prepared.begin();
     let work = || {
+        wall::arm();
         let evaluate = || evaluate_cached(prepared, candidate, incumbent, options, cache);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
         let result = match pool {
@@ -90,16 +93,23 @@ pub fn start<'a>(
     };
     let start = Instant::now();
     let worker = worker::start(settings, TimeLimit::Total(options.wall + GRACE), work)?;
-    Ok(IsolatedEvaluation { prepared, candidate, options, worker, start })
+    let cache = cache.map(|cache| (cache, cache::key(prepared, candidate, incumbent, options)));
+    Ok(IsolatedEvaluation { prepared, candidate, options, cache, worker, start })
 }
 
 impl IsolatedEvaluation<'_> {
     /// Waits for the result. The failure of the worker is one, too.
     #[must_use]
     pub fn wait(self) -> EvaluationResult {
-        let Self { prepared, candidate, options, worker, start } = self;
+        let Self { prepared, candidate, options, cache, worker, start } = self;
         match worker.wait() {
-            Ok(reply) => reply.accept(prepared),
+            Ok(reply) => {
+                let result = reply.accept(prepared);
+                if let Some((cache, key)) = cache {
+                    keep(cache, &key, &result);
+                }
+                result
+            }
             Err(failure) => failed(prepared, &candidate.sha256, Traits::default(), options, &failure, start.elapsed()),
         }
     }

@@ -162,6 +162,8 @@ pub fn reply(evaluate: impl FnOnce() -> Result<EvaluationResult, RunError>) -> R
 /// In the child: disables core files, and limits CPU time and address space.
 pub fn confine(wall: Duration) {
     use rustix::process::{Resource, Rlimit, setrlimit};
+    // The library opens nothing once it is loaded.
+    crate::worker::wall::arm();
     let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
     let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     for (resource, most) in

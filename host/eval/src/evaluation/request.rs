@@ -11,7 +11,7 @@ use blis_diag::OpenFolder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cache::ResultCache;
+use super::cache::{self, ResultCache};
 use super::candidate::{self, CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
 use super::evaluate::evaluate_cached;
@@ -374,15 +374,35 @@ impl CandidateSource {
 }
 
 impl Job {
-    /// Evaluates the candidate. `identify` gets it before anything is done with it.
+    /// Whether the request has the texts of its policies: then nothing is read from files.
+    pub(super) fn is_sent(&self) -> bool {
+        let is_sent = |candidate: &QueuedCandidate| matches!(candidate, QueuedCandidate::Sent(_));
+        is_sent(&self.candidate) && self.incumbent.as_ref().is_none_or(is_sent)
+    }
+
+    /// The key of the result in the cache, if the request has the texts of its policies.
+    pub(super) fn key(&self) -> Option<String> {
+        let sent = |candidate: &QueuedCandidate| match candidate {
+            QueuedCandidate::Sent(candidate) => Some(candidate.clone()),
+            QueuedCandidate::File { .. } => None,
+        };
+        let candidate = sent(&self.candidate)?;
+        let incumbent = match &self.incumbent {
+            Some(incumbent) => Some(sent(incumbent)?),
+            None => None,
+        };
+        Some(cache::key(&self.prepared, &candidate, incumbent.as_ref(), &self.options))
+    }
+
+    /// Evaluates the candidate. `identify` gets it, and the key of its result in the cache, before anything is done with it.
     pub(super) fn run(
         &self,
         cache: Option<&ResultCache>,
-        identify: impl FnOnce(&CandidatePolicy),
+        identify: impl FnOnce(&CandidatePolicy, String),
     ) -> Result<EvaluationResult, String> {
         let Self { prepared, candidate, incumbent, options, id } = self;
         let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(QueuedCandidate::read).transpose()?);
-        identify(&candidate);
+        identify(&candidate, cache::key(prepared, &candidate, incumbent.as_deref(), options));
         let document = evaluate_cached(prepared, &candidate, incumbent.as_deref(), options, cache);
         Ok(EvaluationResult { id: id.clone(), ..document })
     }

@@ -332,6 +332,7 @@ impl EvaluationServer {
             "running": self.running.load(Ordering::SeqCst),
             "completed": self.completed.load(Ordering::SeqCst),
             "budget": self.budget(),
+            "isolation": crate::worker::wall::support(),
         })
     }
 

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
-use super::evaluate::{ReadyCandidate, finish, ready};
+use super::evaluate::{ReadyCandidate, finish, raise_wall, ready};
 use super::isolated::failed;
 use super::options::{EvaluationOptions, GRACE, host};
 use crate::cancel::CancelHandle;
@@ -25,7 +25,7 @@ use crate::error::RunError;
 use crate::feedback;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::{Split, Suite, hex};
-use crate::worker::{self, TimeLimit, WorkerSettings};
+use crate::worker::{self, TimeLimit, WorkerSettings, wall};
 
 /// Longer files are refused as parts of an evaluation.
 const BYTES_MAX: u64 = 64 << 20;
@@ -179,15 +179,19 @@ pub fn write(
     for candidate in candidates {
         let start = Instant::now();
         let work = || -> Result<_, RunError> {
+            wall::arm();
             let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
             let pool = pool.map_err(RunError::runtime)?;
-            Ok(pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number)))
+            prepared.begin();
+            let part = pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number));
+            Ok((part, prepared.added()))
         };
         // The wall limit is that of a whole evaluation; a part takes less.
         let worker = worker::start(settings, TimeLimit::Total(options.wall + GRACE), work)?;
         match worker.wait() {
             Ok(done) => {
-                let (part, next) = done?;
+                let ((part, next), added) = done?;
+                prepared.keep_added(added);
                 number = next;
                 parts.push(part);
             }
@@ -233,6 +237,7 @@ fn part(
     let mut part = CandidatePart::of(candidate, candidate.traits());
     match ready(prepared, candidate, incumbent, options, &handle) {
         Ok(ReadyCandidate { context, .. }) => {
+            raise_wall(prepared, options);
             let tasks = tasks(&prepared.suite, (options.until, options.epoch), incumbent.is_some());
             let mine = mine(tasks, &mut number, shard);
             part.runs = mine.par_iter().map(|task| run(&context, task, part.traits, &handle)).collect();

@@ -16,6 +16,7 @@
 
 mod frames;
 mod process;
+pub mod wall;
 
 use std::io;
 use std::marker::PhantomData;
@@ -43,6 +44,28 @@ pub enum TimeLimit {
     BetweenSimulations(Duration),
     /// CPU time of each thread, in whole seconds; in all, ten times as long.
     Cpu(Duration),
+    /// In all, and CPU time of each thread, in whole seconds.
+    Both { wall: Duration, cpu: Duration },
+}
+
+impl TimeLimit {
+    /// This limit, or what is given where that is less. CPU time is rounded up to whole seconds.
+    #[must_use]
+    pub fn at_most(self, wall: Option<Duration>, cpu: Option<Duration>) -> Self {
+        let (own_wall, own_cpu) = match self {
+            Self::Total(own) => (own, None),
+            Self::Cpu(own) => (own * WALL_PER_CPU, Some(own)),
+            Self::Both { wall, cpu } => (wall, Some(cpu)),
+            // It has no total: what is given is one.
+            Self::BetweenSimulations(_) if wall.is_none() && cpu.is_none() => return self,
+            Self::BetweenSimulations(_) => (Duration::MAX, None),
+        };
+        let wall = wall.map_or(own_wall, |wall| wall.min(own_wall));
+        match [own_cpu, cpu].into_iter().flatten().min() {
+            Some(cpu) => Self::Both { wall, cpu },
+            None => Self::Total(wall),
+        }
+    }
 }
 
 /// How long a worker with a limit of CPU time may take, as a multiple of that: others may use the processors.
@@ -65,8 +88,8 @@ pub fn start<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> T,
 ) -> Result<Worker<T>, RunError> {
     let cpu = match limit {
-        TimeLimit::Total(wall) => Some(wall + CPU_GRACE),
-        TimeLimit::Cpu(cpu) => Some(cpu),
+        TimeLimit::Total(wall) => Some(wall.saturating_add(CPU_GRACE)),
+        TimeLimit::Cpu(cpu) | TimeLimit::Both { cpu, .. } => Some(cpu),
         TimeLimit::BetweenSimulations(_) => None,
     };
     let process = fork(settings, cpu, |results| results.done(&work()));
@@ -100,7 +123,7 @@ impl<T: DeserializeOwned> Worker<T> {
     /// If the worker fails, or does not end in its time; then it is killed.
     pub fn wait(mut self) -> Result<T, WorkerFailure> {
         let limit = match self.limit {
-            TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) => limit,
+            TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) | TimeLimit::Both { wall: limit, .. } => limit,
             TimeLimit::Cpu(cpu) => cpu * WALL_PER_CPU,
         };
         let mut since = Instant::now();

@@ -279,7 +279,9 @@ fn confine(settings: &WorkerSettings, cpu: Option<Duration>) {
 /// In the worker: ends it after `cpu` of further CPU time for each of its threads.
 fn limit_cpu(cpu: Duration, threads: usize) {
     let used = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
-    let seconds = cpu.as_secs() * threads.max(1) as u64 + used.as_secs();
+    // The system counts whole seconds.
+    let cpu = cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0);
+    let seconds = cpu.saturating_mul(threads.max(1) as u64).saturating_add(used.as_secs());
     // The maximum stays, so that the limit can be raised for the next evaluation.
     let maximum = getrlimit(Resource::Cpu).maximum;
     let current = Some(maximum.map_or(seconds, |maximum| maximum.min(seconds)));
@@ -297,9 +299,20 @@ fn resident_bytes() -> u64 {
     if cfg!(target_os = "linux") { memory_bytes(1).saturating_sub(memory_bytes(2)) } else { 0 }
 }
 
+/// `/proc/self/statm` of this process, open: behind the wall it cannot be opened.
+static STATISTICS: OnceLock<Option<std::fs::File>> = OnceLock::new();
+
+fn memory_statistics() -> Option<String> {
+    use std::os::unix::fs::FileExt as _;
+    let mut text = [0; 256];
+    let file = STATISTICS.get_or_init(|| blis_diag::open_file("/proc/self/statm".as_ref()).ok()).as_ref()?;
+    let length = file.read_at(&mut text, 0).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
 /// A column of `/proc/self/statm`, bytes.
 fn memory_bytes(column: usize) -> u64 {
-    let statistics = blis_diag::read_text("/proc/self/statm".as_ref(), 4096).unwrap_or_default();
+    let statistics = memory_statistics().unwrap_or_default();
     let pages = statistics.split_whitespace().nth(column).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }

@@ -4,7 +4,7 @@ use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::{DisaggregationDecision, DisaggregationPolicy, Event, Events, PoolsView, Reads, RequestView};
 
 use super::PluginPolicy;
-use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow};
+use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical};
 use crate::{DisaggregationGuest, Fault};
 
 impl DisaggregationPolicy for PluginPolicy<dyn DisaggregationGuest> {
@@ -65,7 +65,7 @@ fn request_row(request: &RequestView<'_>, pools: &PoolsView<'_>) -> RoutedReques
     let chosen = pools.decode.iter().position(|&instance| instance == pools.chosen);
     RoutedRequestRow {
         now_us: pools.cluster.now.0,
-        transfer_us_per_token: pools.transfers.us_per_token,
+        transfer_us_per_token: canonical(pools.transfers.us_per_token),
         request: request.id.0,
         input_tokens: request.input_tokens,
         chosen: chosen.map_or(NONE_U32, |index| index as u32),
@@ -84,7 +84,7 @@ fn instance_row(request: &RequestView<'_>, pools: &PoolsView<'_>, instance: Inst
     let transfers = pools.transfers.of(instance);
     PoolInstanceRow {
         in_flight_tokens: signals.in_flight_tokens[index],
-        kv_utilization: signals.kv_utilization[index],
+        kv_utilization: canonical(signals.kv_utilization[index]),
         instance: instance.0,
         queue_depth: signals.queue_depth[index],
         batch_size: signals.batch_size[index],

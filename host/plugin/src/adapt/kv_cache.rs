@@ -6,7 +6,7 @@ use blis_sim::policy::kv_cache::{
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
-use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow, first_nan};
+use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow, canonical, first_nan};
 use crate::{Fault, KvCacheGuest};
 
 impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
@@ -25,7 +25,7 @@ impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
     fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
         let rows: Vec<ChunkRow> = chunks.iter().map(chunk_row).collect();
         let TierView { now, fill, queued_bytes, capacity } = *tier;
-        let offer = ChunkOfferRow { now_us: now.0, queued_bytes, fill, tier: CacheTier::Cpu.number(), capacity };
+        let offer = ChunkOfferRow { now_us: now.0, queued_bytes, fill: canonical(fill), tier: CacheTier::Cpu.number(), capacity };
         let mut numbers = Vec::with_capacity(rows.len());
         let decided = self.guest().store(&offer, &rows, &mut numbers);
         let numbers = decided.and_then(|()| self.one_for_each("store", &rows, numbers));
@@ -92,7 +92,7 @@ fn hit_row(hit: &TierHitView) -> TierHitRow {
         now_us: hit.now.0,
         bytes: hit.bytes,
         queued_bytes: hit.queued_bytes,
-        bandwidth: hit.bandwidth,
+        bandwidth: canonical(hit.bandwidth),
         request: hit.request.0,
         gpu_tokens: hit.gpu_tokens,
         tokens: hit.tokens,

@@ -9,7 +9,7 @@ use blis_sim::scaling::{
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
-use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow, canonical};
 use crate::{DrainGuest, PlacementGuest};
 
 impl DrainPolicy for PluginPolicy<dyn DrainGuest> {
@@ -64,7 +64,7 @@ impl PlacementPolicy for PluginPolicy<dyn PlacementGuest> {
 fn group_row(now: Micros, group: &ReplicaGroupView) -> DrainGroupRow {
     DrainGroupRow {
         now_us: now.0,
-        price: group.price.unwrap_or(0.0),
+        price: canonical(group.price.unwrap_or(0.0)),
         group: group.index as u32,
         model: group.model.0,
         gpus: group.gpus,
@@ -86,7 +86,7 @@ fn replica_row(replica: &DrainCandidate) -> ReplicaRow {
         created_us: replica.created_at.0,
         active_since_us: replica.active_since.map_or(NONE_U64, |at| at.0),
         in_flight_tokens: load.in_flight_tokens,
-        kv_utilization: load.kv_utilization,
+        kv_utilization: canonical(load.kv_utilization),
         id: replica.replica,
         state,
         instance: replica.load.map_or(NONE_U32, |load| load.instance.0),
@@ -103,7 +103,7 @@ fn replica_row(replica: &DrainCandidate) -> ReplicaRow {
 fn node_row(node: &NodeView) -> NodeRow {
     NodeRow {
         ready_us: node.ready_at.0,
-        price: node.price.unwrap_or(0.0),
+        price: canonical(node.price.unwrap_or(0.0)),
         pool: node.id.pool as u32,
         node: node.id.number,
         gpus: node.gpus,

@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 use super::PluginPolicy;
 use crate::incidents::Incidents;
 use crate::inputs::replicas_of;
-use crate::rows::{GroupRow, HISTORY, NONE_U64};
+use crate::rows::{GroupRow, HISTORY, NONE_U64, canonical};
 use crate::{Fault, PolicyDescription, ScalingGuest};
 
 /// A guest as a scaling policy.
@@ -109,8 +109,8 @@ fn group_row(now: Micros, scraped_at: Micros, group: &GroupView<'_>) -> GroupRow
         input_tokens: outcomes.input_tokens,
         cached_tokens: outcomes.cached_tokens,
         output_tokens: outcomes.output_tokens,
-        price: facts.price.unwrap_or(0.0),
-        kv_used: ready.iter().map(|one| one.kv_utilization).sum(),
+        price: canonical(facts.price.unwrap_or(0.0)),
+        kv_used: canonical(ready.iter().map(|one| one.kv_utilization).sum()),
         kv_used_max: ready.iter().map(|one| one.kv_utilization).fold(0.0, f64::max),
         saturation: gateway.saturation.unwrap_or(-1.0),
         model: facts.model.0,

@@ -70,7 +70,7 @@ pub use self::vllm::vllm_cache_policy;
 use blis_diag::{Location, read_bytes};
 
 use super::limits::{
-    CONSTANTS, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS,
+    CONSTANTS, DECLARED_VARIABLES, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS,
 };
 use super::{
     Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,
@@ -215,13 +215,13 @@ fn too_long(most: u64) -> String {
 
 /// What is more than a script may have: the compiler takes the square of some of it.
 fn too_much(scan: &Scan<'_>) -> Option<String> {
-    let parameters = scan.parameters.iter().map(Vec::len).max().unwrap_or(0);
     let bounds = [
         (scan.tokens, SCRIPT_TOKENS, "words, numbers and signs"),
         (scan.expanded, EXPANDED_TOKENS, "words, numbers and signs with constants written out"),
         (scan.functions.len(), FUNCTIONS_OF_A_SCRIPT, "functions"),
         (scan.constants.len(), CONSTANTS, "constants"),
-        (parameters, FUNCTION_PARAMETERS, "parameters of one function"),
+        (scan.most_parameters, FUNCTION_PARAMETERS, "parameters of one function"),
+        (scan.most_declared, DECLARED_VARIABLES, "variables declared in one function"),
     ];
     let (found, most, what) = bounds.into_iter().find(|(found, most, _)| found > most)?;
     Some(format!("it has {found} {what}; a script may have {most}"))

@@ -14,6 +14,12 @@ pub(super) struct Scan<'a> {
     pub functions: Vec<SourceSpan<'a>>,
     /// Parameters of each function, in the order of `functions`.
     pub parameters: Vec<Vec<&'a str>>,
+    /// The most parameters of a function or closure, counted in the beginning of a list that does not end in it.
+    pub most_parameters: usize,
+    /// The most variables that `let` and `for` declare between two functions.
+    pub most_declared: usize,
+    /// Those since the last `fn`.
+    declared: usize,
     /// Names that `const` declares.
     pub constants: Vec<&'a str>,
     /// Names that `const` and `let` declare outside of functions.
@@ -337,6 +343,10 @@ impl<'a> Scanner<'a> {
                 // Variables of a closure, or an operand.
                 let between = self.source[self.at + 1..].split('|').next().unwrap_or_default();
                 let is_list = |c: char| c == '_' || c == ',' || c.is_alphanumeric() || c.is_whitespace();
+                let start = beginning(between);
+                if start.chars().all(is_list) {
+                    scan.most_parameters = scan.most_parameters.max(words(start).count());
+                }
                 if between.len() < LONGEST_LIST && between.chars().all(is_list) {
                     words(between).for_each(|name| self.declare(name, None, scan));
                 }
@@ -370,14 +380,21 @@ impl<'a> Scanner<'a> {
             ("fn", _) => {
                 scan.functions.push(self.span(word));
                 let parameters = after_it.strip_prefix('(').map(str::trim_start);
-                let list = parameters.and_then(|rest| beginning(rest).split_once(')')).map_or("", |(list, _)| list);
-                scan.parameters.push(words(list).collect());
+                let whole = parameters.map_or("", beginning);
+                let list = whole.split_once(')').map(|(list, _)| list);
+                scan.most_parameters = scan.most_parameters.max(words(list.unwrap_or(whole)).count());
+                scan.parameters.push(words(list.unwrap_or_default()).collect());
+                scan.declared = 0;
                 if word.starts_with("test_") && parameters.is_some_and(|rest| rest.starts_with(')')) {
                     scan.tests.insert(word);
                 }
             }
             ("const", _) => scan.constants.push(word),
-            ("let" | "for", _) => drop(scan.variables.insert(word)),
+            ("let" | "for", _) => {
+                scan.declared += 1;
+                scan.most_declared = scan.most_declared.max(scan.declared);
+                scan.variables.insert(word);
+            }
             (_, Some(_)) if is_called => scan.uses.push(NameUse::Method(self.span(word))),
             (_, Some((variable, indexed))) if !variable.is_empty() => {
                 let function = scan.functions.len();

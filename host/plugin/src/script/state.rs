@@ -7,6 +7,7 @@ use super::column::Column;
 use super::table::Table;
 use crate::FaultKind;
 use crate::limits::STATE_DEPTH;
+use crate::rows::canonical;
 
 /// Serialises `state` to at most `longest` bytes.
 ///
@@ -142,6 +143,11 @@ struct Writer {
     path: Vec<String>,
 }
 
+/// The bits of a number as they are saved: the same for every NaN.
+fn bits(number: f64) -> u64 {
+    canonical(number).to_bits()
+}
+
 impl Writer {
     fn value(&mut self, value: &Dynamic) -> Result<(), (FaultKind, String)> {
         if self.path.len() > STATE_DEPTH {
@@ -155,7 +161,7 @@ impl Writer {
         } else if let Ok(value) = value.as_int() {
             self.put(b'i', &value.to_le_bytes())
         } else if let Ok(value) = value.as_float() {
-            self.put(b'f', &value.to_bits().to_le_bytes())
+            self.put(b'f', &bits(value).to_le_bytes())
         } else if let Ok(value) = value.as_char() {
             self.put(b'c', &u32::from(value).to_le_bytes())
         } else if let Ok(value) = value.as_immutable_string_ref() {
@@ -172,12 +178,12 @@ impl Writer {
             })
         } else if let Some(column) = value.read_lock::<Column>() {
             self.put(b'v', &(column.len() as u64).to_le_bytes())?;
-            column.values().iter().try_for_each(|x| self.put_bytes(&x.to_bits().to_le_bytes()))
+            column.values().iter().try_for_each(|&x| self.put_bytes(&bits(x).to_le_bytes()))
         } else if let Some(table) = value.read_lock::<Table>() {
             self.put(b't', &(table.len() as u64).to_le_bytes())?;
             table.entries().try_for_each(|(key, x)| {
                 self.put_bytes(&key.to_le_bytes())?;
-                self.put_bytes(&x.to_bits().to_le_bytes())
+                self.put_bytes(&bits(x).to_le_bytes())
             })
         } else {
             let what = unsaveable(value).unwrap_or("a value of the host");

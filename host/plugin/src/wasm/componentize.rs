@@ -7,8 +7,12 @@
 use wit_component::{ComponentEncoder, StringEncoding};
 use wit_parser::{Resolve, WorldId, WorldKey};
 
-use super::{PluginPath, inspect};
-use crate::{Fault, FaultKind};
+use super::{PluginPath, effort, inspect, parts};
+use crate::text::plain;
+use crate::{Fault, FaultKind, Limits};
+
+/// Bytes of what wit-component reports, names of the module among it.
+const ENCODE_ERROR_BYTES: usize = 1000;
 
 /// The WIT package of the interface.
 pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/policy.wit");
@@ -21,23 +25,29 @@ pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/poli
 pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let file = PluginPath::new(path);
     match inspect::format(&file, core)? {
-        inspect::BinaryFormat::CoreModule => of_module(&file, core),
+        // A module that is packed was built here; loading it has the bounds of the command that loads it.
+        inspect::BinaryFormat::CoreModule => {
+            of_module(&file, core, &Limits { large_components: true, ..Limits::default() })
+        }
         inspect::BinaryFormat::Component => {
             Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is"))
         }
     }
 }
 
-pub(super) fn of_module(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
+/// As [`componentize`], where the format is known. The module must be within the bounds of `limits`.
+pub(super) fn of_module(file: &PluginPath, core: &[u8], limits: &Limits) -> Result<Vec<u8>, Fault> {
+    parts::check(file, core, limits)?;
     let module = inspect::module(file, core)?;
+    effort::check(file, core, limits)?;
     if module.embedded_wit {
-        return encode(file, core);
+        return encode(file, &module, core);
     }
     let (resolve, world) = world(file, &module)?;
     let mut core = core.to_vec();
     wit_component::embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8)
         .map_err(|error| file.fault(FaultKind::Syntax, format!("no component can be made of it: {error:#}")))?;
-    encode(file, &core)
+    encode(file, &module, &core)
 }
 
 /// The world of the package, with the interfaces that `module` exports.
@@ -85,10 +95,11 @@ fn must_export(file: &PluginPath, module: &inspect::CoreModule, name: &str) -> R
     if module.names.iter().any(|known| known == name) {
         return Ok(());
     }
-    Err(file.fault(FaultKind::MissingExport, format!("does not export {name}")))
+    let interface = name.split_once('#').map_or("", |(interface, _)| interface);
+    Err(inspect::does_not_fit(file, interface, &format!("does not export {name}")))
 }
 
-fn encode(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
+fn encode(file: &PluginPath, module: &inspect::CoreModule, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let encoded = ComponentEncoder::default().validate(true).module(core).and_then(|mut encoder| encoder.encode());
     encoded.map_err(|error| {
         // wit-component has no error types. The first errors in the chain only report that something is wrong.
@@ -100,6 +111,12 @@ fn encode(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
             _ => FaultKind::Syntax,
         };
         let end = &chain[chain.len().saturating_sub(2)..];
-        file.fault(kind, format!("no component can be made of it: {}", end.join(": ")))
+        let what = plain(&format!("no component can be made of it: {}", end.join(": ")), ENCODE_ERROR_BYTES);
+        match kind {
+            FaultKind::MissingExport => {
+                inspect::does_not_fit(file, module.exports.full_names().next().unwrap_or_default(), &what)
+            }
+            kind => file.fault(kind, what),
+        }
     })
 }

@@ -774,7 +774,7 @@ impl CoreExports<'_> {
         let name = self.name(interface, name)?;
         self.instance
             .get_typed_func(&mut *self.store, &name)
-            .map_err(|error| self.file.fault(FaultKind::MissingExport, format_args!("{name}: {error:#}")))
+            .map_err(|error| inspect::does_not_fit(self.file, self.exports.full_name(interface).unwrap_or_default(), &format!("{name}: {error:#}")))
     }
 
     fn memory_result<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<MemoryResult<P>, Fault> {

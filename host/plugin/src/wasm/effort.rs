@@ -5,11 +5,15 @@
 //! with a thousand locals in nested loops took a minute and a gigabyte. The largest function of the shipped components has
 //! 870 × 15 of the four million that all functions together may have. Apart from that, each function and each instruction
 //! takes its time.
+//!
+//! Several values that one instruction takes or leaves count as well: a call with a hundred results is a hundred instructions, and
+//! so is each target of a branch that passes them on.
 
-use wasmparser::{FunctionBody, Operator, Parser, Payload};
+use wasmparser::{BlockType, CompositeInnerType, FunctionBody, Operator, Parser, Payload, TypeRef};
 
 use super::PluginPath;
-use crate::limits::{CODE, CodeBounds, LARGE_CODE};
+use super::inspect::malformed;
+use crate::limits::{CODE, CodeBounds};
 use crate::{Fault, FaultKind, Limits};
 
 /// Cost of a function, empty or not, about µs of a processor: 19 000 empty ones took 6.7 s.
@@ -18,36 +22,44 @@ const FUNCTION_COST: u64 = 350;
 const CALL_COST: u64 = 15;
 /// Cost of any other instruction: 120 000 took 0.4 s.
 const INSTRUCTION_COST: u64 = 3;
+/// Cost of each value that a call, a block or a branch passes on.
+const VALUE_COST: u64 = 3;
+/// Cost of each target of a table of branches.
+const TARGET_COST: u64 = 1;
 
 /// Refuses `bytes`, a module or a component, if compiling it could take too long.
 ///
 /// # Errors
 /// If it is not WebAssembly, or exceeds one of the bounds.
 pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
-    let most = if limits.large_components { LARGE_CODE } else { CODE };
+    let most = limits.code_bounds();
+    let refused = |found: &CodeBounds| -> Result<(), Fault> {
+        let Some(what) = exceeded(found, &most) else { return Ok(()) };
+        let fault = file.fault(FaultKind::OutOfFuel, what);
+        Err(match (limits.large_components, limits.listing && exceeded(found, &CODE).is_none()) {
+            (true, _) => fault,
+            (false, true) => fault.hint(LISTED),
+            (false, false) => fault.hint(LARGE),
+        })
+    };
+    let broken = |error: wasmparser::BinaryReaderError| malformed(file, &error);
     let (mut cost, mut code, mut work) = (0_u64, 0_u64, 0_u64);
+    let mut signatures = Signatures::default();
     for payload in Parser::new(0).parse_all(bytes) {
-        let Payload::CodeSectionEntry(body) = payload.map_err(|error| super::inspect::malformed(file, &error))? else {
+        let payload = payload.map_err(broken)?;
+        let Payload::CodeSectionEntry(body) = payload else {
+            signatures.add(&payload).map_err(broken)?;
             continue;
         };
-        let Function { locals, joins, nesting, instructions } =
-            measured(&body).map_err(|error| super::inspect::malformed(file, &error))?;
         let size = body.range().len() as u64;
-        cost = cost.saturating_add(FUNCTION_COST).saturating_add(instructions);
         code += size;
+        // The size first: reading a large function takes time as well.
+        let sizes = CodeBounds { code_bytes: code, function_bytes: size, ..CodeBounds::default() };
+        refused(&sizes)?;
+        let Function { locals, joins, nesting, instructions } = signatures.measured(&body).map_err(broken)?;
+        cost = cost.saturating_add(FUNCTION_COST).saturating_add(instructions);
         work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
-        let found = CodeBounds {
-            code_bytes: code,
-            compile_cost: cost,
-            compile_work: work,
-            function_bytes: size,
-            function_locals: locals,
-            nesting,
-        };
-        if let Some(what) = exceeded(&found, &most) {
-            let fault = file.fault(FaultKind::OutOfFuel, what);
-            return Err(if limits.large_components { fault } else { fault.hint(LARGE) });
-        }
+        refused(&CodeBounds { compile_cost: cost, compile_work: work, function_locals: locals, nesting, ..sizes })?;
     }
     Ok(())
 }
@@ -55,6 +67,9 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
 /// What to do about a component that only [`Limits::large_components`] allows.
 const LARGE: &str = "split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs \
                      `--allow-large-components`, in a suite `large_components: true` among its `limits`";
+
+/// What to do about a component that takes too long to compile beside others.
+const LISTED: &str = "`blis plugin check FILE` reads a file alone, with more time";
 
 /// The first bound that `found` exceeds, in words.
 fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
@@ -78,33 +93,124 @@ fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
 #[derive(Default)]
 struct Function {
     locals: u64,
-    /// Blocks, loops and branches of conditions.
+    /// Blocks, loops and conditions.
     joins: u64,
-    /// Largest number of blocks inside each other.
     nesting: u64,
     /// Cost of its instructions.
     instructions: u64,
 }
 
-fn measured(body: &FunctionBody<'_>) -> wasmparser::Result<Function> {
-    let mut function = Function::default();
-    for locals in body.get_locals_reader()? {
-        function.locals += u64::from(locals?.0);
-    }
-    let mut depth = 0_u64;
-    for operator in body.get_operators_reader()? {
-        let operator = operator?;
-        let is_call = matches!(operator, Operator::Call { .. } | Operator::CallIndirect { .. });
-        function.instructions += if is_call { CALL_COST } else { INSTRUCTION_COST };
-        match operator {
-            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => {
-                function.joins += 1;
-                depth += 1;
-                function.nesting = function.nesting.max(depth);
+/// How many values the functions of the current module take and leave.
+#[derive(Default)]
+struct Signatures {
+    /// Parameters and results of each type; none of those that are not of functions.
+    types: Vec<(u64, u64)>,
+    /// Types of the functions, imported ones first.
+    functions: Vec<u32>,
+    imported: usize,
+    /// Bodies read so far.
+    bodies: usize,
+}
+
+impl Signatures {
+    fn add(&mut self, payload: &Payload<'_>) -> wasmparser::Result<()> {
+        match payload {
+            Payload::Version { .. } => *self = Self::default(),
+            Payload::TypeSection(section) => {
+                for group in section.clone() {
+                    self.types.extend(group?.types().map(|kind| match &kind.composite_type.inner {
+                        CompositeInnerType::Func(f) => (f.params().len() as u64, f.results().len() as u64),
+                        _ => (0, 0),
+                    }));
+                }
             }
-            Operator::End => depth = depth.saturating_sub(1),
+            Payload::ImportSection(section) => {
+                for import in section.clone().into_imports() {
+                    if let TypeRef::Func(kind) | TypeRef::FuncExact(kind) = import?.ty {
+                        self.functions.push(kind);
+                    }
+                }
+                self.imported = self.functions.len();
+            }
+            Payload::FunctionSection(section) => {
+                for kind in section.clone() {
+                    self.functions.push(kind?);
+                }
+            }
             _ => {}
         }
+        Ok(())
     }
-    Ok(function)
+
+    /// Parameters and results of a type.
+    fn of_type(&self, kind: u32) -> (u64, u64) {
+        self.types.get(kind as usize).copied().unwrap_or_default()
+    }
+
+    fn of_function(&self, index: u32) -> (u64, u64) {
+        self.functions.get(index as usize).map_or((0, 0), |&kind| self.of_type(kind))
+    }
+
+    fn measured(&mut self, body: &FunctionBody<'_>) -> wasmparser::Result<Function> {
+        let own = u32::try_from(self.imported + self.bodies).unwrap_or(u32::MAX);
+        self.bodies += 1;
+        let (parameters, results) = self.of_function(own);
+        let mut function = Function { instructions: VALUE_COST * (parameters + results), ..Function::default() };
+        for locals in body.get_locals_reader()? {
+            function.locals += u64::from(locals?.0);
+        }
+        // The most values that a branch may pass on.
+        let mut widest = results;
+        let mut depth = 0_u64;
+        for operator in body.get_operators_reader()? {
+            let operator = operator?;
+            function.instructions += match operator {
+                Operator::Call { function_index } | Operator::ReturnCall { function_index } => {
+                    let (parameters, results) = self.of_function(function_index);
+                    CALL_COST + VALUE_COST * (parameters + results)
+                }
+                Operator::CallIndirect { type_index, .. }
+                | Operator::ReturnCallIndirect { type_index, .. }
+                | Operator::CallRef { type_index }
+                | Operator::ReturnCallRef { type_index } => {
+                    let (parameters, results) = self.of_type(type_index);
+                    CALL_COST + VALUE_COST * (parameters + results)
+                }
+                // Calls of the host.
+                Operator::MemoryCopy { .. }
+                | Operator::MemoryFill { .. }
+                | Operator::MemoryInit { .. }
+                | Operator::MemoryGrow { .. }
+                | Operator::TableCopy { .. }
+                | Operator::TableFill { .. }
+                | Operator::TableInit { .. }
+                | Operator::TableGrow { .. }
+                | Operator::TableGet { .. }
+                | Operator::TableSet { .. } => CALL_COST,
+                Operator::Br { .. } | Operator::BrIf { .. } | Operator::Return => INSTRUCTION_COST + VALUE_COST * widest,
+                Operator::BrTable { ref targets } => {
+                    let targets = u64::from(targets.len()) + 1;
+                    INSTRUCTION_COST + targets * (TARGET_COST + VALUE_COST * widest)
+                }
+                Operator::Block { blockty } | Operator::Loop { blockty } | Operator::If { blockty } => {
+                    let (parameters, results) = match blockty {
+                        BlockType::Empty => (0, 0),
+                        BlockType::Type(_) => (0, 1),
+                        BlockType::FuncType(kind) => self.of_type(kind),
+                    };
+                    widest = widest.max(parameters).max(results);
+                    function.joins += 1;
+                    depth += 1;
+                    function.nesting = function.nesting.max(depth);
+                    INSTRUCTION_COST + VALUE_COST * (parameters + results)
+                }
+                Operator::End => {
+                    depth = depth.saturating_sub(1);
+                    INSTRUCTION_COST
+                }
+                _ => INSTRUCTION_COST,
+            };
+        }
+        Ok(function)
+    }
 }

@@ -10,9 +10,9 @@ use crate::{Fault, FaultKind};
 /// Settings of WebAssembly in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WasmSettings {
-    /// Whether NaN has the same bits on every CPU architecture. This makes a loop over floats up to 2.9 times slower
-    /// and matters only to a guest that reads those bits.
-    pub strict: bool,
+    /// Whether a NaN keeps the bits that the processor gives it: only to measure what it costs that it does not. A guest could
+    /// read those bits, so that its decisions would differ between processors.
+    pub raw_nan: bool,
     /// The folder for compiled components.
     pub cache: CompileCache,
 }
@@ -53,7 +53,7 @@ fn config(settings: &WasmSettings) -> Config {
         // Fuel is the only limit that stops at the same instruction on every machine. Bulk instructions such as
         // `memory.copy` count one unit per byte.
         .consume_fuel(true)
-        .cranelift_nan_canonicalization(settings.strict)
+        .cranelift_nan_canonicalization(!settings.raw_nan)
         // Results of relaxed SIMD may differ between CPUs.
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)

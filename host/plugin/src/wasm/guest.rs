@@ -18,6 +18,7 @@ use crate::rows::{
     ReplicaRow, RoutedRequestRow, Rows, StartingReplicaRow, TierHitRow, ages_row, decision_row, event_row, number_of,
     queued_row, request_row, running_rows, step_row,
 };
+use crate::rows::canonical;
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
@@ -316,7 +317,7 @@ impl<F: Functions> CeilingsGuest for WasmGuest<F> {
     ) -> Result<(), Fault> {
         self.of(Kind::Ceilings)?;
         self.call("ceilings", &of_no_request(now), |functions, store| {
-            functions.ceilings(store, now.0, saturation, bands, ceilings)
+            functions.ceilings(store, now.0, canonical(saturation), bands, ceilings)
         })
     }
 }
@@ -325,7 +326,7 @@ impl<F: Functions> FairnessGuest for WasmGuest<F> {
     fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
         self.of(Kind::Fairness)?;
         let index = self.call("fair-pick", &of_no_request(now), |functions, store| {
-            functions.fair_pick(store, now.0, saturation, &band, flows)
+            functions.fair_pick(store, now.0, canonical(saturation), &band, flows)
         });
         index.map(|index| index as usize)
     }

@@ -6,11 +6,15 @@ use std::collections::BTreeMap;
 use wasmparser::{Parser, Payload};
 
 use super::PluginPath;
-use crate::describe::OFFERED;
+use crate::describe::{OFFERED, OFFERED_VERSION};
+use crate::text::plain;
 use crate::{Fault, FaultKind};
 
 /// The functions of the interface `host`.
 pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];
+
+/// Bytes of a name from a file that a message shows.
+const NAME_BYTES: usize = 120;
 
 /// The two formats of WebAssembly files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,8 +214,9 @@ fn check_version(file: &PluginPath, version: &str) -> Result<(), Fault> {
             "built for blis:policy {a}.{b}, this host offers {major}.{minor}: rebuild it with sdk {major}.{minor}"
         ),
         _ => format!(
-            "does not say for which version of blis:policy it was built ({version:?}), this host offers \
-             {major}.{minor}: rebuild it with sdk {major}.{minor}"
+            "does not say for which version of blis:policy it was built ({:?}), this host offers \
+             {major}.{minor}: rebuild it with sdk {major}.{minor}",
+            shown(version)
         ),
     };
     Err(file.fault(FaultKind::VersionSkew, what))
@@ -235,16 +240,25 @@ fn check_core_import(file: &PluginPath, module: &str, name: &str) -> Result<(), 
     }
 }
 
+/// A name that a file gives, for a message: short, and without what a terminal would obey.
+fn shown(name: &str) -> String {
+    plain(name, NAME_BYTES)
+}
+
 fn forbidden(file: &PluginPath, name: &str) -> Fault {
     let what = format!(
-        "imports {name}: policies get no files, clock or network, only blis:policy/host; build it for \
-         wasm32-unknown-unknown"
+        "imports {}: policies get no files, clock or network, only blis:policy/host; build it for \
+         wasm32-unknown-unknown",
+        shown(name)
     );
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
 fn unknown(file: &PluginPath, name: &str) -> Fault {
-    let what = format!("imports {name}, which does not exist; a policy may import blis:policy/host and nothing else");
+    let what = format!(
+        "imports {}, which does not exist; a policy may import blis:policy/host and nothing else",
+        shown(name)
+    );
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
@@ -254,9 +268,26 @@ pub(super) fn not_exported(file: &PluginPath, interface: &str) -> Fault {
     file.fault(FaultKind::MissingExport, what)
 }
 
+/// The fault for a function of an interface that a file exports without it, or with other types; `name` is that of the interface, in
+/// full, and `what` says what differs. A version that this host does not have was changed since: that explains it.
+pub(super) fn does_not_fit(file: &PluginPath, name: &str, what: &str) -> Fault {
+    let version = policy_interface(name).map_or("", |(_, version)| version);
+    if version.is_empty() || version == OFFERED_VERSION {
+        return file.fault(FaultKind::MissingExport, what);
+    }
+    let skew = format!(
+        "speaks blis:policy {}, this host {OFFERED_VERSION}, and the two do not fit: {what}",
+        shown(version)
+    );
+    let hint = format!(
+        "rebuild it with sdk {OFFERED_VERSION} (`blis plugin build`), or run it with the blis that it was built for"
+    );
+    file.fault(FaultKind::VersionSkew, skew).hint(hint)
+}
+
 /// The fault for an import of a function that `host` does not have.
 pub(super) fn no_such_function(file: &PluginPath, name: &str) -> Fault {
-    let what = format!("imports host.{name}, which does not exist; there are {}", HOST_FUNCTIONS.join(", "));
+    let what = format!("imports host.{}, which does not exist; there are {}", shown(name), HOST_FUNCTIONS.join(", "));
     file.fault(FaultKind::ForbiddenImport, what)
 }
 

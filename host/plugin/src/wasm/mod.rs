@@ -1,10 +1,14 @@
 //! WebAssembly: sandboxed and deterministic, at about half the speed of native code.
 //!
 //! ```text
-//! bytes ─ format? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or read from the cache
-//!                                                                                   │
-//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate ◄────┘
+//! bytes ─ format? ─► core module ─ bounds (parts, effort) ─ componentize ─►┐
+//!            └─────► component ─── bounds (parts, effort) ────────────────►┤
+//!                         compile, or read from the cache ◄─ inspect (names) ┘
+//!                                       │
+//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate
 //! ```
+//!
+//! Nothing is built from a file before its bytes are within the bounds of `parts.rs` and `effort.rs`.
 //!
 //! A guest gets its memory, the functions of `host`, and nothing else: no files, no clock, no network, no WASI. Every
 //! call gets new fuel; memory and tables have limits, and a call that exceeds one ends. After that, and after any other
@@ -30,6 +34,7 @@ mod guest;
 mod host;
 mod inspect;
 mod memory;
+mod parts;
 mod results;
 mod skeleton;
 mod standard;
@@ -129,13 +134,16 @@ pub fn load_known(
     }
     let component;
     let bytes = match inspect::format(&file, bytes)? {
-        BinaryFormat::Component => bytes,
+        BinaryFormat::Component => {
+            parts::check(&file, bytes, limits)?;
+            effort::check(&file, bytes, limits)?;
+            bytes
+        }
         BinaryFormat::CoreModule => {
-            component = componentize::of_module(&file, bytes)?;
+            component = componentize::of_module(&file, bytes, limits)?;
             &component
         }
     };
-    effort::check(&file, bytes, limits)?;
     let exports = inspect::component(&file, bytes)?;
     if let Some(module) = standard::main_module(bytes, &exports)
         && let Some(plugin) = standard_plugin(&file, bytes, module, &exports, &engine, &cache, limits)
@@ -206,6 +214,7 @@ fn link(
 ) -> Result<(InstancePre<WasmHost>, HostInputs), Fault> {
     let mut linker = Linker::new(engine);
     let mut functions = Vec::new();
+    let mut interface = String::new();
     for (name, import) in component.component_type().imports(engine) {
         let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
         for (function, item) in instance.exports(engine) {
@@ -218,12 +227,14 @@ fn link(
             functions.push(function.to_owned());
         }
         if name.starts_with("blis:policy/host@") {
+            name.clone_into(&mut interface);
             host::link(&mut linker, name).expect("each is defined once");
         }
     }
     let pre = linker.instantiate_pre(component).map_err(|error| {
-        let what = format!("imports functions of the host with wrong types: {error:#}");
-        file.fault(FaultKind::ForbiddenImport, what)
+        let what = crate::text::plain(&format!("imports functions of the host with other types: {error:#}"), 1000);
+        let skew = inspect::does_not_fit(file, &interface, &what);
+        if skew.kind == FaultKind::VersionSkew { skew } else { file.fault(FaultKind::ForbiddenImport, what) }
     })?;
     Ok((pre, HostInputs::of(functions.iter().map(String::as_str))))
 }

@@ -1,3 +1,4 @@
+mod bounds;
 mod compiling;
 mod faults;
 mod lowering;
@@ -40,7 +41,7 @@ fn routing(imports: &str, body: &str) -> String {
 }
 
 fn settings() -> WasmSettings {
-    WasmSettings { strict: false, cache: CompileCache::Disabled }
+    WasmSettings { cache: CompileCache::Disabled, ..WasmSettings::default() }
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
@@ -66,7 +67,7 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     let file = PluginPath::new(path);
     let component = match inspect::format(&file, bytes)? {
         BinaryFormat::Component => bytes.to_vec(),
-        BinaryFormat::CoreModule => componentize::of_module(&file, bytes)?,
+        BinaryFormat::CoreModule => componentize::of_module(&file, bytes, &Limits::default())?,
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;

@@ -14,13 +14,13 @@ use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
-use super::inspect::{Exports, not_exported};
+use super::inspect::{Exports, does_not_fit, not_exported};
 use crate::rows::{
     ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, QueuedRow,
     ReplicaRow, RequestRow, RoutedRequestRow, RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows,
     in_flight_row,
 };
-use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
+use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
 type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
@@ -436,8 +436,8 @@ impl ComponentExports<'_> {
         P: ComponentNamedList + Lower,
         R: ComponentNamedList + Lift,
     {
-        let missing = |what: String| self.file.fault(FaultKind::MissingExport, what);
         let full_name = self.exports.full_name(interface).ok_or_else(|| not_exported(self.file, interface))?;
+        let missing = |what: String| does_not_fit(self.file, full_name, &what);
         let index = self
             .instance
             .get_export_index(&mut *self.store, None, full_name)

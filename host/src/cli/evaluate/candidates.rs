@@ -190,6 +190,9 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
             ShardChoice::Next { count } => shard::write_next(count, out, write),
         };
     }
+    if let Some(missing) = blis_eval::worker::wall::support().missing() {
+        tracing::info!("around the process of a candidate: {missing}");
+    }
     let cache = args.cache.as_deref().map(ResultCache::new);
     let mut worst = EvaluationStatus::Ok;
     let mut shown = Vec::new();

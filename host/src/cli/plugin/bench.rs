@@ -1,17 +1,16 @@
 //! `blis plugin bench`: what a decision costs, beside a built-in: as in a run, where between two decisions
 //! few signals change; and cold, about one service after the other.
 
-use std::num::NonZeroUsize;
-
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use super::super::workers::default_worker_settings;
 use super::measure::Cost;
-use super::{KindName, PluginSearchArgs, PluginWallArgs, find_any, kinds, measure, print_either, table, usage_error};
+use super::super::bound::BoundArgs;
+use super::{
+    KindName, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, kinds, measure, print_either, table, usage_error,
+};
 use blis_eval::error::RunError;
-use blis_eval::worker;
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -26,7 +25,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
     #[command(flatten)]
-    wall: PluginWallArgs,
+    bound: BoundArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -43,9 +42,7 @@ struct Row {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", blis_diag::printable(&args.plugin));
-    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let (document, text) = worker::run(&settings, args.wall.limit(), &about, || measured(args))??;
+    let (document, text) = bounded(&args.bound, PLUGIN_WALL, &args.plugin, || measured(args))??;
     print_either(args.output, || text, &document)
 }
 

@@ -1,6 +1,7 @@
 //! `blis plugin check`: the conformance kit, in a table.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, PluginSearchArgs, PluginWallArgs, find_any, kinds, measure, names, print_either, table};
+use super::super::bound::{Bound, BoundArgs};
+use super::{KindName, PLUGIN_WALL, PluginSearchArgs, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
-use blis_eval::worker;
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin, Technology};
@@ -27,13 +29,17 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     no_cost: bool,
     #[command(flatten)]
-    wall: PluginWallArgs,
+    bound: BoundArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
 }
+
+/// CPU time of the checks of one plugin, unless the command says how much, or allows large components: more than twice what the shipped
+/// plugin with the most kinds takes. The limits of a call do not bound their sum.
+const CHECK_CPU: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 6 });
 
 /// The findings about one plugin.
 struct Checked {
@@ -54,7 +60,8 @@ struct Cost {
 
 pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
     let finder = args.search.finder();
-    let pages = args.plugins.iter().map(|name| page(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
+    let bound = args.bound.start();
+    let pages = args.plugins.iter().map(|name| page(&finder, name, args, &bound)).collect::<Result<Vec<_>, _>>()?;
     let document: Vec<Value> = pages.iter().map(|page| page.document.clone()).collect();
     let text = || pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>().join("\n");
     print_either(args.output, text, &document.into())?;
@@ -76,12 +83,22 @@ struct Page {
 }
 
 /// Checks one plugin, in a process of its own.
-fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError> {
+fn page(finder: &Finder, name: &str, args: &CheckArgs, bound: &Bound) -> Result<Page, RunError> {
     let work = || check_one(finder, name, args).map(|checked| checked.page());
-    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), args.wall.limit(), work)?;
+    let is_given = args.bound.wall_s.is_some() || args.bound.cpu_s.is_some();
+    let usual = if is_given || args.search.allow_large_components {
+        TimeLimit::Total(PLUGIN_WALL)
+    } else {
+        TimeLimit::Both { wall: PLUGIN_WALL, cpu: CHECK_CPU }
+    };
+    let limit = bound.left(usual)?;
+    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), limit, work)?;
     match worker.wait() {
         Ok(page) => page,
         Err(failure) => {
+            if let Some(error) = bound.ended(&failure) {
+                return Err(error);
+            }
             let findings = Findings {
                 checks: vec![Check {
                     kind: None,

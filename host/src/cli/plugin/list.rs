@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
+use super::super::bound::{Bound, BoundArgs};
 use super::{PluginSearchArgs, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_diag::printable;
@@ -19,11 +20,15 @@ use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
 /// CPU time to load one file: several times what an honest plugin takes.
 const CPU_OF_A_FILE: Duration = Duration::from_secs(1);
+/// The same for a policy of this program: an unoptimised build compiles the largest in some three seconds.
+const CPU_OF_A_SHIPPED_FILE: Duration = Duration::from_secs(20);
 /// Files that take longer than that, before the rest is listed without being read.
 const SLOW_FILES: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
+    #[command(flatten)]
+    bound: BoundArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the list; auto is text on a terminal, JSON elsewhere
@@ -51,7 +56,9 @@ struct Entry {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
-    let listed = listed(&args.search.finder())?;
+    let mut finder = args.search.finder();
+    finder.limits.listing = true;
+    let listed = listed(&finder, &args.bound.start())?;
     let document = listed.iter().map(|one| one.document.clone()).collect::<Vec<_>>();
     print_either(args.output, || text(&listed), &document.into())
 }
@@ -69,7 +76,7 @@ struct Listed {
     details: String,
 }
 
-fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
+fn listed(finder: &Finder, bound: &Bound) -> Result<Vec<Listed>, RunError> {
     let mut all: Vec<Listed> = BuiltIn::all().iter().map(|row| built_in(row).listed()).collect();
     let mut slow = 0;
     for found in finder.all() {
@@ -78,7 +85,7 @@ fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
                 let error = format!("not read, because {SLOW_FILES} files before it took too long: {CHECK}");
                 Entry { error: Some(error), ..Entry::of_file(&found) }.listed()
             }
-            Ok(found) => isolated(finder, &found, &mut slow)?,
+            Ok(found) => isolated(finder, &found, bound, &mut slow)?,
             Err(fault) => broken(&fault).listed(),
         });
     }
@@ -91,10 +98,15 @@ fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
 const CHECK: &str = "`blis plugin check FILE` reads a file alone, with more time";
 
 /// The plugin in a file, loaded in a process of its own. Adds one to `slow` if that takes too long.
-fn isolated(finder: &Finder, found: &PluginFile, slow: &mut usize) -> Result<Listed, RunError> {
+fn isolated(finder: &Finder, found: &PluginFile, bound: &Bound, slow: &mut usize) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let worker = worker::start(&settings, TimeLimit::Cpu(CPU_OF_A_FILE), || of(finder, found).listed())?;
-    Ok(worker.wait().unwrap_or_else(|failure| {
+    let cpu = if found.is_shipped() { CPU_OF_A_SHIPPED_FILE } else { CPU_OF_A_FILE };
+    let limit = bound.left(TimeLimit::Cpu(cpu))?;
+    let worker = worker::start(&settings, limit, || of(finder, found).listed())?;
+    worker.wait().or_else(|failure| {
+        if let Some(error) = bound.ended(&failure) {
+            return Err(error);
+        }
         let error = match failure {
             WorkerFailure::CpuTime | WorkerFailure::WallLimit(_) => {
                 *slow += 1;
@@ -102,8 +114,8 @@ fn isolated(finder: &Finder, found: &PluginFile, slow: &mut usize) -> Result<Lis
             }
             failure => format!("loading it: {failure}"),
         };
-        Entry { error: Some(error), ..Entry::of_file(found) }.listed()
-    }))
+        Ok(Entry { error: Some(error), ..Entry::of_file(found) }.listed())
+    })
 }
 
 fn built_in(row: &'static BuiltIn) -> Entry {

@@ -10,18 +10,22 @@ mod replay;
 mod test;
 mod toolchain;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::evaluate::seconds;
+use super::bound::BoundArgs;
 use super::output::OutputForm;
 use super::output::{print, print_text, wants_text_form};
+use super::workers::default_worker_settings;
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::printable;
 use blis_eval::error::RunError;
-use blis_eval::worker::TimeLimit;
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::LoadedPlugin;
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind, Technology};
@@ -52,18 +56,24 @@ enum PluginCommand {
     Pack(build::PackArgs),
 }
 
-/// The time that work with one plugin may take.
-#[derive(Debug, Args)]
-struct PluginWallArgs {
-    /// Time limit, s or with a unit: what takes longer is ended
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "60")]
-    wall_s: f64,
-}
+/// Time that work with one plugin may take, unless `--wall-s` is given: that is for all of them.
+const PLUGIN_WALL: Duration = Duration::from_secs(60);
 
-impl PluginWallArgs {
-    fn limit(&self) -> TimeLimit {
-        TimeLimit::Total(Duration::from_secs_f64(self.wall_s))
-    }
+/// Runs `work` on the plugin `name` in a worker, within the bound of the command, and within `usual` if that has no wall limit.
+fn bounded<T: Serialize + DeserializeOwned>(
+    args: &BoundArgs,
+    usual: Duration,
+    name: &str,
+    work: impl FnOnce() -> T,
+) -> Result<T, RunError> {
+    let bound = args.start();
+    let usual = if args.wall_s.is_some() { Duration::MAX } else { usual };
+    let limit = bound.left(TimeLimit::Total(usual))?;
+    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), limit, work)?;
+    worker.wait().map_err(|failure| {
+        let about = format!("`{}`", printable(name));
+        bound.ended(&failure).unwrap_or_else(|| failure.error(&about))
+    })
 }
 
 /// The search path of plugins.

@@ -1,22 +1,19 @@
 //! `blis plugin replay`: the decisions of a recorded run, made again by a policy.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::super::evaluate::seconds;
+use super::super::bound::BoundArgs;
 use super::super::one_of::OneOf;
 use super::super::output::OutputForm;
-use super::super::workers::default_worker_settings;
-use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
+use super::{KindName, PluginSearchArgs, bounded, find_any, kinds, names, print_either, usage_error};
 use blis_config::policy::PolicyUse;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse::{self, PolicyParam};
 use blis_eval::spec::{ExperimentSpec, TieBreakName};
-use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin};
 use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedParameters, ReplayedPolicy, is_replayable};
@@ -44,9 +41,8 @@ pub(super) struct PolicyReplayArgs {
     /// Exit with code 1 if any decision differs
     #[arg(long)]
     strict: bool,
-    /// Time limit, s or with a unit: what takes longer is ended
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "600")]
-    wall_s: f64,
+    #[command(flatten)]
+    bound: BoundArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -54,11 +50,11 @@ pub(super) struct PolicyReplayArgs {
     output: OutputForm,
 }
 
+/// Time that a replay may take, unless `--wall-s` is given.
+const REPLAY_WALL: Duration = Duration::from_secs(600);
+
 pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", blis_diag::printable(&args.plugin));
-    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let replayed =
-        worker::run(&settings, TimeLimit::Total(Duration::from_secs_f64(args.wall_s)), &about, || replayed(args))??;
+    let replayed = bounded(&args.bound, REPLAY_WALL, &args.plugin, || replayed(args))??;
     let (document, text, differ, decisions) = replayed;
     print_either(args.output, || text, &document)?;
     if args.strict && differ > 0 {

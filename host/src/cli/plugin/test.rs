@@ -1,6 +1,5 @@
 //! `blis plugin test`: single decisions of a policy, from fixture files and from the test functions of a script.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,11 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use super::super::workers::default_worker_settings;
-use super::{Named, PluginSearchArgs, PluginWallArgs, find_any, names, print_either, usage_error};
+use super::super::bound::BoundArgs;
+use super::{Named, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, names, print_either, usage_error};
 use blis_diag::Location;
 use blis_eval::error::RunError;
-use blis_eval::worker;
 use blis_plugin::find::{Finder, PluginLocation, embedded_fixture};
 use blis_plugin::fixture::{Fixture, FixtureCase};
 use blis_plugin::{LoadedPlugin, TestFunction};
@@ -26,7 +24,7 @@ pub(super) struct TestArgs {
     #[arg(value_name = "FIXTURE")]
     fixtures: Vec<PathBuf>,
     #[command(flatten)]
-    wall: PluginWallArgs,
+    bound: BoundArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -62,9 +60,8 @@ pub(super) fn test(args: &TestArgs) -> Result<(), RunError> {
     let found = find_any(&finder, &args.plugin)?;
     let fixtures = fixtures(&args.fixtures, &found)?;
     let about = format!("`{}`", blis_diag::printable(&args.plugin));
-    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let work = || tested(&finder, found, &fixtures);
-    let tested: Tested = worker::run(&settings, args.wall.limit(), &about, work)??;
+    let tested: Tested = bounded(&args.bound, PLUGIN_WALL, &args.plugin, work)??;
     if tested.rows.is_empty() {
         return Err(RunError::usage(format_args!("there are no tests of {about}")).hint(missing(&tested.file)));
     }

@@ -29,7 +29,7 @@ fn tempfile(name: &str) -> PathBuf {
 
 /// Checks that the fixture routes, with compiled code cached in `folder`.
 fn routes_with_code_in(folder: &Path) {
-    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.to_owned()) };
+    let settings = WasmSettings { cache: CompileCache::Folder(folder.to_owned()), ..WasmSettings::default() };
     let core = wat::parse_str(LEAST_LOADED).expect("assembles");
     let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
     let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
@@ -80,7 +80,7 @@ fn the_code_of_another_plugin_is_compiled_anew() {
     let folder = tempfile("swapped").join("made");
     routes_with_code_in(&folder);
     let own = files_in(&folder).remove(0);
-    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.clone()) };
+    let settings = WasmSettings { cache: CompileCache::Folder(folder.clone()), ..WasmSettings::default() };
     let other = wat::parse_str(LEAST_LOADED.replace("@1.0.0", "@1.0.7")).expect("assembles");
     load(Path::new("other.wasm"), &other, &Limits::default(), &settings).expect("loads");
     let other = files_in(&folder).into_iter().find(|file| *file != own).expect("a second file");
@@ -133,7 +133,7 @@ fn many_functions_and_calls_are_refused() {
 #[test]
 fn large_components_are_allowed_explicitly() {
     let folder = tempfile("large-components").join("made");
-    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.clone()) };
+    let settings = WasmSettings { cache: CompileCache::Folder(folder.clone()), ..WasmSettings::default() };
     let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
     let core = wat::parse_str(format!("{text} {})", "(func)".repeat(5000))).expect("assembles");
     let allowed = Limits { large_components: true, ..Limits::default() };

@@ -232,7 +232,8 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # component that imports another function
     router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
     # component that imports another type
-    router.wasm: imports functions of the host with wrong types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
+    router.wasm: speaks blis:policy 1.0.0, this host 1.1.0, and the two do not fit: imports functions of the host with other types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32`
+    hint: rebuild it with sdk 1.1.0 (`blis plugin build`), or run it with the blis that it was built for [version-skew]
     # built for the future
     router.wasm: built for blis:policy 2.0, this host offers 1.1: rebuild it with sdk 1.1, or use a newer blis [version-skew]
     # built for the past
@@ -244,7 +245,8 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # exports an unknown interface
     router.wasm: exports blis:policy/teleport@1.0.0, which blis:policy 1.0.0 does not have [version-skew]
     # lacks describe
-    router.wasm: does not export blis:policy/plugin@1.0.0#describe [missing-export]
+    router.wasm: speaks blis:policy 1.0.0, this host 1.1.0, and the two do not fit: does not export blis:policy/plugin@1.0.0#describe
+    hint: rebuild it with sdk 1.1.0 (`blis plugin build`), or run it with the blis that it was built for [version-skew]
     # lacks scores
     router.wasm: does not export blis:policy/routing-scores, which its description requires [missing-export]
     # reads a column of a later version
@@ -258,13 +260,15 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # lacks routing
     router.wasm: does not export blis:policy/routing, which its description requires [missing-export]
     # route takes two numbers
-    router.wasm: no component can be made of it: failed to validate export for `blis:policy/routing@1.0.0`: type mismatch for function `route`: expected `[I32] -> [I32]` but found `[I32, I32] -> [I32]` [missing-export]
+    router.wasm: speaks blis:policy 1.0.0, this host 1.1.0, and the two do not fit: no component can be made of it: failed to validate export for `blis:policy/routing@1.0.0`: type mismatch for function `route`: expected `[I32] -> [I32]` but found `[I32, I32] -> [I32]`
+    hint: rebuild it with sdk 1.1.0 (`blis plugin build`), or run it with the blis that it was built for [version-skew]
     # exports nothing
     router.wasm: exports nothing of blis:policy, so it is no policy; build it with sdk/rust or sdk/c [missing-export]
     # component that exports nothing
     router.wasm: exports nothing of blis:policy, so it is no policy; build it with sdk/rust or sdk/c [missing-export]
     # component without describe
-    router.wasm: blis:policy/plugin@1.0.0 lacks the function describe [missing-export]
+    router.wasm: speaks blis:policy 1.0.0, this host 1.1.0, and the two do not fit: blis:policy/plugin@1.0.0 lacks the function describe
+    hint: rebuild it with sdk 1.1.0 (`blis plugin build`), or run it with the blis that it was built for [version-skew]
     # starts for ever
     router.wasm: start: used more than 50000000 instructions (fuel); look for a loop that does not end
       at begin [out-of-fuel]

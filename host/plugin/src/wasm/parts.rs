@@ -1,0 +1,491 @@
+//! Bounds on what a file declares: types, imports, exports and the like, of all modules and components in it, however deep.
+//!
+//! They are checked on the bytes, in one pass and before anything is built from them: what builds (wit-component, the
+//! validator, the compiler) takes time that grows with the square of some of these numbers and with the power of others, and
+//! reads types inside types by recursion. 257 kB of one import, again and again, took 9.7 s; 900 000 types 10.4 s. The number
+//! that a section announces counts before its content is read, so a refusal costs a fraction of a pass.
+//!
+//! Types of components refer to each other, so that few bytes describe a large tree, and wasmtime walks that tree at each use.
+//! [`Scope`] therefore follows the sizes of types through definitions, aliases, imports and exports; where it cannot know which
+//! type is meant (an export of an instance that was made from a component), it takes the largest one of the file.
+
+use std::collections::BTreeSet;
+
+use wasmparser::{
+    BinaryReader, ComponentAlias, ComponentDefinedType, ComponentExternalKind, ComponentImport, ComponentOuterAliasKind,
+    ComponentType, ComponentTypeRef, ComponentValType, CompositeInnerType, CoreType, FromReader, Parser, Payload, RecGroup,
+    TypeBounds,
+};
+
+use super::PluginPath;
+use super::inspect::malformed;
+use crate::limits::{LARGE_PARTS, PARTS, PartBounds};
+use crate::{Fault, FaultKind, Limits};
+
+/// First byte of the type of a component, in the binary format.
+const COMPONENT_TYPE: u8 = 0x41;
+/// First byte of the type of an instance.
+const INSTANCE_TYPE: u8 = 0x42;
+/// Custom section of a core module with a component inside: what wit-bindgen says about the module.
+const EMBEDDED_WIT: &str = "component-type";
+
+/// Refuses `bytes`, a module or a component, if it declares more than [`PartBounds`] allow, or one thing twice.
+///
+/// # Errors
+/// If it is not WebAssembly, exceeds a bound, or imports or exports a name twice.
+pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
+    let most = if limits.large_components { LARGE_PARTS } else { PARTS };
+    let mut parts = Parts { file, most, counts: [0; Part::COUNT], scopes: Vec::new(), widest: 0 };
+    parts.read(bytes, true).map_err(|stop| match stop {
+        Stop::Fault(fault) => *fault,
+        Stop::Broken(error) => malformed(file, &error),
+    })
+}
+
+/// What is counted, over the whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Sections,
+    Types,
+    Imports,
+    Exports,
+    Functions,
+    Tables,
+    Memories,
+    Globals,
+    Segments,
+    Tags,
+    Modules,
+    Instances,
+    Aliases,
+    TypeNodes,
+    DeclarationBytes,
+}
+
+impl Part {
+    const COUNT: usize = Self::DeclarationBytes as usize + 1;
+
+    /// What is counted, in words, and how many of it there may be.
+    fn bound(self, most: &PartBounds) -> (&'static str, u64) {
+        match self {
+            Self::Sections => ("sections", most.sections),
+            Self::Types => ("types", most.types),
+            Self::Imports => ("imports", most.imports),
+            Self::Exports => ("exports", most.exports),
+            Self::Functions => ("functions", most.functions),
+            Self::Tables => ("tables", most.tables),
+            Self::Memories => ("memories", most.memories),
+            Self::Globals => ("globals", most.globals),
+            Self::Segments => ("segments of data and elements", most.segments),
+            Self::Tags => ("tags", most.tags),
+            Self::Modules => ("modules and components", most.modules),
+            Self::Instances => ("instances", most.instances),
+            Self::Aliases => ("aliases", most.aliases),
+            Self::TypeNodes => ("types in the types that it uses, each counted as often as it is used", most.type_nodes),
+            Self::DeclarationBytes => ("bytes of declarations", most.declaration_bytes),
+        }
+    }
+}
+
+/// Why the reading ended early.
+enum Stop {
+    Fault(Box<Fault>),
+    Broken(wasmparser::BinaryReaderError),
+}
+
+impl From<wasmparser::BinaryReaderError> for Stop {
+    fn from(error: wasmparser::BinaryReaderError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+type Read<T> = Result<T, Stop>;
+
+/// The state of the pass.
+struct Parts<'a> {
+    file: &'a PluginPath,
+    most: PartBounds,
+    counts: [u64; Part::COUNT],
+    /// Modules, components and types of components around the current position.
+    scopes: Vec<Scope>,
+    /// Nodes of the largest type so far.
+    widest: u64,
+}
+
+/// The types and instances that a component, or a type of one, can refer to by number.
+#[derive(Default)]
+struct Scope {
+    types: Vec<TypeSize>,
+    /// Nodes of the largest type that each instance exports.
+    instances: Vec<u64>,
+}
+
+/// The size of a type of a component.
+#[derive(Clone, Copy, Default)]
+struct TypeSize {
+    /// Types inside it, each counted as often as it occurs.
+    nodes: u64,
+    /// Of the type of an instance or component: nodes of the largest type that it exports.
+    exported: u64,
+}
+
+impl Parts<'_> {
+    fn fault(&self, what: String) -> Stop {
+        let fault = self.file.fault(FaultKind::OutOfFuel, what);
+        Stop::Fault(Box::new(fault.hint("build it for size, without what it does not use; no policy needs so much")))
+    }
+
+    fn add(&mut self, part: Part, more: u64) -> Read<()> {
+        let count = &mut self.counts[part as usize];
+        *count = count.saturating_add(more);
+        let found = *count;
+        let (what, most) = part.bound(&self.most);
+        if found <= most { Ok(()) } else { Err(self.fault(format!("has {found} {what}; at most {most} are read"))) }
+    }
+
+    /// Reads a module or component; one that is `outermost` may have a component in a custom section.
+    fn read(&mut self, bytes: &[u8], outermost: bool) -> Read<()> {
+        let depth = self.scopes.len();
+        for payload in Parser::new(0).parse_all(bytes) {
+            let payload = payload?;
+            self.add(Part::Sections, u64::from(!matches!(payload, Payload::CodeSectionEntry(_))))?;
+            if let Some((_, range)) = payload.as_section()
+                && is_declaration(&payload)
+            {
+                self.add(Part::DeclarationBytes, range.len() as u64)?;
+            }
+            match payload {
+                Payload::Version { .. } => {
+                    self.add(Part::Modules, 1)?;
+                    self.enter()?;
+                }
+                Payload::End(_) => self.scopes.truncate(self.scopes.len().saturating_sub(1).max(depth)),
+                Payload::CustomSection(section) if outermost && section.name().starts_with(EMBEDDED_WIT) => {
+                    self.add(Part::DeclarationBytes, section.data().len() as u64)?;
+                    if section.data().starts_with(b"\0asm") {
+                        self.read(section.data(), false)?;
+                    }
+                }
+                Payload::TypeSection(section) => {
+                    self.add(Part::Types, u64::from(section.count()))?;
+                    for group in section {
+                        self.group(&group?)?;
+                    }
+                }
+                Payload::ImportSection(section) => {
+                    let announced = u64::from(section.count());
+                    self.add(Part::Imports, announced)?;
+                    let mut names = BTreeSet::new();
+                    for import in section.into_imports() {
+                        let import = import?;
+                        if !names.insert((import.module, import.name)) {
+                            return Err(self.twice("imports", &format!("{}/{}", import.module, import.name)));
+                        }
+                    }
+                    // The section may announce several of one module as one.
+                    self.add(Part::Imports, (names.len() as u64).saturating_sub(announced))?;
+                }
+                Payload::ExportSection(section) => {
+                    self.add(Part::Exports, u64::from(section.count()))?;
+                    let mut names = BTreeSet::new();
+                    for export in section {
+                        let name = export?.name;
+                        if !names.insert(name) {
+                            return Err(self.twice("exports", name));
+                        }
+                    }
+                }
+                Payload::FunctionSection(section) => self.add(Part::Functions, u64::from(section.count()))?,
+                Payload::CodeSectionStart { count, .. } => {
+                    // One more than are declared is an error of the validator.
+                    if u64::from(count) > self.most.functions {
+                        self.add(Part::Functions, u64::from(count))?;
+                    }
+                }
+                Payload::TableSection(section) => self.add(Part::Tables, u64::from(section.count()))?,
+                Payload::MemorySection(section) => self.add(Part::Memories, u64::from(section.count()))?,
+                Payload::TagSection(section) => self.add(Part::Tags, u64::from(section.count()))?,
+                Payload::GlobalSection(section) => self.add(Part::Globals, u64::from(section.count()))?,
+                Payload::ElementSection(section) => self.add(Part::Segments, u64::from(section.count()))?,
+                Payload::DataSection(section) => self.add(Part::Segments, u64::from(section.count()))?,
+                Payload::DataCountSection { count, .. } if u64::from(count) > self.most.segments => {
+                    self.add(Part::Segments, u64::from(count))?;
+                }
+                Payload::InstanceSection(section) => self.add(Part::Instances, u64::from(section.count()))?,
+                Payload::ComponentInstanceSection(section) => {
+                    self.add(Part::Instances, u64::from(section.count()))?;
+                    let (count, widest) = (section.count(), self.widest);
+                    self.scope().instances.extend((0..count).map(|_| widest));
+                }
+                Payload::CoreTypeSection(section) => {
+                    self.add(Part::Types, u64::from(section.count()))?;
+                    for kind in section {
+                        self.core_type(&kind?)?;
+                    }
+                }
+                Payload::ComponentAliasSection(section) => {
+                    for alias in section {
+                        self.alias(&alias?)?;
+                    }
+                }
+                Payload::ComponentTypeSection(section) => {
+                    self.add(Part::Types, u64::from(section.count()))?;
+                    let (start, end) = (section.original_position(), section.range().end);
+                    let mut reader = BinaryReader::new(bytes.get(start..end).unwrap_or_default(), start);
+                    for _ in 0..section.count() {
+                        let size = self.component_type(&mut reader)?;
+                        self.define(size)?;
+                    }
+                }
+                Payload::ComponentCanonicalSection(section) => self.add(Part::Functions, u64::from(section.count()))?,
+                Payload::ComponentImportSection(section) => {
+                    self.add(Part::Imports, u64::from(section.count()))?;
+                    let mut names = BTreeSet::new();
+                    for import in section {
+                        let ComponentImport { name, ty } = import?;
+                        if !names.insert(name.name) {
+                            return Err(self.twice("imports", name.name));
+                        }
+                        self.declared(ty)?;
+                    }
+                }
+                Payload::ComponentExportSection(section) => {
+                    self.add(Part::Exports, u64::from(section.count()))?;
+                    let mut names = BTreeSet::new();
+                    for export in section {
+                        let export = export?;
+                        if !names.insert(export.name.name) {
+                            return Err(self.twice("exports", export.name.name));
+                        }
+                        let size = match (export.kind, export.ty) {
+                            (_, Some(ty)) => {
+                                self.declared(ty)?;
+                                continue;
+                            }
+                            (ComponentExternalKind::Type, None) => self.size(export.index),
+                            _ => TypeSize::default(),
+                        };
+                        let widest = self.widest;
+                        match export.kind {
+                            ComponentExternalKind::Type => self.define(size)?,
+                            ComponentExternalKind::Instance => self.scope().instances.push(widest),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn twice(&self, what: &str, name: &str) -> Stop {
+        let what = format!("{what} {} twice", blis_diag::quoted(name.as_bytes()));
+        Stop::Fault(Box::new(self.file.fault(FaultKind::Syntax, what).hint("build it again: no compiler does that")))
+    }
+
+    fn enter(&mut self) -> Read<()> {
+        if self.scopes.len() as u64 >= self.most.nesting {
+            let what = format!("has modules, components or types nested deeper than {}", self.most.nesting);
+            return Err(self.fault(what));
+        }
+        self.scopes.push(Scope::default());
+        Ok(())
+    }
+
+    /// The innermost scope.
+    fn scope(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::default());
+        }
+        self.scopes.last_mut().expect("it is not empty")
+    }
+
+    /// The size of the type with a number; that of one which is not there does not matter, because the validator refuses it.
+    fn size(&self, index: u32) -> TypeSize {
+        self.scopes.last().and_then(|scope| scope.types.get(index as usize)).copied().unwrap_or_default()
+    }
+
+    /// A type gets the next number, and its nodes count.
+    fn define(&mut self, size: TypeSize) -> Read<()> {
+        self.widest = self.widest.max(size.nodes).max(size.exported);
+        self.scope().types.push(size);
+        self.add(Part::TypeNodes, size.nodes)
+    }
+
+    /// Something of the type `ty` is imported, or exported with that type.
+    fn declared(&mut self, ty: ComponentTypeRef) -> Read<()> {
+        let size = self.referred(ty);
+        match ty {
+            ComponentTypeRef::Type(_) => self.define(size),
+            ComponentTypeRef::Instance(_) => {
+                self.scope().instances.push(size.exported);
+                self.add(Part::TypeNodes, size.nodes)
+            }
+            _ => self.add(Part::TypeNodes, size.nodes),
+        }
+    }
+
+    fn referred(&self, ty: ComponentTypeRef) -> TypeSize {
+        match ty {
+            ComponentTypeRef::Module(_) | ComponentTypeRef::Type(TypeBounds::SubResource) => {
+                TypeSize { nodes: 1, exported: 0 }
+            }
+            ComponentTypeRef::Value(ty) => TypeSize { nodes: self.value(ty), exported: 0 },
+            ComponentTypeRef::Func(index)
+            | ComponentTypeRef::Instance(index)
+            | ComponentTypeRef::Component(index)
+            | ComponentTypeRef::Type(TypeBounds::Eq(index)) => self.size(index),
+        }
+    }
+
+    fn alias(&mut self, alias: &ComponentAlias<'_>) -> Read<()> {
+        self.add(Part::Aliases, 1)?;
+        match *alias {
+            ComponentAlias::InstanceExport { kind, instance_index, .. } => {
+                let known = self.scopes.last().and_then(|scope| scope.instances.get(instance_index as usize)).copied();
+                let widest = known.unwrap_or(self.widest);
+                match kind {
+                    ComponentExternalKind::Type => self.define(TypeSize { nodes: widest, exported: widest })?,
+                    ComponentExternalKind::Instance => self.scope().instances.push(widest),
+                    _ => {}
+                }
+            }
+            ComponentAlias::Outer { kind: ComponentOuterAliasKind::Type, count, index } => {
+                let scope = self.scopes.len().checked_sub(1 + count as usize).and_then(|at| self.scopes.get(at));
+                let size = scope.and_then(|scope| scope.types.get(index as usize)).copied().unwrap_or_default();
+                self.define(size)?;
+            }
+            ComponentAlias::Outer { .. } | ComponentAlias::CoreInstanceExport { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A group of types of core modules; a section counts it as one.
+    fn group(&mut self, group: &RecGroup) -> Read<()> {
+        self.add(Part::Types, (group.types().len() as u64).saturating_sub(1))?;
+        for kind in group.types() {
+            let CompositeInnerType::Func(function) = &kind.composite_type.inner else { continue };
+            let values = function.params().len().max(function.results().len()) as u64;
+            if values > self.most.function_values {
+                let most = self.most.function_values;
+                let what = format!("has a function type with {values} parameters or results; at most {most} are read");
+                return Err(self.fault(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn core_type(&mut self, kind: &CoreType<'_>) -> Read<()> {
+        match kind {
+            CoreType::Rec(group) => self.group(group),
+            CoreType::Module(declarations) => self.add(Part::Types, declarations.len() as u64),
+        }
+    }
+
+    /// Reads the type of a component's item. wasmparser would read types inside it by recursion without a bound.
+    fn component_type(&mut self, reader: &mut BinaryReader<'_>) -> Read<TypeSize> {
+        match reader.clone().read_u8()? {
+            leading @ (COMPONENT_TYPE | INSTANCE_TYPE) => {
+                reader.read_u8()?;
+                let count = reader.read_var_u32()?;
+                self.add(Part::Types, u64::from(count))?;
+                self.enter()?;
+                let mut size = TypeSize { nodes: 1, exported: 0 };
+                for _ in 0..count {
+                    self.declaration(reader, leading == COMPONENT_TYPE, &mut size)?;
+                }
+                self.scopes.pop();
+                Ok(size)
+            }
+            _ => {
+                let nodes = match ComponentType::from_reader(reader)? {
+                    ComponentType::Defined(defined) => self.defined(&defined),
+                    ComponentType::Func(function) => {
+                        let parameters: u64 = function.params.iter().map(|(_, ty)| self.value(*ty)).sum();
+                        1 + parameters + function.result.map_or(0, |ty| self.value(ty))
+                    }
+                    ComponentType::Component(_) | ComponentType::Instance(_) | ComponentType::Resource { .. } => 1,
+                };
+                Ok(TypeSize { nodes, exported: 0 })
+            }
+        }
+    }
+
+    /// Reads a declaration in the type of a component or instance, and adds what it exports to the `size` of that.
+    fn declaration(&mut self, reader: &mut BinaryReader<'_>, of_component: bool, size: &mut TypeSize) -> Read<()> {
+        let mut ahead = reader.clone();
+        match ahead.read_u8()? {
+            0x00 => {
+                let kind = CoreType::from_reader(&mut ahead)?;
+                self.core_type(&kind)?;
+            }
+            0x01 => {
+                let inner = self.component_type(&mut ahead)?;
+                self.define(inner)?;
+            }
+            0x02 => self.alias(&ComponentAlias::from_reader(&mut ahead)?)?,
+            0x03 if of_component => {
+                let import = ComponentImport::from_reader(&mut ahead)?;
+                let inner = self.referred(import.ty);
+                size.nodes = size.nodes.saturating_add(inner.nodes);
+                self.declared(import.ty)?;
+            }
+            0x04 => {
+                // An export reads as an import does: a name and a type.
+                let ComponentImport { ty, .. } = ComponentImport::from_reader(&mut ahead)?;
+                let inner = self.referred(ty);
+                size.nodes = size.nodes.saturating_add(inner.nodes);
+                size.exported = size.exported.max(inner.nodes).max(inner.exported);
+                self.declared(ty)?;
+            }
+            // The validator says what is wrong.
+            _ => {
+                ComponentType::from_reader(&mut ahead)?;
+            }
+        }
+        *reader = ahead;
+        Ok(())
+    }
+
+    fn value(&self, ty: ComponentValType) -> u64 {
+        match ty {
+            ComponentValType::Primitive(_) => 1,
+            ComponentValType::Type(index) => self.size(index).nodes.saturating_add(1),
+        }
+    }
+
+    fn defined(&self, ty: &ComponentDefinedType<'_>) -> u64 {
+        use ComponentDefinedType as D;
+        let sum = |types: &mut dyn Iterator<Item = ComponentValType>| {
+            types.fold(1_u64, |sum, ty| sum.saturating_add(self.value(ty)))
+        };
+        match ty {
+            D::Primitive(_) | D::Own(_) | D::Borrow(_) => 1,
+            D::Flags(names) | D::Enum(names) => 1 + names.len() as u64,
+            D::Record(fields) => sum(&mut fields.iter().map(|(_, ty)| *ty)),
+            D::Variant(cases) => sum(&mut cases.iter().filter_map(|case| case.ty)).saturating_add(cases.len() as u64),
+            D::Tuple(types) => sum(&mut types.iter().copied()),
+            D::List(ty) | D::Option(ty) => sum(&mut [*ty].into_iter()),
+            // wasmtime lays out each element.
+            D::FixedLengthList(ty, length) => self.value(*ty).saturating_mul(u64::from(*length)).saturating_add(1),
+            D::Map(key, value) => sum(&mut [*key, *value].into_iter()),
+            D::Result { ok, err } => sum(&mut [*ok, *err].into_iter().flatten()),
+            D::Future(ty) | D::Stream(ty) => sum(&mut ty.iter().copied()),
+        }
+    }
+}
+
+/// Whether a section declares something: neither code nor data nor what only tools read, nor another module, whose sections
+/// come by themselves.
+fn is_declaration(payload: &Payload<'_>) -> bool {
+    !matches!(
+        payload,
+        Payload::CustomSection(_)
+            | Payload::DataSection(_)
+            | Payload::CodeSectionStart { .. }
+            | Payload::CodeSectionEntry(_)
+            | Payload::ModuleSection { .. }
+            | Payload::ComponentSection { .. }
+    )
+}
