@@ -47,6 +47,7 @@ mod nonsense;
 mod output;
 mod outside;
 mod pages;
+mod permissions;
 mod placements;
 mod planning;
 mod plugin_replay;

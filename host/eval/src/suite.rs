@@ -72,6 +72,15 @@ pub struct Suite {
     pub scenarios: Vec<Scenario>,
 }
 
+/// What the command line grants a suite and its candidates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SuiteGrants {
+    /// Components as large as those with an interpreter inside.
+    pub large_components: bool,
+    /// Folders outside its own that the suite may read.
+    pub paths: Vec<PathBuf>,
+}
+
 /// The stage in which a scenario is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -242,9 +251,9 @@ impl Suite {
 
     /// The same suite with what the command line grants.
     #[must_use]
-    pub fn granted(mut self, large_components: bool, paths: &[PathBuf]) -> Self {
-        self.limits.large_components = large_components;
-        self.paths = paths.to_owned();
+    pub fn granted(mut self, granted: &SuiteGrants) -> Self {
+        self.limits.large_components = granted.large_components;
+        self.paths.clone_from(&granted.paths);
         self
     }
 

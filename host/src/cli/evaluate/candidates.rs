@@ -15,12 +15,13 @@ use blis_eval::evaluation::options::{EvaluationOptions, NativeCode, checked_samp
 use blis_eval::evaluation::shard::{self, ShardChoice};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
-use blis_eval::suite::{Split, Suite};
+use blis_eval::suite::{Split};
 use blis_plugin::Technology;
 use blis_report::{PageResult, write_page};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
+use super::GrantFlags;
 use super::super::counts::{feedback_bytes, memory_gib, threads};
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
@@ -93,6 +94,8 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Exit code by status: 2 rejected, 3 trap, 4 limit, 5 gate failed
     #[arg(long)]
     pub strict_exit: bool,
+    #[command(flatten)]
+    pub grants: GrantFlags,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     pub output: OutputForm,
@@ -174,7 +177,7 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
         return native::reply(|| evaluate_here(args));
     }
     check_page(args.report.as_deref())?;
-    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     // With --verify everything is simulated, twice.
     let suite = if args.verify { suite } else { suite.with_run_cache(run_cache().as_deref()) };
     let options = options(args, &suite);
@@ -257,7 +260,7 @@ fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, RunError> {
 
 /// Evaluates the one candidate of a process that was started for native code.
 fn evaluate_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
-    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     let options = options(args, &suite);
     native::confine(options.wall);
     let candidate = args.candidates.first().ok_or_else(|| RunError::usage("there is no candidate"))?;

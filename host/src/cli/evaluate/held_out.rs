@@ -6,10 +6,10 @@ use std::time::Duration;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::held_out;
-use blis_eval::suite::Suite;
 use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
+use super::GrantFlags;
 use super::super::counts::threads;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
@@ -26,6 +26,8 @@ pub(in crate::cli) struct HeldOutArgs {
     /// Threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    grants: GrantFlags,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -36,7 +38,7 @@ pub(in crate::cli) struct HeldOutArgs {
 
 pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
     let settings = default_worker_settings(args.threads);

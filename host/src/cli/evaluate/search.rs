@@ -19,6 +19,7 @@ use blis_sim::units::Micros;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
+use super::GrantFlags;
 use super::super::counts::{memory_gib, workers};
 use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
@@ -70,6 +71,8 @@ pub(in crate::cli) struct SearchArgs {
     /// Memory limit of the process of an evaluation, GiB
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB, value_parser = memory_gib)]
     worker_memory_gib: NonZeroU32,
+    #[command(flatten)]
+    grants: GrantFlags,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,

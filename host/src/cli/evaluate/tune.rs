@@ -10,12 +10,12 @@ use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::tune::{TuneRequest, tune as search};
 use blis_eval::spec::parse;
-use blis_eval::suite::Suite;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::Technology;
 use blis_report::write_text;
 use clap::Args;
 
+use super::GrantFlags;
 use super::super::counts::threads;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
@@ -46,6 +46,8 @@ pub(in crate::cli) struct TuneArgs {
     /// Threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    grants: GrantFlags,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -73,7 +75,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
         return Err(RunError::usage("`--write` writes scripts, and this candidate is not a script")
             .hint("set the tuned values with `--policy-param`"));
     }
-    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     let suite = suite.with_run_cache(run_cache().as_deref());
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);

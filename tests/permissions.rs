@@ -1,0 +1,188 @@
+//! No file, suite, record, request or environment variable grants a permission: every permission, in every format, in every command
+//! that reads it. A library whose loading leaves a mark shows that nothing native runs.
+
+use std::path::Path;
+use std::process::Command;
+
+use blis_eval::spec::Permission;
+
+use crate::macros::{Scratch, blis};
+
+/// A small suite with further lines in the settings of all scenarios and among its own keys.
+fn suite(run: &str, own: &str) -> String {
+    format!(
+        "schema: 1\nname: stranger\nweights: mean_ttft:1\n{own}run:\n  model: qwen/qwen3-14b\n  num-instances: 2\n  num-requests: 20\n{run}\
+         scenarios:\n  - {{name: one, splits: [smoke, train, select, test]}}\n"
+    )
+}
+
+/// The commands that read a suite, after which its name stands.
+fn commands() -> [Vec<&'static str>; 7] {
+    [
+        vec!["evaluate", "least-loaded", "--stage", "smoke", "--suite"],
+        vec!["evaluate", "held-out", "least-loaded", "--suite"],
+        vec!["tune", "token-aware", "--evals", "1", "--stage", "smoke", "--suite"],
+        vec!["suite", "rebase", "--dry-run"],
+        vec!["serve", "--stdio", "--suite"],
+        vec!["search", "--evaluations", "1"],
+        vec!["evaluate", "--record"],
+    ]
+}
+
+/// Every way to give a file: the words of a command, and the file that they name.
+fn ways(folder: &Scratch, name: &str, suite: &str) -> Vec<Vec<String>> {
+    let file = format!("{name}.yaml");
+    folder.write(&file, suite);
+    let record = format!("{name}-record.yaml");
+    let sha256 = "0".repeat(64);
+    folder.write(
+        &record,
+        &format!(
+            "schema: 1\nabout: a claim\nsuite: {file}\nsuite_version: 1\npolicy: least-loaded\nsha256: {sha256}\n\
+             held_out: {{score: 1.1, low: 1.0, high: 1.2}}\nbetter_than: [round-robin]\n\
+             found: {{command: none, seed: 1, number: 1, evaluations: 1, cpu_s: 1}}\n"
+        ),
+    );
+    let file = folder.join(&file).display().to_string();
+    let record = folder.join(&record).display().to_string();
+    let words = commands().into_iter().map(|command| {
+        let named = if command.contains(&"--record") { &record } else { &file };
+        command.into_iter().map(str::to_owned).chain([named.clone()]).collect()
+    });
+    words.collect()
+}
+
+fn refused(words: &[String], env: Option<(&str, &str)>) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
+    command.args(words).stdin(std::process::Stdio::null());
+    if let Some((name, value)) = env {
+        command.env(name, value);
+    }
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// Each flag of each permission, among the settings of a suite, of a scenario, of a `--config` file and of its sections.
+#[test]
+fn no_format_grants_a_permission() {
+    let folder = Scratch::new();
+    let mut wrong = Vec::new();
+    let mut check = |words: &[String], flag: &str| {
+        let (code, text) = refused(words, None);
+        if code != 2 || !text.contains(&format!("--{flag}")) || text.contains("panicked") {
+            wrong.push(format!("{}: {code} {text}", words.join(" ")));
+        }
+    };
+    for (number, permission) in Permission::all().enumerate() {
+        for (index, flag) in permission.flags().iter().enumerate() {
+            // Every command for the first flag of a permission, one for the others.
+            let commands = if index == 0 { usize::MAX } else { 1 };
+            let name = format!("suite-{number}-{index}");
+            for words in ways(&folder, &name, &suite(&format!("  {flag}: true\n"), "")).iter().take(commands) {
+                check(words, flag);
+            }
+            for text in [format!("{flag}: true\n"), format!("cluster:\n  {flag}: x\n")] {
+                let config = format!("config-{number}-{index}.yaml");
+                folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
+                let config = folder.join(&config).display().to_string();
+                for further in [&[][..], &["--explain-config"]] {
+                    let words = ["run", "--config", &config].iter().chain(further).map(|&word| word.to_owned());
+                    check(&words.collect::<Vec<_>>(), flag);
+                }
+            }
+        }
+    }
+    let large = suite("", "limits: {large_components: true}\n");
+    for words in ways(&folder, "large", &large) {
+        check(&words, "allow-large-components");
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A library of a stranger, named in every way, is not loaded: its constructor would leave a mark.
+#[test]
+fn no_way_runs_native_code_of_a_stranger() {
+    let folder = Scratch::new();
+    let mark = folder.join("mark");
+    let source = format!(
+        "#include <stdio.h>\n__attribute__((constructor)) static void mark(void) {{ FILE *f = fopen(\"{}\", \"w\"); if (f) fclose(f); }}\n",
+        mark.display()
+    );
+    folder.write("evil.c", &source);
+    let library = folder.join("evil.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(folder.join("evil.c")).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let path = library.display().to_string();
+    let mut tried = 0;
+    let mut run = |words: &[String], env: Option<(&str, &str)>| {
+        let (code, text) = refused(words, env);
+        assert!(!mark.exists(), "{} has loaded it", words.join(" "));
+        assert!(code != 0 && !text.contains("panicked"), "{}: {code} {text}", words.join(" "));
+        tried += 1;
+    };
+    for (number, run_section) in [
+        "  allow-native: true\n  routing-policy: ./evil.so\n".to_owned(),
+        "  routing-policy: ./evil.so\n".to_owned(),
+        format!("  routing-policy: {path}\n"),
+        "  policy-dir: .\n  routing-policy: evil\n".to_owned(),
+        "  scheduler: ./evil.so\n".to_owned(),
+        "  latency-model: ./evil.so\n".to_owned(),
+        "  routing-policy: weighted\n  routing-scorers: ./evil.so:1\n".to_owned(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        for words in ways(&folder, &format!("native-{number}"), &suite(run_section, "")) {
+            run(&words, None);
+        }
+    }
+    for own in ["reference: ./evil.so\n", "baseline: ./evil.so\n", "reference_policies: [./evil.so]\n"] {
+        let name = own.split(':').next().unwrap_or_default();
+        for words in ways(&folder, name, &suite("", own)) {
+            run(&words, Some(("BLIS_ALLOW_NATIVE", "1")));
+        }
+    }
+    for (number, text) in
+        [format!("allow-native: true\nrouting-policy: {path}\n"), format!("routing-policy: {path}\n"), format!("routing: {{policy: {path}}}\n")]
+            .iter()
+            .enumerate()
+    {
+        let config = format!("native-{number}-config.yaml");
+        folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
+        let config = folder.join(&config).display().to_string();
+        for further in [&[][..], &["--explain-config"]] {
+            let words: Vec<String> = ["run", "--config", &config].iter().chain(further).map(|&word| word.to_owned()).collect();
+            run(&words, Some(("BLIS_ALLOW_NATIVE", "1")));
+        }
+    }
+    assert!(tried > 70, "{tried}");
+    // With the flag the user has chosen it: then it is loaded, and is no policy.
+    let granted = blis!("run", "--model", "qwen/qwen3-14b", "--allow-native", "--routing-policy", &path).with_code(2);
+    assert!(mark.exists(), "{}", granted.stderr);
+}
+
+/// A suite reads nothing outside its folder, whatever links it has there, unless a flag names the folder.
+#[test]
+fn a_suite_reads_its_own_folder_only() {
+    let folder = Scratch::new();
+    folder.write("secret.csv", "a secret\n");
+    std::fs::create_dir(folder.join("suites")).expect("a folder");
+    std::os::unix::fs::symlink(folder.join("secret.csv"), folder.join("suites/link.csv")).expect("a link");
+    let secret = folder.join("secret.csv").display().to_string();
+    for name in ["../secret.csv", "link.csv", "./link.csv", "sub/../../secret.csv", &secret] {
+        for setting in ["workload-trace", "workload-spec", "policy-config", "coefficients", "lora-config", "policy-dir"] {
+            let text = suite(&format!("  {setting}: {name}\n"), "").replace("  num-requests: 20\n", "");
+            folder.write("suites/suite.yaml", &text);
+            let file = folder.join("suites/suite.yaml").display().to_string();
+            let words = ["evaluate", "least-loaded", "--stage", "smoke", "--suite", &file].map(str::to_owned);
+            let (code, text) = refused(&words, None);
+            assert!(code == 2 && text.contains("--allow-path"), "{setting}: {name}: {code} {text}");
+            assert!(!text.contains("a secret"), "{text}");
+        }
+    }
+    assert!(Path::new(&secret).exists());
+}
