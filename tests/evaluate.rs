@@ -697,7 +697,8 @@ fn a_native_candidate_opens_nothing_and_reaches_nobody_once_it_decides() {
     for (what, attempt) in ATTEMPTS {
         let text = NATIVE_ATTEMPT.replace("MARK_FILE", &mark.display().to_string()).replace("ATTEMPT", attempt);
         let Some(path) = library(&dir, "attempt", &text) else { return };
-        let words = ["evaluate", &path, "--suite", &suite, "--allow-native", "--stage", "smoke", "--feedback-bytes", "0"];
+        let words =
+            ["evaluate", &path, "--suite", &suite, "--allow-native", "--stage", "smoke", "--feedback-bytes", "0"];
         let result = results(&words).remove(0);
         assert_eq!(result["status"], "ok", "{what}: {result:#}");
         assert!(!mark.exists(), "{what}");

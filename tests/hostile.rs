@@ -114,7 +114,8 @@ fn nothing_hostile_crashes_hangs_fills_or_writes() {
         whole.env("XDG_CACHE_HOME", dir.path("cache"));
         run(whole)
     };
-    let honest = start(program!("evaluate policies/rhai-least-loaded.rhai --stage smoke --output json --suite", &suite));
+    let honest =
+        start(program!("evaluate policies/rhai-least-loaded.rhai --stage smoke --output json --suite", &suite));
     assert_eq!(honest.code, Some(0), "{}", honest.stderr);
     let files = corpus();
     assert!(files.len() > 40, "{} files", files.len());

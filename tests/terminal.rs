@@ -95,7 +95,8 @@ fn no_text_of_a_candidate_reaches_a_terminal_as_it_is() {
             &["plugin", "check", &file, "--no-cost", "--output", "json"],
             &["evaluate", &file, "--suite", &suite, "--stage", "smoke", "--output", "text"],
             &["evaluate", &file, "--suite", &suite, "--stage", "smoke", "--output", "json"],
-            &[&RUN.split(' ').collect::<Vec<_>>()[..], &["--routing-policy", &file, "--on-plugin-error", "fallback"]].concat(),
+            &[&RUN.split(' ').collect::<Vec<_>>()[..], &["--routing-policy", &file, "--on-plugin-error", "fallback"]]
+                .concat(),
         ];
         for words in ways {
             let ended = blis!(words);

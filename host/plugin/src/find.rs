@@ -71,9 +71,10 @@ impl PluginFile {
             PluginLocation::File(path) => {
                 let shipped = path.file_name().and_then(|name| POLICIES.get_file(name));
                 let same_size = |known: &[u8]| fs::metadata(path).is_ok_and(|file| file.len() == known.len() as u64);
-                shipped.map(include_dir::File::contents).filter(|known| same_size(known)).is_some_and(|known| {
-                    wasm::read(path, &Limits::default()).is_ok_and(|bytes| bytes == known)
-                })
+                shipped
+                    .map(include_dir::File::contents)
+                    .filter(|known| same_size(known))
+                    .is_some_and(|known| wasm::read(path, &Limits::default()).is_ok_and(|bytes| bytes == known))
             }
         }
     }

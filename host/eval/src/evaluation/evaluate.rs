@@ -232,7 +232,8 @@ pub(super) fn raise_wall(prepared: &EvaluationSuite, options: &EvaluationOptions
     let plans = match &options.only {
         Some(plan) => vec![plan.clone()],
         None => {
-            let splits = [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until);
+            let splits =
+                [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until);
             splits.map(|split| StagePlan::of(suite, split, options.epoch)).collect()
         }
     };

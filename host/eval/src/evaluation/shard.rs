@@ -183,7 +183,8 @@ pub fn write(
             let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
             let pool = pool.map_err(RunError::runtime)?;
             prepared.begin();
-            let part = pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number));
+            let part =
+                pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number));
             Ok((part, prepared.added()))
         };
         // The wall limit is that of a whole evaluation; a part takes less.

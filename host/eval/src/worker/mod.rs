@@ -123,7 +123,9 @@ impl<T: DeserializeOwned> Worker<T> {
     /// If the worker fails, or does not end in its time; then it is killed.
     pub fn wait(mut self) -> Result<T, WorkerFailure> {
         let limit = match self.limit {
-            TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) | TimeLimit::Both { wall: limit, .. } => limit,
+            TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) | TimeLimit::Both { wall: limit, .. } => {
+                limit
+            }
             TimeLimit::Cpu(cpu) => cpu * WALL_PER_CPU,
         };
         let mut since = Instant::now();

@@ -25,7 +25,13 @@ impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
     fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
         let rows: Vec<ChunkRow> = chunks.iter().map(chunk_row).collect();
         let TierView { now, fill, queued_bytes, capacity } = *tier;
-        let offer = ChunkOfferRow { now_us: now.0, queued_bytes, fill: canonical(fill), tier: CacheTier::Cpu.number(), capacity };
+        let offer = ChunkOfferRow {
+            now_us: now.0,
+            queued_bytes,
+            fill: canonical(fill),
+            tier: CacheTier::Cpu.number(),
+            capacity,
+        };
         let mut numbers = Vec::with_capacity(rows.len());
         let decided = self.guest().store(&offer, &rows, &mut numbers);
         let numbers = decided.and_then(|()| self.one_for_each("store", &rows, numbers));

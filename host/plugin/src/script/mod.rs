@@ -70,7 +70,8 @@ pub use self::vllm::vllm_cache_policy;
 use blis_diag::{Location, read_bytes};
 
 use super::limits::{
-    CONSTANTS, DECLARED_VARIABLES, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS,
+    CONSTANTS, DECLARED_VARIABLES, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT,
+    SCRIPT_BYTES, SCRIPT_TOKENS,
 };
 use super::{
     Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,

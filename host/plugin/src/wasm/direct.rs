@@ -772,9 +772,13 @@ impl CoreExports<'_> {
         name: &str,
     ) -> Result<TypedFunc<P, R>, Fault> {
         let name = self.name(interface, name)?;
-        self.instance
-            .get_typed_func(&mut *self.store, &name)
-            .map_err(|error| inspect::does_not_fit(self.file, self.exports.full_name(interface).unwrap_or_default(), &format!("{name}: {error:#}")))
+        self.instance.get_typed_func(&mut *self.store, &name).map_err(|error| {
+            inspect::does_not_fit(
+                self.file,
+                self.exports.full_name(interface).unwrap_or_default(),
+                &format!("{name}: {error:#}"),
+            )
+        })
     }
 
     fn memory_result<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<MemoryResult<P>, Fault> {

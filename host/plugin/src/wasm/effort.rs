@@ -187,7 +187,9 @@ impl Signatures {
                 | Operator::TableGrow { .. }
                 | Operator::TableGet { .. }
                 | Operator::TableSet { .. } => CALL_COST,
-                Operator::Br { .. } | Operator::BrIf { .. } | Operator::Return => INSTRUCTION_COST + VALUE_COST * widest,
+                Operator::Br { .. } | Operator::BrIf { .. } | Operator::Return => {
+                    INSTRUCTION_COST + VALUE_COST * widest
+                }
                 Operator::BrTable { ref targets } => {
                     let targets = u64::from(targets.len()) + 1;
                     INSTRUCTION_COST + targets * (TARGET_COST + VALUE_COST * widest)

@@ -13,12 +13,12 @@ use super::compiled::CompiledPlugin;
 use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
+use crate::rows::canonical;
 use crate::rows::{
     ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, InstanceRows, NodeRow, PoolInstanceRow, PrefillChoiceRow,
     ReplicaRow, RoutedRequestRow, Rows, StartingReplicaRow, TierHitRow, ages_row, decision_row, event_row, number_of,
     queued_row, request_row, running_rows, step_row,
 };
-use crate::rows::canonical;
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,

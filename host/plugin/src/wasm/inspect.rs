@@ -255,10 +255,8 @@ fn forbidden(file: &PluginPath, name: &str) -> Fault {
 }
 
 fn unknown(file: &PluginPath, name: &str) -> Fault {
-    let what = format!(
-        "imports {}, which does not exist; a policy may import blis:policy/host and nothing else",
-        shown(name)
-    );
+    let what =
+        format!("imports {}, which does not exist; a policy may import blis:policy/host and nothing else", shown(name));
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
@@ -275,10 +273,8 @@ pub(super) fn does_not_fit(file: &PluginPath, name: &str, what: &str) -> Fault {
     if version.is_empty() || version == OFFERED_VERSION {
         return file.fault(FaultKind::MissingExport, what);
     }
-    let skew = format!(
-        "speaks blis:policy {}, this host {OFFERED_VERSION}, and the two do not fit: {what}",
-        shown(version)
-    );
+    let skew =
+        format!("speaks blis:policy {}, this host {OFFERED_VERSION}, and the two do not fit: {what}", shown(version));
     let hint = format!(
         "rebuild it with sdk {OFFERED_VERSION} (`blis plugin build`), or run it with the blis that it was built for"
     );

@@ -12,9 +12,9 @@
 use std::collections::BTreeSet;
 
 use wasmparser::{
-    BinaryReader, ComponentAlias, ComponentDefinedType, ComponentExternalKind, ComponentImport, ComponentOuterAliasKind,
-    ComponentType, ComponentTypeRef, ComponentValType, CompositeInnerType, CoreType, FromReader, Parser, Payload, RecGroup,
-    TypeBounds,
+    BinaryReader, ComponentAlias, ComponentDefinedType, ComponentExternalKind, ComponentImport,
+    ComponentOuterAliasKind, ComponentType, ComponentTypeRef, ComponentValType, CompositeInnerType, CoreType,
+    FromReader, Parser, Payload, RecGroup, TypeBounds,
 };
 
 use super::PluginPath;
@@ -81,7 +81,9 @@ impl Part {
             Self::Modules => ("modules and components", most.modules),
             Self::Instances => ("instances", most.instances),
             Self::Aliases => ("aliases", most.aliases),
-            Self::TypeNodes => ("types in the types that it uses, each counted as often as it is used", most.type_nodes),
+            Self::TypeNodes => {
+                ("types in the types that it uses, each counted as often as it is used", most.type_nodes)
+            }
             Self::DeclarationBytes => ("bytes of declarations", most.declaration_bytes),
         }
     }

@@ -4,9 +4,9 @@
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::super::bound::BoundArgs;
 use super::super::output::OutputForm;
 use super::measure::Cost;
-use super::super::bound::BoundArgs;
 use super::{
     KindName, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, kinds, measure, print_either, table, usage_error,
 };

@@ -7,9 +7,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::super::bound::{Bound, BoundArgs};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::super::bound::{Bound, BoundArgs};
 use super::{KindName, PLUGIN_WALL, PluginSearchArgs, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, TimeLimit};

@@ -6,8 +6,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::output::OutputForm;
 use super::super::bound::BoundArgs;
+use super::super::output::OutputForm;
 use super::{Named, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, names, print_either, usage_error};
 use blis_diag::Location;
 use blis_eval::error::RunError;

@@ -83,8 +83,14 @@ fn files(size: usize) -> Vec<(&'static str, Vec<u8>)> {
         ("imports of different versions", imports(&|i| import(&format!("blis:policy/host@1.0.{i}"), "log"), size / 34)),
         ("long names of imports", imports(&|i| import(HOST, &format!("{i}{long}")), 1 + size / 90_000)),
         ("types", module(&[items(1, size / 3, |_| vec![0x60, 0, 0])])),
-        ("wide types", module(&[items(1, 1 + size / 904, |_| [vec![0x60], leb(900), vec![0x7f; 900], vec![0]].concat())])),
-        ("a group of types", module(&[items(1, 1, |_| [vec![0x4e], leb(size / 3), [0x60, 0, 0].repeat(size / 3)].concat())])),
+        (
+            "wide types",
+            module(&[items(1, 1 + size / 904, |_| [vec![0x60], leb(900), vec![0x7f; 900], vec![0]].concat())]),
+        ),
+        (
+            "a group of types",
+            module(&[items(1, 1, |_| [vec![0x4e], leb(size / 3), [0x60, 0, 0].repeat(size / 3)].concat())]),
+        ),
         ("empty groups of types", module(&[items(1, size / 2, |_| vec![0x4e, 0])])),
         ("one export, again and again", exports(&|_| [name("a"), vec![0, 0]].concat(), size / 4)),
         ("an export twice", exports(&|_| [name("a"), vec![0, 0]].concat(), 2)),
@@ -103,9 +109,16 @@ fn files(size: usize) -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "segments of elements",
-            module(&[function_type(), items(4, 1, |_| vec![0x70, 0, 1]), items(9, size / 5, |_| vec![0, 0x41, 0, 0x0b, 0])]),
+            module(&[
+                function_type(),
+                items(4, 1, |_| vec![0x70, 0, 1]),
+                items(9, size / 5, |_| vec![0, 0x41, 0, 0x0b, 0]),
+            ]),
         ),
-        ("segments of data", module(&[items(5, 1, |_| vec![0, 1]), items(11, size / 5, |_| vec![0, 0x41, 0, 0x0b, 0])])),
+        (
+            "segments of data",
+            module(&[items(5, 1, |_| vec![0, 1]), items(11, size / 5, |_| vec![0, 0x41, 0, 0x0b, 0])]),
+        ),
         ("custom sections", [MODULE.to_vec(), section(0, &[0]).repeat(size / 3)].concat()),
         ("custom sections of a component", [COMPONENT.to_vec(), section(0, &[0]).repeat(size / 3)].concat()),
         ("types of a component", component(&[items(7, size / 4, |_| vec![0x40, 0, 1, 0])])),
@@ -116,7 +129,10 @@ fn files(size: usize) -> Vec<(&'static str, Vec<u8>)> {
         ("types that double", doubled(19)),
         (
             "one import of a component, again and again",
-            component(&[items(7, 1, |_| vec![0x40, 0, 1, 0]), items(10, size / 5, |_| [vec![0], name("a"), vec![1, 0]].concat())]),
+            component(&[
+                items(7, 1, |_| vec![0x40, 0, 1, 0]),
+                items(10, size / 5, |_| [vec![0], name("a"), vec![1, 0]].concat()),
+            ]),
         ),
         (
             "imports of a component",
