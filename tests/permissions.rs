@@ -59,7 +59,7 @@ fn refused(words: &[String], env: Option<(&str, &str)>) -> (i32, String) {
         command.env(name, value);
     }
     let output = command.output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let text = [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.code().unwrap_or(-1), text)
 }
 
@@ -87,8 +87,9 @@ fn no_format_grants_a_permission() {
                 folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
                 let config = folder.join(&config).display().to_string();
                 for further in [&[][..], &["--explain-config"]] {
-                    let words = ["run", "--config", &config].iter().chain(further).map(|&word| word.to_owned());
-                    check(&words.collect::<Vec<_>>(), flag);
+                    let words: Vec<&str> =
+                        ["run", "--config", &config].into_iter().chain(further.iter().copied()).collect();
+                    check(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(), flag);
                 }
             }
         }
@@ -146,16 +147,20 @@ fn no_way_runs_native_code_of_a_stranger() {
             run(&words, Some(("BLIS_ALLOW_NATIVE", "1")));
         }
     }
-    for (number, text) in
-        [format!("allow-native: true\nrouting-policy: {path}\n"), format!("routing-policy: {path}\n"), format!("routing: {{policy: {path}}}\n")]
-            .iter()
-            .enumerate()
+    for (number, text) in [
+        format!("allow-native: true\nrouting-policy: {path}\n"),
+        format!("routing-policy: {path}\n"),
+        format!("routing: {{policy: {path}}}\n"),
+    ]
+    .iter()
+    .enumerate()
     {
         let config = format!("native-{number}-config.yaml");
         folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
         let config = folder.join(&config).display().to_string();
         for further in [&[][..], &["--explain-config"]] {
-            let words: Vec<String> = ["run", "--config", &config].iter().chain(further).map(|&word| word.to_owned()).collect();
+            let words: Vec<&str> = ["run", "--config", &config].into_iter().chain(further.iter().copied()).collect();
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             run(&words, Some(("BLIS_ALLOW_NATIVE", "1")));
         }
     }
@@ -174,7 +179,8 @@ fn a_suite_reads_its_own_folder_only() {
     std::os::unix::fs::symlink(folder.join("secret.csv"), folder.join("suites/link.csv")).expect("a link");
     let secret = folder.join("secret.csv").display().to_string();
     for name in ["../secret.csv", "link.csv", "./link.csv", "sub/../../secret.csv", &secret] {
-        for setting in ["workload-trace", "workload-spec", "policy-config", "coefficients", "lora-config", "policy-dir"] {
+        for setting in ["workload-trace", "workload-spec", "policy-config", "coefficients", "lora-config", "policy-dir"]
+        {
             let text = suite(&format!("  {setting}: {name}\n"), "").replace("  num-requests: 20\n", "");
             folder.write("suites/suite.yaml", &text);
             let file = folder.join("suites/suite.yaml").display().to_string();

@@ -18,7 +18,7 @@ use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
 use crate::open::{self, RequestStream};
 use crate::planning::{Variation, check_same_requests, combinations, in_words};
-use crate::runs::{on_threads, run_all};
+use crate::runs::{at_once, on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
@@ -160,7 +160,8 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
             charged.map(|(weights, log)| log.charge(&measured.report, &rules, named.0).figures(weights, &figures));
         Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
     };
-    let runs = on_threads(config.threads, || run_all(&services, &config.seeds, one))??;
+    let requests = [config.base.spec.num_requests.map(u64::from)];
+    let runs = on_threads(at_once(config.threads, requests.into_iter()), || run_all(&services, &config.seeds, one))??;
     let names: Vec<String> = config.policies.iter().map(|(name, _)| name.clone()).collect();
     let figures: Vec<Vec<Figures>> = runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);

@@ -42,6 +42,16 @@ pub fn run_all<C: Sync, T: Send, E: Send>(
     policies.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
 }
 
+/// How many of `threads` threads, 0 for one per core, may simulate at once where a run has as many as `requests` requests: together
+/// they stay below a gigabyte, at some 700 bytes a request.
+pub fn at_once(threads: usize, requests: impl Iterator<Item = Option<u64>>) -> usize {
+    const TOGETHER: u64 = 1_400_000;
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let threads = if threads == 0 { cores() } else { threads };
+    let most = requests.flatten().max().unwrap_or(0).max(1);
+    threads.min(usize::try_from(TOGETHER / most).unwrap_or(usize::MAX).max(1))
+}
+
 /// Runs `work` on a pool of `threads` threads; 0 for one per core.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Result<T, RunError> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;

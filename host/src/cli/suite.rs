@@ -12,6 +12,7 @@ use blis_report::write_text;
 use clap::{Args, Subcommand};
 
 use super::counts::threads;
+use super::evaluate::GrantFlags;
 use super::output::{LogLevel, print_text, start_log};
 use super::progress::Spinner;
 
@@ -42,6 +43,8 @@ struct RebaseArgs {
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
+    #[command(flatten)]
+    grants: GrantFlags,
 }
 
 /// `blis suite`.
@@ -54,7 +57,7 @@ pub(super) fn dispatch(args: &SuiteArgs) -> Result<(), RunError> {
 fn rebase(args: &RebaseArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let path = file_of(&args.suite)?;
-    let prepared = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let prepared = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     let spinner = Spinner::start("comparing built-in policies", false);
     let best = best_built_in(&prepared, args.threads.map_or(0, NonZeroUsize::get));
     drop(spinner);

@@ -120,6 +120,8 @@ pub struct ForkServerCommand {
     /// Their hashes: results of other suites cannot be compared.
     pub hashes: BTreeMap<String, String>,
     pub memory_bytes: u64,
+    /// Whether large components are allowed.
+    pub large_components: bool,
 }
 
 /// What a process says once it can evaluate.
@@ -380,6 +382,9 @@ impl ForkServerCommand {
         }
         for folder in self.allowed.iter().flatten() {
             command.arg("--allow-path").arg(folder);
+        }
+        if self.large_components {
+            command.arg("--allow-large-components");
         }
         if let Some(cache) = &self.cache {
             command.arg("--cache").arg(cache);

@@ -24,6 +24,7 @@ use super::context::EvaluationSuite;
 use super::options::{EvaluationOptions, GRACE, late_result};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
+use crate::suite::Suite;
 
 /// Maximum size of the reply of a child.
 const MAX_REPLY_BYTES: u64 = 64 << 20;
@@ -92,6 +93,7 @@ fn start(
         .args(["--feedback-bytes", &options.feedback_bytes.to_string()])
         .arg(format!("--patterns={}", options.patterns))
         .args(["--wall-s", &options.wall.as_secs_f64().to_string(), "--log", "off"])
+        .args(granted_flags(&prepared.suite))
         .args(["--", &candidate.file])
         .stdin(Stdio::from(OwnedFd::from(writer)))
         .stdout(Stdio::null())
@@ -172,6 +174,12 @@ pub fn confine(wall: Duration) {
         // If the system refuses, its own limits hold.
         let _ = setrlimit(resource, limit(most));
     }
+}
+
+/// The flags that grant what `suite` was granted.
+fn granted_flags(suite: &Suite) -> Vec<String> {
+    let paths = suite.paths.iter().map(|path| format!("--allow-path={}", path.display()));
+    paths.chain(suite.limits.large_components.then(|| "--allow-large-components".to_owned())).collect()
 }
 
 #[cfg(test)]

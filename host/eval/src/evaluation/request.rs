@@ -19,7 +19,7 @@ use super::options::{EvaluationOptions, MOST_FEEDBACK_BYTES, NativeCode, checked
 use crate::cascade::StagePlan;
 use crate::error::RunError;
 use crate::result::EvaluationResult;
-use crate::suite::{Scenario, Split, Suite};
+use crate::suite::{Scenario, Split, Suite, SuiteGrants};
 use blis_plugin::Technology;
 
 /// One request, as a line or by HTTP. Unknown keys are refused, because they may be misspelled limits.
@@ -192,11 +192,16 @@ impl SuiteSet {
     ///
     /// # Errors
     /// If a suite cannot be used, or is named twice.
-    pub fn open(names: &[String], run_cache: Option<&Path>, paths: PathAccess) -> Result<Self, RunError> {
+    pub fn open(
+        names: &[String],
+        run_cache: Option<&Path>,
+        paths: PathAccess,
+        granted: &SuiteGrants,
+    ) -> Result<Self, RunError> {
         let mut by_name = BTreeMap::new();
         let mut default = None;
         for name in names {
-            let suite = Suite::open(name).map_err(RunError::refused)?;
+            let suite = Suite::open(name).map_err(RunError::refused)?.granted(granted);
             default.get_or_insert_with(|| suite.name.clone());
             if by_name
                 .insert(suite.name.clone(), Arc::new(EvaluationSuite::new(suite)?.with_run_cache(run_cache)))

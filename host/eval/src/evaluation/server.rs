@@ -33,6 +33,7 @@ use super::request::SuiteSet;
 pub use super::request::{EvaluationRequest, RequestError, id_text};
 use crate::error::RunError;
 use crate::result::EvaluationResult;
+use crate::suite::SuiteGrants;
 use crate::worker::WorkerSettings;
 
 /// Called with the evaluation result, or with the message of an error.
@@ -89,11 +90,13 @@ pub struct ServerSettings {
     pub history: Option<Arc<SearchHistory>>,
     /// Which files requests may name.
     pub paths: PathAccess,
+    /// What the command line grants the suites and their candidates.
+    pub granted: SuiteGrants,
 }
 
 impl ServerSettings {
     fn open_suites(&self) -> Result<SuiteSet, RunError> {
-        SuiteSet::open(&self.suites, self.run_cache.as_deref(), self.paths.clone())
+        SuiteSet::open(&self.suites, self.run_cache.as_deref(), self.paths.clone(), &self.granted)
     }
 
     fn result_cache(&self) -> Option<ResultCache> {
@@ -125,6 +128,7 @@ pub fn serve(
         allowed: settings.paths.folders(),
         hashes: suites.hashes(),
         memory_bytes: settings.worker.memory_bytes,
+        large_components: settings.granted.large_components,
     };
     let workers = ForkServer::start(&suites, settings.result_cache(), settings.worker, Some(again))?;
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();

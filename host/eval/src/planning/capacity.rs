@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::paired::{CONFIDENCE, ConfidenceInterval, mean_interval};
-use crate::runs::{on_threads, run_all};
+use crate::runs::{at_once, on_threads, run_all};
 
 use super::PlanConfig;
 use super::length::{self, RunLength};
@@ -88,7 +88,8 @@ impl PolicyCapacity {
 pub fn capacity(config: &PlanConfig) -> Result<Capacity, RunError> {
     config.check_equal_replicas("capacity")?;
     let deployments = config.deployments()?;
-    on_threads(config.threads, || search(config, &deployments))?
+    let requests = [config.base.spec.num_requests.map(u64::from)];
+    on_threads(at_once(config.threads, requests.into_iter()), || search(config, &deployments))?
 }
 
 fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, RunError> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::paired::{CONFIDENCE, mean_interval};
-use crate::runs::{on_threads, run_all};
+use crate::runs::{at_once, on_threads, run_all};
 
 use super::PlanConfig;
 use super::length::{self, RunLength};
@@ -101,7 +101,8 @@ pub fn size(config: &PlanConfig) -> Result<ServiceSize, RunError> {
     };
     check_replicas(config)?;
     let deployment = config.deployment()?;
-    on_threads(config.threads, || search(config, (policy, service), &deployment))?
+    let requests = [config.base.spec.num_requests.map(u64::from)];
+    on_threads(at_once(config.threads, requests.into_iter()), || search(config, (policy, service), &deployment))?
 }
 
 /// # Errors

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::paired::mean;
-use crate::runs::{on_threads, run_all};
+use crate::runs::{at_once, on_threads, run_all};
 use crate::spec::ExperimentSpec;
 
 use super::PlanConfig;
@@ -121,7 +121,8 @@ pub struct MeasuredPoint {
 /// # Errors
 /// If a workload or a policy is invalid, a run fails, or the runs are too short to tell.
 pub fn sweep(config: &SweepConfig) -> Result<Sweep, RunError> {
-    on_threads(config.threads, || search(config))?
+    let requests = config.points.iter().map(|(_, point)| point.base.spec.num_requests.map(u64::from));
+    on_threads(at_once(config.threads, requests), || search(config))?
 }
 
 fn search(config: &SweepConfig) -> Result<Sweep, RunError> {

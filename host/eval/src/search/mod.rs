@@ -95,7 +95,7 @@ pub struct SearchRequest<'a> {
 pub fn search(request: SearchRequest<'_>) -> Result<SearchResult, RunError> {
     let SearchRequest { evaluations, seed, epoch, patterns, decisions, model, archive, started, progress, .. } =
         request;
-    let suite = Suite::open(request.suite).map_err(RunError::refused)?;
+    let suite = Suite::open(request.suite).map_err(RunError::refused)?.granted(&request.server.granted);
     let kinds = decided(&suite, request.kinds)?;
     let grammar = Grammar::new(&kinds).map_err(|kind| {
         RunError::usage(format_args!("expressions cannot decide {}", kind.name()))

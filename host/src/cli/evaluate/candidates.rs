@@ -15,18 +15,18 @@ use blis_eval::evaluation::options::{EvaluationOptions, NativeCode, checked_samp
 use blis_eval::evaluation::shard::{self, ShardChoice};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
-use blis_eval::suite::{Split};
+use blis_eval::suite::Split;
 use blis_plugin::Technology;
 use blis_report::{PageResult, write_page};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
-use super::GrantFlags;
 use super::super::counts::{feedback_bytes, memory_gib, threads};
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::check_page;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+use super::GrantFlags;
 use super::summary::EvaluationSummary;
 
 #[derive(Debug, Args)]

@@ -9,11 +9,11 @@ use blis_eval::evaluation::held_out;
 use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
-use super::GrantFlags;
 use super::super::counts::threads;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::workers::default_worker_settings;
+use super::GrantFlags;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HeldOutArgs {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::record::PolicyRecord;
-use blis_eval::suite::Suite;
 use blis_eval::worker::{self, TimeLimit};
 
 use super::super::output::{print_document, print_text, start_log, wants_text_form};
@@ -21,7 +20,7 @@ const DOES_NOT_HOLD: u8 = 5;
 pub(super) fn check(args: &EvaluateArgs, name: &str) -> Result<(), RunError> {
     start_log(args.log.into());
     let record = PolicyRecord::open(name)?;
-    let suite = EvaluationSuite::new(Suite::open(&record.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&record.suite)?)?;
     let suite = suite.with_run_cache(run_cache().as_deref());
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));

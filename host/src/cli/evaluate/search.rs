@@ -19,12 +19,12 @@ use blis_sim::units::Micros;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::GrantFlags;
 use super::super::counts::{memory_gib, workers};
 use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
+use super::GrantFlags;
 use super::candidates::{decisions, patterns};
 use super::live::{check_loopback, history, show};
 
@@ -162,6 +162,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
             worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
             history: history.as_ref().map(Arc::clone),
             paths: PathAccess::All,
+            granted: args.grants.granted(),
         },
         started: &started,
         progress: &|progress| bar.show(progress),

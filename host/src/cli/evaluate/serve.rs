@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{self, PathAccess, ServerSettings};
+use blis_eval::suite::SuiteGrants;
 use blis_http::access::AccessToken;
 use clap::{ArgGroup, Args};
 
@@ -39,10 +40,13 @@ pub(in crate::cli) struct ServeArgs {
     /// Let every user of this machine evaluate over --http
     #[arg(long, requires = "http", conflicts_with_all = ["stdio", "socket", "token_file"])]
     no_token: bool,
-    /// Folder whose files requests over HTTP may name as candidates, links excepted; may be given several times. Without one they
-    /// send scripts as text
+    /// Folder whose files requests over HTTP may name as candidates, links excepted, and suites outside their own; may be given several
+    /// times. Without one requests send scripts as text
     #[arg(long = "allow-path", value_name = "DIR")]
     allowed: Vec<PathBuf>,
+    /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
+    #[arg(long)]
+    allow_large_components: bool,
     /// The process that starts evaluations: standard input is a socket of a server
     #[arg(long, hide = true, requires = "stdio")]
     fork_server: bool,
@@ -105,6 +109,7 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
         history,
         paths,
+        granted: SuiteGrants { large_components: args.allow_large_components, paths: args.allowed.clone() },
     };
     if args.fork_server {
         return server::serve_forks(&settings);

@@ -11,12 +11,12 @@ use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
 use blis_eval::evaluation::shinka::{correct, metrics};
 use blis_eval::result::EvaluationStatus;
-use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
 use super::super::counts::feedback_bytes;
 use super::super::workers::{default_worker_settings, run_cache};
+use super::GrantFlags;
 use super::candidates::{StageName, patterns};
 
 #[derive(Debug, Args)]
@@ -45,6 +45,8 @@ pub(in crate::cli) struct ShinkaArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_value_t = 0, default_missing_value = "128",
         value_parser = patterns)]
     patterns: u32,
+    #[command(flatten)]
+    grants: GrantFlags,
 }
 
 /// Generations of ShinkaEvolve with the same epoch, so that candidates close to each other serve the same requests.
@@ -56,7 +58,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
             "search with `--stage train`; at the end, `blis evaluate FILE --stage select` chooses among the best policies",
         ));
     }
-    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(args.grants.open(&args.suite)?)?;
     let suite = suite.with_run_cache(run_cache().as_deref());
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
