@@ -101,7 +101,7 @@ impl From<wasmparser::BinaryReaderError> for CountStop {
     }
 }
 
-type ReadResult<T> = Result<T, CountStop>;
+type CountResult<T> = Result<T, CountStop>;
 
 /// The state of the pass.
 struct PartCounts<'a> {
@@ -139,7 +139,7 @@ impl PartCounts<'_> {
         ))
     }
 
-    fn add(&mut self, part: DeclaredPart, more: u64) -> ReadResult<()> {
+    fn add(&mut self, part: DeclaredPart, more: u64) -> CountResult<()> {
         let count = &mut self.counts[part as usize];
         *count = count.saturating_add(more);
         let found = *count;
@@ -148,7 +148,7 @@ impl PartCounts<'_> {
     }
 
     /// Reads a module or component; one that is `outermost` may have a component in a custom section.
-    fn read(&mut self, bytes: &[u8], outermost: bool) -> ReadResult<()> {
+    fn read(&mut self, bytes: &[u8], outermost: bool) -> CountResult<()> {
         let depth = self.scopes.len();
         for payload in Parser::new(0).parse_all(bytes) {
             let payload = payload?;
@@ -292,7 +292,7 @@ impl PartCounts<'_> {
         ))
     }
 
-    fn enter(&mut self) -> ReadResult<()> {
+    fn enter(&mut self) -> CountResult<()> {
         if self.scopes.len() as u64 >= self.most.nesting {
             let what = format!("has modules, components or types nested deeper than {}", self.most.nesting);
             return Err(self.fault(what));
@@ -315,14 +315,14 @@ impl PartCounts<'_> {
     }
 
     /// A type gets the next number, and its nodes count.
-    fn define(&mut self, size: TypeSize) -> ReadResult<()> {
+    fn define(&mut self, size: TypeSize) -> CountResult<()> {
         self.widest = self.widest.max(size.nodes).max(size.exported);
         self.scope().types.push(size);
         self.add(DeclaredPart::TypeNodes, size.nodes)
     }
 
     /// Something of the type `ty` is imported, or exported with that type.
-    fn declared(&mut self, ty: ComponentTypeRef) -> ReadResult<()> {
+    fn declared(&mut self, ty: ComponentTypeRef) -> CountResult<()> {
         let size = self.referred(ty);
         match ty {
             ComponentTypeRef::Type(_) => self.define(size),
@@ -347,7 +347,7 @@ impl PartCounts<'_> {
         }
     }
 
-    fn alias(&mut self, alias: &ComponentAlias<'_>) -> ReadResult<()> {
+    fn alias(&mut self, alias: &ComponentAlias<'_>) -> CountResult<()> {
         self.add(DeclaredPart::Aliases, 1)?;
         match *alias {
             ComponentAlias::InstanceExport { kind, instance_index, .. } => {
@@ -370,7 +370,7 @@ impl PartCounts<'_> {
     }
 
     /// A group of types of core modules; a section counts it as one.
-    fn group(&mut self, group: &RecGroup) -> ReadResult<()> {
+    fn group(&mut self, group: &RecGroup) -> CountResult<()> {
         self.add(DeclaredPart::Types, (group.types().len() as u64).saturating_sub(1))?;
         for kind in group.types() {
             let CompositeInnerType::Func(function) = &kind.composite_type.inner else { continue };
@@ -384,7 +384,7 @@ impl PartCounts<'_> {
         Ok(())
     }
 
-    fn core_type(&mut self, kind: &CoreType<'_>) -> ReadResult<()> {
+    fn core_type(&mut self, kind: &CoreType<'_>) -> CountResult<()> {
         match kind {
             CoreType::Rec(group) => self.group(group),
             CoreType::Module(declarations) => self.add(DeclaredPart::Types, declarations.len() as u64),
@@ -392,7 +392,7 @@ impl PartCounts<'_> {
     }
 
     /// Reads the type of a component's item. wasmparser would read types inside it by recursion without a bound.
-    fn component_type(&mut self, reader: &mut BinaryReader<'_>) -> ReadResult<TypeSize> {
+    fn component_type(&mut self, reader: &mut BinaryReader<'_>) -> CountResult<TypeSize> {
         match reader.clone().read_u8()? {
             leading @ (COMPONENT_TYPE | INSTANCE_TYPE) => {
                 reader.read_u8()?;
@@ -426,7 +426,7 @@ impl PartCounts<'_> {
         reader: &mut BinaryReader<'_>,
         of_component: bool,
         size: &mut TypeSize,
-    ) -> ReadResult<()> {
+    ) -> CountResult<()> {
         let mut ahead = reader.clone();
         match ahead.read_u8()? {
             0x00 => {
