@@ -678,12 +678,12 @@ const ATTEMPTS: [(&str, &str); 10] = [
     ("ends its parent", "kill(getppid(), 0) == 0"),
 ];
 
-/// A worker opens nothing and reaches nobody once a candidate decides, shown by code that no sandbox of a language holds. It is loaded
+/// A worker opens nothing and reaches no other process once a candidate decides, shown by code that no sandbox of a language holds. It is loaded
 /// before, when files can still be opened.
 #[cfg(target_os = "linux")]
 #[test]
 #[allow(clippy::print_stdout, reason = "a test that skips says so")]
-fn a_native_candidate_opens_nothing_and_reaches_nobody_once_it_decides() {
+fn a_native_candidate_opens_nothing_once_it_decides() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let support = blis_eval::worker::wall::support();

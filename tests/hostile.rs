@@ -56,7 +56,7 @@ fn read_only(command: &Command, scratch: &Path) -> Command {
 }
 
 /// How a command ended.
-struct End {
+struct CommandEnd {
     code: Option<i32>,
     stdout: String,
     stderr: String,
@@ -64,7 +64,7 @@ struct End {
     memory_bytes: u64,
 }
 
-fn run(mut command: Command) -> End {
+fn run(mut command: Command) -> CommandEnd {
     use wait4::Wait4 as _;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut pipes = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
@@ -90,7 +90,7 @@ fn run(mut command: Command) -> End {
     let (stdout, stderr) = reader.join().expect("a thread");
     assert!(!watch.join().expect("a thread"), "it hangs: {stdout}{stderr}");
     let usage = ended.rusage;
-    End {
+    CommandEnd {
         code: ended.status.code(),
         stdout,
         stderr,
@@ -131,7 +131,7 @@ fn nothing_hostile_crashes_hangs_fills_or_writes() {
         ];
         for command in commands {
             let words = format!("{name}: {:?}", command.get_args().next());
-            let End { code, stdout, stderr, cpu_s, memory_bytes } = start(command);
+            let CommandEnd { code, stdout, stderr, cpu_s, memory_bytes } = start(command);
             // An exit code, and no signal.
             assert!(matches!(code, Some(0..=2)), "{words}: {code:?}\n{stdout}{stderr}");
             assert!(cpu_s <= CPU_S, "{words}: {cpu_s} s");

@@ -74,7 +74,7 @@ fn kept_components_decide_as_recorded() {
 
 /// A component of an interface that called itself 1.0.0 before that was frozen is not "missing" something: the versions do not fit.
 #[test]
-fn version_skew_is_said_as_such() {
+fn version_skew_is_named() {
     let ended = blis!("plugin check tests/interface/c-least-loaded-1.0.0-draft.wasm --output json").with_code(1);
     let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let detail = document[0]["checks"][0]["detail"].as_str().expect("a reason").to_owned();

@@ -136,8 +136,8 @@ impl Subject<'_> {
             return;
         }
         // Each further check would take the time of the limit again.
-        type Step<'a> = (&'static str, fn(&Subject<'a>) -> Result<String, String>);
-        let first: [Step<'_>; 3] = [
+        type CheckStep<'a> = (&'static str, fn(&Subject<'a>) -> Result<String, String>);
+        let first: [CheckStep<'_>; 3] = [
             ("works at both ends of each parameter", Self::parameters),
             ("outputs are in range", Self::sizes),
             ("outputs are in range for extreme inputs", Self::edges),

@@ -32,7 +32,7 @@ pub fn create(folder: &Path) -> io::Result<()> {
     if is_private(folder) { Ok(()) } else { Err(io::Error::other("other users may write to that folder")) }
 }
 
-/// The secret of the user called `name`: `bytes` random bytes that are made once, in a file that nobody else can read.
+/// The secret of the user called `name`: `bytes` random bytes that are made once, in a file that no other user can read.
 ///
 /// # Errors
 /// If there is no home, or the file cannot be read or written, or others may read it.

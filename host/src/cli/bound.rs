@@ -3,9 +3,9 @@
 //!
 //! A command flattens [`BoundArgs`] into its arguments and calls [`BoundArgs::start`] first. Then
 //!
-//! * if it works in worker processes, each gets [`Bound::left`], what is left of the bound, as its limit, and the failure of a worker at that
-//!   limit is the error [`Bound::exceeded`];
-//! * if it simulates in this process, it calls [`Bound::watch`], before it starts threads of its own and after it has started the last
+//! * if it works in worker processes, each gets [`CommandBound::left`], what is left of the bound, as its limit, and the failure of a worker at that
+//!   limit is the error [`CommandBound::exceeded`];
+//! * if it simulates in this process, it calls [`CommandBound::watch`], before it starts threads of its own and after it has started the last
 //!   worker: a thread then ends the process.
 //!
 //! CPU time is that of all threads of this process and of workers that have ended.
@@ -32,7 +32,7 @@ pub(super) struct BoundArgs {
 
 /// The bound of a command that runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bound {
+pub(super) struct CommandBound {
     wall: Option<Duration>,
     cpu: Option<Duration>,
     start: Instant,
@@ -43,13 +43,13 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 impl BoundArgs {
     /// The bound, from now on.
-    pub(super) fn start(&self) -> Bound {
+    pub(super) fn start(&self) -> CommandBound {
         let of = |seconds: Option<f64>| seconds.map(Duration::from_secs_f64);
-        Bound { wall: of(self.wall_s), cpu: of(self.cpu_s), start: Instant::now() }
+        CommandBound { wall: of(self.wall_s), cpu: of(self.cpu_s), start: Instant::now() }
     }
 }
 
-impl Bound {
+impl CommandBound {
     /// The limit of the next worker: what is left, or `usual` if that is less.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ fn used() -> Duration {
 mod tests {
     use super::*;
 
-    fn bound(wall_s: Option<f64>, cpu_s: Option<f64>) -> Bound {
+    fn bound(wall_s: Option<f64>, cpu_s: Option<f64>) -> CommandBound {
         BoundArgs { wall_s, cpu_s }.start()
     }
 
@@ -131,7 +131,7 @@ mod tests {
         assert!(matches!(bound(None, None).left(usual), Ok(TimeLimit::Total(limit)) if limit.as_secs() == 60));
         let limited = bound(Some(5.0), None).left(usual);
         assert!(matches!(limited, Ok(TimeLimit::Total(limit)) if limit <= Duration::from_secs(5)), "{limited:?}");
-        let text = |bound: Bound| bound.left(usual).expect_err("nothing is left").text();
+        let text = |bound: CommandBound| bound.left(usual).expect_err("nothing is left").text();
         assert!(text(bound(Some(1e-9), None)).contains("--wall-s"));
         assert!(text(bound(None, Some(1e-9))).contains("--cpu-s"));
     }

@@ -2,7 +2,7 @@
 //! completely or not at all, so that many processes can share a folder and none of them can damage it.
 //!
 //! A file is a seal, a line, and the result as JSON. The seal is an HMAC-SHA-256 over the key and the result, with a secret of the
-//! user that is made once and kept in the user's own cache folder (`~/.cache/blis/seal`, readable by nobody else). What was edited, cut,
+//! user that is made once and kept in the user's own cache folder (`~/.cache/blis/seal`, which no other user can read). What was edited, cut,
 //! damaged or put under another key has no valid seal: it is reported, and computed again. A program that runs with the user's
 //! rights can read the secret and seal anything: against it this protects nothing. Where there is no folder for the secret, the seal is made
 //! with an empty one, and protects against damage only.

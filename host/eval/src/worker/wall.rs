@@ -1,4 +1,4 @@
-//! The second wall around a candidate: from its first decision on, its process opens nothing and reaches nobody.
+//! The second wall around a candidate: from its first decision on, its process opens nothing and reaches no other process.
 //!
 //! The first wall is what the languages of candidates cannot say: there is no file, clock or socket in WebAssembly as it is linked
 //! here, or in scripts. Should a defect of the interpreter or the compiler let a candidate out of it, it finds a process that
@@ -48,7 +48,7 @@ const DOWN: u8 = 0;
 const ARMED: u8 = 1;
 const UP: u8 = 2;
 
-/// The wall of this process. A process that nobody armed, such as a test, never raises it.
+/// The wall of this process. A process that was not armed, such as a test, never raises it.
 static WALL: AtomicU8 = AtomicU8::new(DOWN);
 
 /// From now on [`raise`] raises the wall: for a process that only evaluates candidates.
@@ -67,7 +67,7 @@ pub(crate) fn is_up() -> bool {
 }
 
 /// Raises the wall around this process, if it is armed, on all threads of the current pool. Errors leave it as far up as the kernel
-/// allows: [`support`] has said so.
+/// allows: [`support`] reports that.
 pub(crate) fn raise() {
     if WALL.compare_exchange(ARMED, UP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         linux::raise();

@@ -25,7 +25,7 @@ pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/poli
 pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let file = PluginPath::new(path);
     match inspect::format(&file, core)? {
-        // A module that is packed was built here; loading it has the bounds of the command that loads it.
+        // The author packs a module; loading it has the bounds of the command that loads it.
         inspect::BinaryFormat::CoreModule => {
             of_module(&file, core, &Limits { large_components: true, ..Limits::default() })
         }

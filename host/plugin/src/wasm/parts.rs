@@ -6,7 +6,7 @@
 //! that a section announces counts before its content is read, so a refusal costs a fraction of a pass.
 //!
 //! Types of components refer to each other, so that few bytes describe a large tree, and wasmtime walks that tree at each use.
-//! [`Scope`] therefore follows the sizes of types through definitions, aliases, imports and exports; where it cannot know which
+//! [`TypeScope`] therefore follows the sizes of types through definitions, aliases, imports and exports; where it cannot know which
 //! type is meant (an export of an instance that was made from a component), it takes the largest one of the file.
 
 use std::collections::BTreeSet;
@@ -35,16 +35,16 @@ const EMBEDDED_WIT: &str = "component-type";
 /// If it is not WebAssembly, exceeds a bound, or imports or exports a name twice.
 pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
     let most = if limits.large_components { LARGE_PARTS } else { PARTS };
-    let mut parts = Parts { file, most, counts: [0; Part::COUNT], scopes: Vec::new(), widest: 0 };
+    let mut parts = PartCounts { file, most, counts: [0; DeclaredPart::COUNT], scopes: Vec::new(), widest: 0 };
     parts.read(bytes, true).map_err(|stop| match stop {
-        Stop::Fault(fault) => *fault,
-        Stop::Broken(error) => malformed(file, &error),
+        CountStop::Fault(fault) => *fault,
+        CountStop::Broken(error) => malformed(file, &error),
     })
 }
 
 /// What is counted, over the whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum DeclaredPart {
     Sections,
     Types,
     Imports,
@@ -62,7 +62,7 @@ enum Part {
     DeclarationBytes,
 }
 
-impl Part {
+impl DeclaredPart {
     const COUNT: usize = Self::DeclarationBytes as usize + 1;
 
     /// What is counted, in words, and how many of it there may be.
@@ -90,33 +90,33 @@ impl Part {
 }
 
 /// Why the reading ended early.
-enum Stop {
+enum CountStop {
     Fault(Box<Fault>),
     Broken(wasmparser::BinaryReaderError),
 }
 
-impl From<wasmparser::BinaryReaderError> for Stop {
+impl From<wasmparser::BinaryReaderError> for CountStop {
     fn from(error: wasmparser::BinaryReaderError) -> Self {
         Self::Broken(error)
     }
 }
 
-type Read<T> = Result<T, Stop>;
+type CountResult<T> = Result<T, CountStop>;
 
 /// The state of the pass.
-struct Parts<'a> {
+struct PartCounts<'a> {
     file: &'a PluginPath,
     most: PartBounds,
-    counts: [u64; Part::COUNT],
+    counts: [u64; DeclaredPart::COUNT],
     /// Modules, components and types of components around the current position.
-    scopes: Vec<Scope>,
+    scopes: Vec<TypeScope>,
     /// Nodes of the largest type so far.
     widest: u64,
 }
 
 /// The types and instances that a component, or a type of one, can refer to by number.
 #[derive(Default)]
-struct Scope {
+struct TypeScope {
     types: Vec<TypeSize>,
     /// Nodes of the largest type that each instance exports.
     instances: Vec<u64>,
@@ -131,13 +131,15 @@ struct TypeSize {
     exported: u64,
 }
 
-impl Parts<'_> {
-    fn fault(&self, what: String) -> Stop {
+impl PartCounts<'_> {
+    fn fault(&self, what: String) -> CountStop {
         let fault = self.file.fault(FaultKind::OutOfFuel, what);
-        Stop::Fault(Box::new(fault.hint("build it for size, without what it does not use; no policy needs so much")))
+        CountStop::Fault(Box::new(
+            fault.hint("build it for size, without what it does not use; no policy needs so much"),
+        ))
     }
 
-    fn add(&mut self, part: Part, more: u64) -> Read<()> {
+    fn add(&mut self, part: DeclaredPart, more: u64) -> CountResult<()> {
         let count = &mut self.counts[part as usize];
         *count = count.saturating_add(more);
         let found = *count;
@@ -146,37 +148,37 @@ impl Parts<'_> {
     }
 
     /// Reads a module or component; one that is `outermost` may have a component in a custom section.
-    fn read(&mut self, bytes: &[u8], outermost: bool) -> Read<()> {
+    fn read(&mut self, bytes: &[u8], outermost: bool) -> CountResult<()> {
         let depth = self.scopes.len();
         for payload in Parser::new(0).parse_all(bytes) {
             let payload = payload?;
-            self.add(Part::Sections, u64::from(!matches!(payload, Payload::CodeSectionEntry(_))))?;
+            self.add(DeclaredPart::Sections, u64::from(!matches!(payload, Payload::CodeSectionEntry(_))))?;
             if let Some((_, range)) = payload.as_section()
                 && is_declaration(&payload)
             {
-                self.add(Part::DeclarationBytes, range.len() as u64)?;
+                self.add(DeclaredPart::DeclarationBytes, range.len() as u64)?;
             }
             match payload {
                 Payload::Version { .. } => {
-                    self.add(Part::Modules, 1)?;
+                    self.add(DeclaredPart::Modules, 1)?;
                     self.enter()?;
                 }
                 Payload::End(_) => self.scopes.truncate(self.scopes.len().saturating_sub(1).max(depth)),
                 Payload::CustomSection(section) if outermost && section.name().starts_with(EMBEDDED_WIT) => {
-                    self.add(Part::DeclarationBytes, section.data().len() as u64)?;
+                    self.add(DeclaredPart::DeclarationBytes, section.data().len() as u64)?;
                     if section.data().starts_with(b"\0asm") {
                         self.read(section.data(), false)?;
                     }
                 }
                 Payload::TypeSection(section) => {
-                    self.add(Part::Types, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Types, u64::from(section.count()))?;
                     for group in section {
                         self.group(&group?)?;
                     }
                 }
                 Payload::ImportSection(section) => {
                     let announced = u64::from(section.count());
-                    self.add(Part::Imports, announced)?;
+                    self.add(DeclaredPart::Imports, announced)?;
                     let mut names = BTreeSet::new();
                     for import in section.into_imports() {
                         let import = import?;
@@ -185,10 +187,10 @@ impl Parts<'_> {
                         }
                     }
                     // The section may announce several of one module as one.
-                    self.add(Part::Imports, (names.len() as u64).saturating_sub(announced))?;
+                    self.add(DeclaredPart::Imports, (names.len() as u64).saturating_sub(announced))?;
                 }
                 Payload::ExportSection(section) => {
-                    self.add(Part::Exports, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Exports, u64::from(section.count()))?;
                     let mut names = BTreeSet::new();
                     for export in section {
                         let name = export?.name;
@@ -197,30 +199,30 @@ impl Parts<'_> {
                         }
                     }
                 }
-                Payload::FunctionSection(section) => self.add(Part::Functions, u64::from(section.count()))?,
+                Payload::FunctionSection(section) => self.add(DeclaredPart::Functions, u64::from(section.count()))?,
                 Payload::CodeSectionStart { count, .. } => {
                     // One more than are declared is an error of the validator.
                     if u64::from(count) > self.most.functions {
-                        self.add(Part::Functions, u64::from(count))?;
+                        self.add(DeclaredPart::Functions, u64::from(count))?;
                     }
                 }
-                Payload::TableSection(section) => self.add(Part::Tables, u64::from(section.count()))?,
-                Payload::MemorySection(section) => self.add(Part::Memories, u64::from(section.count()))?,
-                Payload::TagSection(section) => self.add(Part::Tags, u64::from(section.count()))?,
-                Payload::GlobalSection(section) => self.add(Part::Globals, u64::from(section.count()))?,
-                Payload::ElementSection(section) => self.add(Part::Segments, u64::from(section.count()))?,
-                Payload::DataSection(section) => self.add(Part::Segments, u64::from(section.count()))?,
+                Payload::TableSection(section) => self.add(DeclaredPart::Tables, u64::from(section.count()))?,
+                Payload::MemorySection(section) => self.add(DeclaredPart::Memories, u64::from(section.count()))?,
+                Payload::TagSection(section) => self.add(DeclaredPart::Tags, u64::from(section.count()))?,
+                Payload::GlobalSection(section) => self.add(DeclaredPart::Globals, u64::from(section.count()))?,
+                Payload::ElementSection(section) => self.add(DeclaredPart::Segments, u64::from(section.count()))?,
+                Payload::DataSection(section) => self.add(DeclaredPart::Segments, u64::from(section.count()))?,
                 Payload::DataCountSection { count, .. } if u64::from(count) > self.most.segments => {
-                    self.add(Part::Segments, u64::from(count))?;
+                    self.add(DeclaredPart::Segments, u64::from(count))?;
                 }
-                Payload::InstanceSection(section) => self.add(Part::Instances, u64::from(section.count()))?,
+                Payload::InstanceSection(section) => self.add(DeclaredPart::Instances, u64::from(section.count()))?,
                 Payload::ComponentInstanceSection(section) => {
-                    self.add(Part::Instances, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Instances, u64::from(section.count()))?;
                     let (count, widest) = (section.count(), self.widest);
                     self.scope().instances.extend((0..count).map(|_| widest));
                 }
                 Payload::CoreTypeSection(section) => {
-                    self.add(Part::Types, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Types, u64::from(section.count()))?;
                     for kind in section {
                         self.core_type(&kind?)?;
                     }
@@ -231,7 +233,7 @@ impl Parts<'_> {
                     }
                 }
                 Payload::ComponentTypeSection(section) => {
-                    self.add(Part::Types, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Types, u64::from(section.count()))?;
                     let (start, end) = (section.original_position(), section.range().end);
                     let mut reader = BinaryReader::new(bytes.get(start..end).unwrap_or_default(), start);
                     for _ in 0..section.count() {
@@ -239,9 +241,11 @@ impl Parts<'_> {
                         self.define(size)?;
                     }
                 }
-                Payload::ComponentCanonicalSection(section) => self.add(Part::Functions, u64::from(section.count()))?,
+                Payload::ComponentCanonicalSection(section) => {
+                    self.add(DeclaredPart::Functions, u64::from(section.count()))?
+                }
                 Payload::ComponentImportSection(section) => {
-                    self.add(Part::Imports, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Imports, u64::from(section.count()))?;
                     let mut names = BTreeSet::new();
                     for import in section {
                         let ComponentImport { name, ty } = import?;
@@ -252,7 +256,7 @@ impl Parts<'_> {
                     }
                 }
                 Payload::ComponentExportSection(section) => {
-                    self.add(Part::Exports, u64::from(section.count()))?;
+                    self.add(DeclaredPart::Exports, u64::from(section.count()))?;
                     let mut names = BTreeSet::new();
                     for export in section {
                         let export = export?;
@@ -281,24 +285,26 @@ impl Parts<'_> {
         Ok(())
     }
 
-    fn twice(&self, what: &str, name: &str) -> Stop {
+    fn twice(&self, what: &str, name: &str) -> CountStop {
         let what = format!("{what} {} twice", blis_diag::quoted(name.as_bytes()));
-        Stop::Fault(Box::new(self.file.fault(FaultKind::Syntax, what).hint("build it again: no compiler does that")))
+        CountStop::Fault(Box::new(
+            self.file.fault(FaultKind::Syntax, what).hint("build it again: no compiler does that"),
+        ))
     }
 
-    fn enter(&mut self) -> Read<()> {
+    fn enter(&mut self) -> CountResult<()> {
         if self.scopes.len() as u64 >= self.most.nesting {
             let what = format!("has modules, components or types nested deeper than {}", self.most.nesting);
             return Err(self.fault(what));
         }
-        self.scopes.push(Scope::default());
+        self.scopes.push(TypeScope::default());
         Ok(())
     }
 
     /// The innermost scope.
-    fn scope(&mut self) -> &mut Scope {
+    fn scope(&mut self) -> &mut TypeScope {
         if self.scopes.is_empty() {
-            self.scopes.push(Scope::default());
+            self.scopes.push(TypeScope::default());
         }
         self.scopes.last_mut().expect("it is not empty")
     }
@@ -309,22 +315,22 @@ impl Parts<'_> {
     }
 
     /// A type gets the next number, and its nodes count.
-    fn define(&mut self, size: TypeSize) -> Read<()> {
+    fn define(&mut self, size: TypeSize) -> CountResult<()> {
         self.widest = self.widest.max(size.nodes).max(size.exported);
         self.scope().types.push(size);
-        self.add(Part::TypeNodes, size.nodes)
+        self.add(DeclaredPart::TypeNodes, size.nodes)
     }
 
     /// Something of the type `ty` is imported, or exported with that type.
-    fn declared(&mut self, ty: ComponentTypeRef) -> Read<()> {
+    fn declared(&mut self, ty: ComponentTypeRef) -> CountResult<()> {
         let size = self.referred(ty);
         match ty {
             ComponentTypeRef::Type(_) => self.define(size),
             ComponentTypeRef::Instance(_) => {
                 self.scope().instances.push(size.exported);
-                self.add(Part::TypeNodes, size.nodes)
+                self.add(DeclaredPart::TypeNodes, size.nodes)
             }
-            _ => self.add(Part::TypeNodes, size.nodes),
+            _ => self.add(DeclaredPart::TypeNodes, size.nodes),
         }
     }
 
@@ -341,8 +347,8 @@ impl Parts<'_> {
         }
     }
 
-    fn alias(&mut self, alias: &ComponentAlias<'_>) -> Read<()> {
-        self.add(Part::Aliases, 1)?;
+    fn alias(&mut self, alias: &ComponentAlias<'_>) -> CountResult<()> {
+        self.add(DeclaredPart::Aliases, 1)?;
         match *alias {
             ComponentAlias::InstanceExport { kind, instance_index, .. } => {
                 let known = self.scopes.last().and_then(|scope| scope.instances.get(instance_index as usize)).copied();
@@ -364,8 +370,8 @@ impl Parts<'_> {
     }
 
     /// A group of types of core modules; a section counts it as one.
-    fn group(&mut self, group: &RecGroup) -> Read<()> {
-        self.add(Part::Types, (group.types().len() as u64).saturating_sub(1))?;
+    fn group(&mut self, group: &RecGroup) -> CountResult<()> {
+        self.add(DeclaredPart::Types, (group.types().len() as u64).saturating_sub(1))?;
         for kind in group.types() {
             let CompositeInnerType::Func(function) = &kind.composite_type.inner else { continue };
             let values = function.params().len().max(function.results().len()) as u64;
@@ -378,20 +384,20 @@ impl Parts<'_> {
         Ok(())
     }
 
-    fn core_type(&mut self, kind: &CoreType<'_>) -> Read<()> {
+    fn core_type(&mut self, kind: &CoreType<'_>) -> CountResult<()> {
         match kind {
             CoreType::Rec(group) => self.group(group),
-            CoreType::Module(declarations) => self.add(Part::Types, declarations.len() as u64),
+            CoreType::Module(declarations) => self.add(DeclaredPart::Types, declarations.len() as u64),
         }
     }
 
     /// Reads the type of a component's item. wasmparser would read types inside it by recursion without a bound.
-    fn component_type(&mut self, reader: &mut BinaryReader<'_>) -> Read<TypeSize> {
+    fn component_type(&mut self, reader: &mut BinaryReader<'_>) -> CountResult<TypeSize> {
         match reader.clone().read_u8()? {
             leading @ (COMPONENT_TYPE | INSTANCE_TYPE) => {
                 reader.read_u8()?;
                 let count = reader.read_var_u32()?;
-                self.add(Part::Types, u64::from(count))?;
+                self.add(DeclaredPart::Types, u64::from(count))?;
                 self.enter()?;
                 let mut size = TypeSize { nodes: 1, exported: 0 };
                 for _ in 0..count {
@@ -415,7 +421,12 @@ impl Parts<'_> {
     }
 
     /// Reads a declaration in the type of a component or instance, and adds what it exports to the `size` of that.
-    fn declaration(&mut self, reader: &mut BinaryReader<'_>, of_component: bool, size: &mut TypeSize) -> Read<()> {
+    fn declaration(
+        &mut self,
+        reader: &mut BinaryReader<'_>,
+        of_component: bool,
+        size: &mut TypeSize,
+    ) -> CountResult<()> {
         let mut ahead = reader.clone();
         match ahead.read_u8()? {
             0x00 => {

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::bound::{Bound, BoundArgs};
+use super::super::bound::{BoundArgs, CommandBound};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{KindName, PLUGIN_WALL, PluginSearchArgs, find_any, kinds, measure, names, print_either, table};
@@ -83,7 +83,7 @@ struct Page {
 }
 
 /// Checks one plugin, in a process of its own.
-fn page(finder: &Finder, name: &str, args: &CheckArgs, bound: &Bound) -> Result<Page, RunError> {
+fn page(finder: &Finder, name: &str, args: &CheckArgs, bound: &CommandBound) -> Result<Page, RunError> {
     let work = || check_one(finder, name, args).map(|checked| checked.page());
     let is_given = args.bound.wall_s.is_some() || args.bound.cpu_s.is_some();
     let usual = if is_given || args.search.allow_large_components {

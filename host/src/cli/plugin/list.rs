@@ -7,7 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::bound::{Bound, BoundArgs};
+use super::super::bound::{BoundArgs, CommandBound};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{PluginSearchArgs, names, print_either, table};
@@ -76,7 +76,7 @@ struct Listed {
     details: String,
 }
 
-fn listed(finder: &Finder, bound: &Bound) -> Result<Vec<Listed>, RunError> {
+fn listed(finder: &Finder, bound: &CommandBound) -> Result<Vec<Listed>, RunError> {
     let mut all: Vec<Listed> = BuiltIn::all().iter().map(|row| built_in(row).listed()).collect();
     let mut slow = 0;
     for found in finder.all() {
@@ -98,7 +98,7 @@ fn listed(finder: &Finder, bound: &Bound) -> Result<Vec<Listed>, RunError> {
 const CHECK: &str = "`blis plugin check FILE` reads a file alone, with more time";
 
 /// The plugin in a file, loaded in a process of its own. Adds one to `slow` if that takes too long.
-fn isolated(finder: &Finder, found: &PluginFile, bound: &Bound, slow: &mut usize) -> Result<Listed, RunError> {
+fn isolated(finder: &Finder, found: &PluginFile, bound: &CommandBound, slow: &mut usize) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let cpu = if found.is_shipped() { CPU_OF_A_SHIPPED_FILE } else { CPU_OF_A_FILE };
     let limit = bound.left(TimeLimit::Cpu(cpu))?;
