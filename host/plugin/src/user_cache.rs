@@ -44,7 +44,7 @@ pub fn secret(name: &str, bytes: usize) -> io::Result<Vec<u8>> {
     create(&folder)?;
     let path = folder.join(name);
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = fs::File::open(&path)?;
+        let mut file = blis_diag::open_file(&path)?;
         let known = file.metadata()?;
         if !known.is_file() || known.mode() & 0o077 != 0 || known.len() != bytes as u64 {
             return Err(io::Error::other("others may read the secret, or it is not whole"));
@@ -58,7 +58,10 @@ pub fn secret(name: &str, bytes: usize) -> io::Result<Vec<u8>> {
         found => return found,
     }
     let mut secret = vec![0; bytes];
-    fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
+    if drawn != bytes {
+        return Err(io::Error::other("the system has not enough random bytes"));
+    }
     // Another process may make one at the same time: the first one stays, and both read that.
     let draft = folder.join(format!("{name}-{}-{:?}.draft", std::process::id(), std::thread::current().id()));
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;

@@ -15,6 +15,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use super::bound::BoundArgs;
 use super::export_flags::ExportFlags;
 use super::output::{LogLevel, OutputForm};
 
@@ -212,6 +213,8 @@ pub(super) struct OutputFlags {
     /// the service over time, latencies by class and tenant, stages, the slowest requests
     #[arg(long, value_name = "FILE.html", help_heading = OUTPUT)]
     pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub bound: BoundArgs,
 }
 
 impl RunArgs {

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::args::OutputFlags;
 use super::evaluate::seconds;
+use super::output::start_log;
 use blis_eval::error::RunError;
 use blis_eval::worker::{TimeLimit, WorkerFailure};
 
@@ -90,7 +92,6 @@ impl CommandBound {
 
     /// Ends this process with the error, on standard error and with exit code 1, when the bound is reached. What is written by then
     /// stays as it is.
-    #[allow(dead_code)] // `run` and `compare`
     pub(super) fn watch(self) {
         if self.wall.is_none() && self.cpu.is_none() {
             return;
@@ -109,6 +110,14 @@ impl CommandBound {
         if let Err(error) = std::thread::Builder::new().name("bound".to_owned()).spawn(watch) {
             tracing::warn!("`--wall-s` and `--cpu-s` are not watched: {error}");
         }
+    }
+}
+
+impl OutputFlags {
+    /// Begins to log, and to watch the bound of the command, which has started no threads.
+    pub(super) fn begin(&self) {
+        start_log(self.log.into());
+        self.bound.start().watch();
     }
 }
 

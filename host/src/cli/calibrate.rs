@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::args::{OutputFlags, Settings};
 use super::fidelity::percent;
-use super::output::{print_document, print_text, start_log, wants_text_form};
+use super::output::{print_document, print_text, wants_text_form};
 
 const CLIENT: &str = "Client";
 
@@ -33,7 +33,7 @@ pub(super) struct CalibrateArgs {
 
 /// Runs `blis calibrate` and prints the comparison.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), RunError> {
-    start_log(args.output.log.into());
+    args.output.begin();
     let spec = args.given.over(args.output.config.as_deref())?;
     let hint = "name `--trace-header FILE.yaml --trace-data FILE.csv`, or `--workload-trace FILE`";
     match (&spec.trace_header, &spec.trace_data, &spec.workload_trace) {

@@ -64,8 +64,7 @@ use serde::Serialize;
 use args::{CompareArgs, OutputFlags};
 use command::{Cli, Command};
 use output::{
-    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, print_text, start_log,
-    wants_text_form,
+    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, print_text, wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
 use refused::reworded;
@@ -160,7 +159,7 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let config = args.config()?;
     let report = args.output.report.as_deref();
     view::check_page(report)?;
-    start_log(args.output.log.into());
+    args.output.begin();
     if args.output.explain_config {
         return explain_policies(&config.policies);
     }
@@ -193,7 +192,7 @@ fn warn_of_policies(policies: &[(String, Experiment)]) {
 
 fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
     let text = wants_text_form(flags.output);
-    start_log(flags.log.into());
+    flags.begin();
     if flags.explain_config {
         return print(explain(config, &open::resolve(config)?));
     }

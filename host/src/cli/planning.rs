@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{OutputFlags, Settings};
-use super::output::{print_document, print_text, start_log, wants_text_form};
+use super::output::{print_document, print_text, wants_text_form};
 use super::progress::Spinner;
 use super::view::{check_page, write_report};
 use super::{explain_policies, warn_of_policies};
@@ -136,7 +136,7 @@ fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
     search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
     let PlanArgs { given, slo, replications, output } = args;
-    start_log(output.log.into());
+    output.begin();
     let (seeds, threads) = replications.checked(output)?;
     let spec = given.over(output.config.as_deref())?;
     let config = match vary {
@@ -157,7 +157,7 @@ fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
 /// `blis sweep`.
 pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let SweepArgs { given, vary, slo, replications, output, .. } = args;
-    start_log(output.log.into());
+    output.begin();
     let by = if args.by_attainment { ComparedBy::Attainment } else { ComparedBy::Figures };
     let config =
         SweepConfig::new(&given.over(output.config.as_deref())?, vary, (slo, by), replications.checked(output)?)?;

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{REGRET, RunArgs};
-use super::output::{print_document, print_text, start_log, wants_text_form};
+use super::output::{print_document, print_text, wants_text_form};
 use super::progress::Spinner;
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct RegretArgs {
 /// `blis regret`.
 pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
     let RegretArgs { run, bound, look_ahead } = args;
-    start_log(run.output.log.into());
+    run.output.begin();
     let form = run.output.output;
     if run.files() != OutputFiles::default() {
         return Err(RunError::usage("`blis regret` writes no results or exports of the run")

@@ -168,11 +168,11 @@ settings! {
         /// No CUDA graphs: every kernel is launched by itself (physics model only)
         enforce_eager: bool = "enforce-eager", SWITCH, default "false";
         /// Type of activations, and of weights that are not quantised
-        dtype: DtypeName = "dtype", "TYPE" DtypeName::KIND, default "auto", { apart: &[is("parity", "blis").hint(OWN_FORMATS)] };
+        dtype: DtypeName = "dtype", "TYPE" DtypeName::KIND, default "auto", { apart: &[is("parity", "blis").hint(OWN_FORMATS)], example: "float32" };
         /// Method of quantisation: width of the weights, and products in 8 bits [default: the model's]
         quantization: QuantizationName = "quantization", "METHOD" QuantizationName::KIND, { apart: &[is("parity", "blis").hint(OWN_FORMATS)] };
         /// Type of cached keys and values: KV blocks that fit, and bytes that attention reads
-        kv_cache_dtype: KvCacheDtypeName = "kv-cache-dtype", "TYPE" KvCacheDtypeName::KIND, default "auto", { apart: &[is("parity", "blis").hint(OWN_FORMATS)] };
+        kv_cache_dtype: KvCacheDtypeName = "kv-cache-dtype", "TYPE" KvCacheDtypeName::KIND, default "auto", { apart: &[is("parity", "blis").hint(OWN_FORMATS)], example: "fp8" };
         /// Backend of expert communication (mixture-of-experts, trained-physics only)
         moe_comm_backend: String = "moe-comm-backend", "NAME" NAME, { example: "naive" };
         /// vLLM version of the blackbox coefficients, as v0.8.4 or vllm/vllm-openai:v0.8.4 [default: the model's]
@@ -318,7 +318,7 @@ settings! {
         /// Scheduling policy: order of the waiting queue [default: fcfs]
         scheduler: String = "scheduler", "NAME" NAME, { chooses: Some(Kind::Scheduling), in_bundle: true, example: "sjf" };
         /// Preemption policy: the victim when KV blocks run out [default: fcfs]
-        preemption_policy: String = "preemption-policy", "NAME" NAME, { chooses: Some(Kind::Preemption), in_bundle: true, example: "priority" };
+        preemption_policy: String = "preemption-policy", "NAME" NAME, { chooses: Some(Kind::Preemption), in_bundle: true, example: "priority", beside: "--scheduler priority-fcfs" };
         /// --scheduler and --preemption-policy together, as in vLLM
         scheduling_policy: String = "scheduling-policy", "NAME" SCHEDULING_POLICY, { apart: &[set("scheduler"), set("preemption-policy")], in_bundle: true, example: "priority" };
         /// Reference where vLLM and BLIS differ: the real scheduler or the published simulator
@@ -336,13 +336,13 @@ settings! {
         /// Refresh interval of the load signals (queues, batches, KV use) of instances, µs or with a unit; 0 for
         /// fresh signals at every request
         // llm-d's endpoint picker scrapes them every 50 ms.
-        snapshot_refresh_interval: Micros = "snapshot-refresh-interval", "US" INTERVAL, default "50000";
+        snapshot_refresh_interval: Micros = "snapshot-refresh-interval", "US" INTERVAL, default "50000", { beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Refresh interval of the router's view of prefix caches, µs or with a unit; 0 for a fresh view at every
         /// request
         // As the load signals.
-        cache_signal_delay: Micros = "cache-signal-delay", "US" INTERVAL, default "50000";
+        cache_signal_delay: Micros = "cache-signal-delay", "US" INTERVAL, default "50000", { beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Choice among instances of equal score
-        tie_break: TieBreakName = "tie-break", "NAME" TieBreakName::KIND, default "random";
+        tie_break: TieBreakName = "tie-break", "NAME" TieBreakName::KIND, default "random", { beside: "--routing-policy least-loaded" };
         /// Further instances that differ from those of the flags, as in hardware=A100-SXM,tp=1,instances=2: model, hardware, tp,
         /// max-num-seqs, max-num-batched-tokens, instances, role, block-size, and with --autoscaler min, max, startup-time, start-mode; may be given several times.
         /// A request that names a model goes to instances of that model
@@ -556,23 +556,23 @@ settings! {
         /// as in prefix-cache-affinity:affinity=0.7,saturation: prefix-cache-affinity (affinity,
         /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom), concurrency
         /// (max-concurrency, max-tokens, headroom, mode), or a script or component with a filter
-        routing_filters: FilterList = "routing-filters", "NAME[:PARAMETER=VALUE…],…" FILTERS, { routes: true, in_bundle: true, example: "saturation" };
+        routing_filters: FilterList = "routing-filters", "NAME[:PARAMETER=VALUE…],…" FILTERS, { routes: true, in_bundle: true, example: "saturation", beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Scorers of weighted, each with a weight above 0: queue-depth, kv-utilization,
         /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
         /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random,
         /// session-affinity, predicted-latency, or a script or component with scores, as in mine.rhai:2
         /// [default: precise-prefix-cache:2,queue-depth:1,kv-utilization:1]
-        routing_scorers: ScorerList = "routing-scorers", "NAME:WEIGHT,…" SCORERS, { routes: true, in_bundle: true, example: "queue-depth:1" };
+        routing_scorers: ScorerList = "routing-scorers", "NAME:WEIGHT,…" SCORERS, { routes: true, in_bundle: true, example: "queue-depth:1", beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Weight of the scorer lora-affinity of weighted, > 0, added to its other scorers
         lora_scorer_weight: f64 = "lora-scorer-weight", "WEIGHT" ABOVE_0, { needs: &[LORA_ON], in_bundle: true };
         /// Script or component that chooses among the scored instances of weighted [default: the best score]
         routing_picker: String = "routing-picker", "NAME" NAME, { routes: true, in_bundle: true };
         /// Weight of free KV blocks, in place of scorers, ≥ 0
-        routing_cache_weight: f64 = "routing-cache-weight", "WEIGHT" FROM_0, { apart: &[set("routing-scorers"), set("routing-filters"), set("routing-picker")], routes: true, parameter: Some("cache_weight"), in_bundle: true };
+        routing_cache_weight: f64 = "routing-cache-weight", "WEIGHT" FROM_0, { apart: &[set("routing-scorers"), set("routing-filters"), set("routing-picker")], routes: true, parameter: Some("cache_weight"), in_bundle: true, beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Weight of a low load, in place of scorers, ≥ 0
-        routing_load_weight: f64 = "routing-load-weight", "WEIGHT" FROM_0, { apart: &[set("routing-scorers"), set("routing-filters"), set("routing-picker")], routes: true, parameter: Some("load_weight"), in_bundle: true };
+        routing_load_weight: f64 = "routing-load-weight", "WEIGHT" FROM_0, { apart: &[set("routing-scorers"), set("routing-filters"), set("routing-picker")], routes: true, parameter: Some("load_weight"), in_bundle: true, beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Priority policy, for schedulers that use priorities [default: class]
-        priority_policy: String = "priority-policy", "NAME" NAME, { chooses: Some(Kind::Priority), in_bundle: true, example: "constant" };
+        priority_policy: String = "priority-policy", "NAME" NAME, { chooses: Some(Kind::Priority), in_bundle: true, example: "constant", beside: "--scheduler priority-fcfs" };
         /// Parameter of a policy, as routing.queue-depth=2; may be given several times. `blis plugin list` shows all
         policy_param: Vec<PolicyParam> = "policy-param", "KIND.NAME=VALUE" POLICY_PARAMS, { usual: true, example: "routing.queue-depth=3" };
         /// Folder with policies, searched before ./policies and the built-in ones; may be given several times
@@ -582,7 +582,7 @@ settings! {
         /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
         allow_large_components: bool = "allow-large-components", SWITCH, default "false", { permission: Some(Permission::LargeComponents), silent: "it only allows" };
         /// Behaviour after the failure of a plugin during a run
-        on_plugin_error: OnErrorName = "on-plugin-error", "NAME" OnErrorName::KIND, default "fail", { suites: false };
+        on_plugin_error: OnErrorName = "on-plugin-error", "NAME" OnErrorName::KIND, default "fail", { suites: false, silent: "it shows when a plugin fails" };
     }
     in WORKLOAD {
         /// Workload: a generated one, or traces [default: distribution; traces with --workload-trace]

@@ -66,7 +66,7 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
 
 /// What to do about a component that only [`Limits::large_components`] allows.
 const LARGE: &str = "split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs \
-                     `--allow-large-components`, in a suite `large_components: true` among its `limits`";
+                     `--allow-large-components`";
 
 /// What to do about a component that takes too long to compile beside others.
 const LISTED: &str = "`blis plugin check FILE` reads a file alone, with more time";
