@@ -7,7 +7,7 @@ use blis_diag::name_hint;
 use blis_sim::cluster::StartMode;
 
 use crate::entries::entries;
-use crate::spec::RoleName;
+use crate::spec::{KEYS, RoleName};
 use crate::spec::parse::{choice, count, instances, instances_or_zero, parallelism};
 use crate::startup::{StartupSettings, start_mode, start_mode_text, start_times, start_times_text};
 
@@ -76,20 +76,6 @@ pub(crate) fn group(text: &str) -> Result<GroupSettings, String> {
 /// # Errors
 /// What the value must be, or which settings there are.
 pub(crate) fn set_group(group: &mut GroupSettings, name: &str, value: &str) -> Result<(), String> {
-    const KEYS: [&str; 12] = [
-        "model",
-        "hardware",
-        "tp",
-        "max-num-seqs",
-        "max-num-batched-tokens",
-        "role",
-        "block-size",
-        "instances",
-        "min",
-        "max",
-        "startup-time",
-        "start-mode",
-    ];
     let message = |message: String| format!("`{name}` {message}");
     match name {
         "model" => group.model = Some(value.to_owned()),
@@ -107,7 +93,10 @@ pub(crate) fn set_group(group: &mut GroupSettings, name: &str, value: &str) -> R
             group.startup_time = Some(start_times(phases).map_err(|message| format!("`startup-time`: {message}"))?);
         }
         "start-mode" => group.start_mode = Some(start_mode(value).map_err(message)?),
-        _ => return Err(format!("there is no setting `{name}` of a group: {}", name_hint(name, &KEYS))),
+        _ => {
+            let known: Vec<&str> = KEYS.iter().map(|key| key.in_group).filter(|known| !known.is_empty()).collect();
+            return Err(format!("there is no setting `{name}` of a group: {}", name_hint(name, &known)));
+        }
     }
     Ok(())
 }

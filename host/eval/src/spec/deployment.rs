@@ -83,9 +83,6 @@ impl<'de> Deserialize<'de> for RawAutoscaler {
     }
 }
 
-/// The settings of the first group that have other names as flags.
-const OF_FIRST: [(&str, &str); 3] = [("instances", "num-instances"), ("min", "min-replicas"), ("max", "max-replicas")];
-
 impl RawDeployment {
     /// Sets what the section says in `spec`.
     ///
@@ -147,8 +144,8 @@ impl SectionSettings<'_, '_> {
         for (name, value) in &group.value.0 {
             let dashed = name.value.replace('_', "-");
             set_group(&mut checked, &dashed, &value.value).map_err(|message| self.wrong(name, value, &message))?;
-            let flag = OF_FIRST.iter().find(|(own, _)| *own == dashed).map_or(dashed.as_str(), |(_, flag)| flag);
-            self.word(flag, Some(value))?;
+            let key = KEYS.iter().find(|key| key.in_group == dashed);
+            key.map_or(Ok(()), |key| self.word(key.name, Some(value)))?;
         }
         Ok(())
     }

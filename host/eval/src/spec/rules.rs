@@ -92,7 +92,8 @@ impl ExperimentSpec {
     }
 
     /// Whether `key` has an effect beside the other settings.
-    pub(crate) fn allows(&self, key: &SettingKey) -> bool {
+    #[must_use]
+    pub fn allows(&self, key: &SettingKey) -> bool {
         key.needs().all(|rule| rule.holds(self)) && !key.apart().any(|rule| rule.holds(self))
     }
 }

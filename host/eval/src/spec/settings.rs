@@ -106,6 +106,8 @@ columns! {
     pub in_bundle: bool = false;
     /// Whether scenarios of suites can have it.
     pub suites: bool = true;
+    /// What groups of instances call it; empty if they have the same value.
+    pub in_group: &'static str = "";
     /// What it grants. Only the command line can set it then.
     pub permission: Option<Permission> = None;
     /// A value that is not the default, for documents and tests.

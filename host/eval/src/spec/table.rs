@@ -124,6 +124,10 @@ fn transfers(spec: &ExperimentSpec) -> bool {
         || spec.has_bundle()
 }
 
+fn is_traced(spec: &ExperimentSpec) -> bool {
+    spec.trace_path.is_some() || spec.summarize_trace()
+}
+
 fn may_have_hashes(spec: &ExperimentSpec) -> bool {
     spec.trace_format().has_hashes()
 }
@@ -154,11 +158,11 @@ fn has_own_lengths(spec: &ExperimentSpec) -> bool {
 settings! {
     in MODEL {
         /// Model, as on Hugging Face; `blis models` lists those built in
-        model: String = "model", "NAME" NAME, { commands: SIMULATED | OBSERVE, usual: true, example: "qwen/qwen3-14b" };
+        model: String = "model", "NAME" NAME, { commands: SIMULATED | OBSERVE, usual: true, example: "qwen/qwen3-14b", in_group: "model" };
         /// GPU; `blis hardware` lists those built in [default: H100]
-        hardware: String = "hardware" | "gpu", "GPU" NAME, { usual: true, example: "A100-SXM" };
+        hardware: String = "hardware" | "gpu", "GPU" NAME, { usual: true, example: "A100-SXM", in_group: "hardware" };
         /// Tensor parallelism, GPUs; 0 for the default [default: the smallest that holds the model]
-        tp: u32 = "tp" | "tensor-parallel-size", "N" PARALLELISM_OR_ZERO, { usual: true };
+        tp: u32 = "tp" | "tensor-parallel-size", "N" PARALLELISM_OR_ZERO, { usual: true, in_group: "tp" };
         /// Pipeline parallelism, stages (physics model only) [default: 1, or what holds the model where no --tp does]
         pp: u32 = "pp" | "pipeline-parallel-size", "N" PARALLELISM;
         /// Data parallelism of mixture-of-experts models, replicas ≥ 1
@@ -199,7 +203,7 @@ settings! {
         total_kv_blocks: u64 = "total-kv-blocks" | "num-gpu-blocks" | "num-gpu-blocks-override", "N" BLOCKS, { usual: true };
         /// KV block size, tokens ≥ 1
         // vLLM's.
-        block_size_in_tokens: u32 = "block-size-in-tokens" | "block-size", "N" COUNT, default "16", { commands: SIMULATED | OBSERVE };
+        block_size_in_tokens: u32 = "block-size-in-tokens" | "block-size", "N" COUNT, default "16", { commands: SIMULATED | OBSERVE, in_group: "block-size" };
         /// Maximum input plus output tokens of a request; 0 for the model's own limit, at most the KV cache
         max_model_len: u32 = "max-model-len", "N" COUNT_OR_ZERO, default "0";
         /// Share of GPU memory for weights and KV cache, above 0, at most 1
@@ -223,10 +227,10 @@ settings! {
         engine: EngineName = "engine", "NAME" EngineName::KIND, default "vllm-0.33", { apart: &[is("parity", "blis").hint(OWN_ENGINE)] };
         /// Maximum batch size, requests ≥ 1 [default: as vLLM's server on that GPU: 1024 from 70 GiB of memory, 256 below
         /// and on A100; 256 with --parity blis]
-        max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", "N" COUNT, { usual: true };
+        max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", "N" COUNT, { usual: true, in_group: "max-num-seqs" };
         /// Maximum tokens of a step, ≥ 1 [default: as vLLM's server on that GPU: 8192 from 70 GiB of memory, 16384 from 160
         /// GiB, 2048 below and on A100; 2048 with --parity blis]
-        max_num_batched_tokens: u32 = "max-num-batched-tokens" | "max-num-scheduled-tokens", "N" COUNT, { usual: true };
+        max_num_batched_tokens: u32 = "max-num-batched-tokens" | "max-num-scheduled-tokens", "N" COUNT, { usual: true, in_group: "max-num-batched-tokens" };
         /// Maximum input tokens of one request in a step; 0 for no limit
         long_prefill_token_threshold: u32 = "long-prefill-token-threshold", "N" COUNT_OR_ZERO, default "0";
     }
@@ -328,7 +332,7 @@ settings! {
     }
     in CLUSTER {
         /// Instances behind the router, 1 to 65536
-        num_instances: u32 = "num-instances", "N" INSTANCES, default "1", { usual: true };
+        num_instances: u32 = "num-instances", "N" INSTANCES, default "1", { usual: true, in_group: "instances" };
         /// Delay from arrival to the admission decision, µs or with a unit
         admission_latency: Micros = "admission-latency", "US" DELAY, default "0";
         /// Delay from admission to the routing decision, µs or with a unit
@@ -420,7 +424,7 @@ settings! {
         /// Instances that encode images, audio and video, behind those
         encode_instances: u32 = "encode-instances", "N" INSTANCES_OR_ZERO, default "0";
         /// What the instances of --num-instances do; those of a --group have role=NAME
-        role: RoleName = "role", "NAME" RoleName::KIND, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)] };
+        role: RoleName = "role", "NAME" RoleName::KIND, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], in_group: "role" };
     }
     in DISAGGREGATION {
         /// Tensor-parallel size of --prefill-instances [default: that of --tp]
@@ -511,10 +515,10 @@ settings! {
     }
     in SCALING {
         /// Fewest replicas, 0 to 65536; 0 needs --flow-control
-        min_replicas: u32 = "min-replicas", "N" INSTANCES_OR_ZERO, default "1", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")] };
+        min_replicas: u32 = "min-replicas", "N" INSTANCES_OR_ZERO, default "1", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], in_group: "min" };
         /// Most replicas, 1 to 65536
         // llm-d's guide keda-epp.
-        max_replicas: u32 = "max-replicas", "N" INSTANCES, default "8", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")] };
+        max_replicas: u32 = "max-replicas", "N" INSTANCES, default "8", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], in_group: "max" };
         /// Time between two scrapes of the metrics that the autoscaler reads, s or with a unit
         // As usual for Prometheus with llm-d.
         scrape_interval: Micros = "scrape-interval", "S" SECONDS_ABOVE_0, default "15", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")] };
@@ -532,10 +536,10 @@ settings! {
         /// Time that a replica takes to start, as 135s, or phases, as in process=14s,weights=30s,compile=35s,warm-up=11s;
         /// wake=3s for one that sleeps; weights-bandwidth=2GB/s for the weights of a GPU over a bandwidth; gaussian(35s,5s) for a
         /// random time, with mean and standard deviation [default: process=14s,weights=30.3s,compile=35s,warm-up=11.4s,wake=3s]
-        startup_time: StartupSettings = "startup-time", "TIME|PHASE=TIME,…" START_TIMES, { example: "20s" };
+        startup_time: StartupSettings = "startup-time", "TIME|PHASE=TIME,…" START_TIMES, { example: "20s", in_group: "startup-time" };
         /// What is ready before a replica starts: cold (nothing), warm (the process), or hot:N (N replicas sleep in host
         /// memory, without a GPU)
-        start_mode: StartMode = "start-mode", "MODE" START_MODE, default "cold", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], example: "warm" };
+        start_mode: StartMode = "start-mode", "MODE" START_MODE, default "cold", { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], example: "warm", in_group: "start-mode" };
         /// Replica that is removed first [default: newest]
         drain_policy: String = "drain-policy", "NAME" NAME, { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], chooses: Some(Kind::Drain), example: "oldest" };
         /// Node of a replica that starts, with node pools [default: first-fit]
@@ -586,10 +590,10 @@ settings! {
     }
     in WORKLOAD {
         /// Workload: a generated one, or traces [default: distribution; traces with --workload-trace]
-        workload: WorkloadName = "workload", "NAME" WorkloadName::KIND, { apart: &[set("trace-header").hint(OWN_ALL)], usual: true };
+        workload: WorkloadName = "workload", "NAME" WorkloadName::KIND, { apart: &[set("workload-spec"), set("trace-header").hint(OWN_ALL)], usual: true };
         /// Workload specification, YAML (clients, cohorts, sessions, changing rates), or a ServeGen folder. --seed,
         /// --horizon, --num-requests and --timeout win over it
-        workload_spec: PathBuf = "workload-spec", "FILE" PATH, { apart: &[set("workload"), set("workload-trace"), set("trace-header").hint(OWN_ALL)], usual: true };
+        workload_spec: PathBuf = "workload-spec", "FILE" PATH, { apart: &[set("workload-trace"), set("trace-header").hint(OWN_ALL)], usual: true };
         /// Request trace, plain or gzip-compressed; - for standard input
         workload_trace: PathBuf = "workload-trace" | "workload-traces-filepath", "FILE" PATH, { apart: &[set("trace-header").hint(OWN_ALL)], commands: GENERATED | CALIBRATE, usual: true };
     }
@@ -693,7 +697,7 @@ settings! {
         trace_path: PathBuf = "trace-path", "FILE" PATH, { needs: &[is("trace-level", "decisions").hint("add `--trace-level decisions`")], commands: RUN | REPLAY, suites: false, permission: Some(Permission::WriteFiles) };
         /// Best instances to list with each routing decision in the file of --trace-path, with their scores; 0
         /// for none
-        counterfactual_k: u32 = "counterfactual-k", "K" COUNT_OR_ZERO, default "0", { needs: &[is("trace-level", "decisions").hint("add `--trace-level decisions`"), set("trace-path").hint("its file lists them")], commands: RUN | REPLAY, suites: false };
+        counterfactual_k: u32 = "counterfactual-k", "K" COUNT_OR_ZERO, default "0", { needs: &[is("trace-level", "decisions").hint("add `--trace-level decisions`"), that("`--trace-path` or `--summarize-trace`", is_traced).hint("they have the candidates: add one of them")], commands: RUN | REPLAY, suites: false };
         /// Summary of the recorded decisions in the results
         summarize_trace: bool = "summarize-trace", SWITCH, default "false", { needs: &[is("trace-level", "decisions").hint("add `--trace-level decisions`")], commands: RUN | REPLAY, suites: false };
     }
