@@ -203,7 +203,7 @@ fn deployments_that_cannot_be_compared_are_refused() {
         (format!("{file} {file}"), "is named twice"),
         (format!("{file} round-robin"), "cannot be compared with each other"),
         (format!("round-robin {model} --vary tp=1,2"), "cannot be used with"),
-        ("round-robin least-loaded".to_owned(), "no model is set"),
+        ("round-robin least-loaded".to_owned(), "`--model <NAME>` is missing"),
         (model.to_owned(), "POLICY"),
     ] {
         let ended = blis!(format!("compare {words} --output text"));

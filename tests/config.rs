@@ -119,7 +119,7 @@ fn settings_at_fault_are_located() {
     error: DIR/e.yaml:3:11: `engine` cannot be used with `--parity blis`
     hint: BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run
 
-    error: DIR/e.yaml:2:14: `concurrency` cannot be used with `--rate`
+    error: DIR/e.yaml:3:7: `rate` cannot be used with `--concurrency`
     hint: leave out one of them
     ");
 }

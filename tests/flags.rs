@@ -232,6 +232,8 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--log"], log),
     (&["--output"], output),
     (&["--no-progress"], no_progress),
+    (&["--wall-s"], |t| t.ends_in_time("--wall-s")),
+    (&["--cpu-s"], |t| t.ends_in_time("--cpu-s")),
     (&["--metrics-path"], metrics_path),
     (&["--export"], export),
     (&["--trace-output"], trace_output),
@@ -449,6 +451,12 @@ impl Trial {
         let output = self.on(rows, &format!("{flags} --output text"));
         assert_eq!(output.code, Some(0), "{flags}: {}", output.stderr);
         output.stdout
+    }
+
+    /// A run that would take minutes ends after the seconds of the flag `name`, which its message names.
+    fn ends_in_time(&self, name: &str) {
+        let ended = self.bare("{} 0.2 --rate 100 --num-requests 50000000");
+        assert!(ended.code == Some(1) && ended.stderr.contains(name), "{}", ended.stderr);
     }
 
     fn error(&self, rows: &[Row], flags: &str) -> String {

@@ -107,7 +107,7 @@ fn a_bundle_has_flow_control() {
     let message = with("  saturation_detector: concurency\n", "").refused();
     assert!(message.contains("bundle.yaml:4:") && message.contains("concurrency"), "{message}");
     let message = with("  max_concurency: 4\n", "").refused();
-    assert!(message.contains("bundle.yaml:4:") && message.contains("max_concurrency"), "{message}");
+    assert!(message.contains("bundle.yaml:4:") && message.contains("max-concurrency"), "{message}");
 }
 
 /// Time in the gateway is a stage of its own: of the run, of each request, and of its spans.

@@ -21,7 +21,7 @@ fn commands() -> [Vec<&'static str>; 7] {
     [
         vec!["evaluate", "least-loaded", "--stage", "smoke", "--suite"],
         vec!["evaluate", "held-out", "least-loaded", "--suite"],
-        vec!["tune", "token-aware", "--evals", "1", "--stage", "smoke", "--suite"],
+        vec!["tune", "token-aware", "--evals", "1", "--suite"],
         vec!["suite", "rebase", "--dry-run"],
         vec!["serve", "--stdio", "--suite"],
         vec!["search", "--evaluations", "1"],
@@ -34,11 +34,12 @@ fn ways(folder: &Scratch, name: &str, suite: &str) -> Vec<Vec<String>> {
     let file = format!("{name}.yaml");
     folder.write(&file, suite);
     let record = format!("{name}-record.yaml");
-    let sha256 = "0".repeat(64);
+    folder.write("found.rhai", "fn route(r, s) { 0 }\n");
+    let sha256 = "b25ffe54afa31be87f15dbc560626951700461e02a7f8092adef1c47fbac309c";
     folder.write(
         &record,
         &format!(
-            "schema: 1\nabout: a claim\nsuite: {file}\nsuite_version: 1\npolicy: least-loaded\nsha256: {sha256}\n\
+            "schema: 1\nabout: a claim\nsuite: {file}\nsuite_version: 1\npolicy: found.rhai\nsha256: {sha256}\n\
              held_out: {{score: 1.1, low: 1.0, high: 1.2}}\nbetter_than: [round-robin]\n\
              found: {{command: none, seed: 1, number: 1, evaluations: 1, cpu_s: 1}}\n"
         ),

@@ -16,8 +16,12 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
         &[
             "all-targets",
             "bench",
+            "bin",
             "check",
             "ignored",
+            "json",
+            "locked",
+            "manifest-path",
             "no-deps",
             "nocapture",
             "profile",
@@ -31,7 +35,13 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     ("GenAI-Perf and guidellm", &["measurement-interval", "output-details"]),
     ("scripts of sdk/ and .ci/", &["all", "list"]),
     ("componentize-py and jco", &["aot", "disable", "env", "stub-wasi", "sync"]),
-    ("ray and python -m blis_sim.ray", &["actors", "address", "program"]),
+    (
+        "ray and python -m blis_sim.ray",
+        &["actors", "address", "generate", "head", "node-ip-address", "port", "program"],
+    ),
+    ("curl", &["unix-socket"]),
+    ("rsvg-convert", &["format"]),
+    ("templates of GEPA, OpenEvolve, ShinkaEvolve and SkyDiscover", &["checkpoint", "generations", "iterations", "max-metric-calls", "search"]),
     ("valgrind", &["cache-sim", "tool"]),
     ("apt-get", &["no-install-recommends"]),
 ];
@@ -39,13 +49,13 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
 /// Flags that help leaves out.
 const HIDDEN: [&str; 1] = ["simulation"];
 
-/// The text of a document, without its history: of CHANGELOG.md what is not released.
+/// The documents that say what is; CHANGELOG.md says what was.
+fn today() -> impl Iterator<Item = String> {
+    documents().into_iter().filter(|name| name != "CHANGELOG.md")
+}
+
 fn text_of(name: &str) -> String {
-    let text = std::fs::read_to_string(root().join(name)).expect("a document");
-    match name {
-        "CHANGELOG.md" => text.split("\n## ").nth(1).unwrap_or_default().to_owned(),
-        _ => text,
-    }
+    std::fs::read_to_string(root().join(name)).expect("a document")
 }
 
 /// The words that begin with `--`, each with the word after it.
@@ -71,7 +81,7 @@ fn every_flag_in_prose_exists() {
     let others: BTreeSet<&str> = OF_OTHERS.iter().flat_map(|(_, names)| *names).copied().collect();
     let mut wrong = Vec::new();
     let mut used = BTreeSet::new();
-    for name in documents().into_iter().filter(|name| name != "docs/flags.md") {
+    for name in today().filter(|name| name != "docs/flags.md") {
         let text = text_of(&name);
         for (flag, value) in flags(&text) {
             let dashed = flag.replace('_', "-");
@@ -110,7 +120,7 @@ fn every_command_in_prose_exists() {
         page.lines().filter_map(|line| line.strip_prefix("## blis ")?.split(' ').next()).collect();
     let hidden = ["help", "convert", "compose", "completion"];
     let mut wrong = Vec::new();
-    for name in documents() {
+    for name in today() {
         let text = text_of(&name);
         for (at, _) in text.match_indices("`blis ") {
             let rest = &text[at + "`blis ".len()..];
@@ -137,8 +147,11 @@ fn gains_in_the_readme_are_those_of_records() {
         let text = std::fs::read_to_string(folder.join("record.yaml")).expect("a record");
         let record: Value = serde_yaml::from_str(&text).expect("YAML");
         let score = record["held_out"]["score"].as_f64().expect("a score");
-        let gain = format!("`{suite}` {:+.1} %", 100.0 * (score - 1.0));
-        assert!(readme.split_whitespace().collect::<Vec<_>>().join(" ").contains(&gain), "README.md has no {gain}");
+        let words = readme.split_whitespace().collect::<Vec<_>>();
+        let after = words.iter().skip_while(|word| !word.ends_with(&format!("`{suite}`"))).nth(1);
+        let gain: f64 = after.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no gain of `{suite}`"));
+        // Records have four digits, README.md three.
+        assert!((gain - 100.0 * (score - 1.0)).abs() < 0.051, "`{suite}` {gain} %, but {score} in the record");
         checked += 1;
     }
     let named = readme.matches("` +").count();

@@ -35,7 +35,11 @@ fn schema_of(key: &SettingKey) -> Value {
             json!({"enum": (key.choices)().into_iter().map(|(name, _)| name).collect::<Vec<_>>()})
         }
     };
-    let mut schema = if key.form.is_list() { json!({"type": "array", "items": one}) } else { one };
+    // A list of one value may be written as the value.
+    let mut schema = match key.form.is_list() {
+        true => json!({"anyOf": [one, {"type": "array", "items": one}]}),
+        false => one,
+    };
     schema["description"] = json!(key.help.trim());
     if let Some(default) = key.default {
         schema["default"] = key.json(&[default.to_owned()]);

@@ -32,7 +32,7 @@ pub(super) fn baseline(t: &Trial) {
 pub(super) fn trace_level(t: &Trial) {
     let figures = t.figures(&calm(), "{} decisions --summarize-trace");
     assert_eq!(number(&figures["decisions"], "total_decisions"), 20.0);
-    assert!(t.error(&calm(), "{} none --summarize-trace").contains("needs recorded decisions"));
+    assert!(t.error(&calm(), "{} none --summarize-trace").contains("needs `--trace-level decisions`"));
     assert!(t.error(&calm(), "--summarize-trace").contains("`--trace-level decisions`"));
 }
 

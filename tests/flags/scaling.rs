@@ -139,9 +139,9 @@ pub(super) fn drain_policy(t: &Trial) {
 /// Nodes are chosen where there are node pools; `host/sim/src/cluster/tests/nodes.rs` has them.
 pub(super) fn placement_policy(t: &Trial) {
     let none = t.error(&load(), "--autoscaler queue {} spread");
-    assert!(none.contains("the placement policy `spread` has no effect without node pools"), "{none}");
+    assert!(none.contains("`--placement-policy` needs `--node-pool`"), "{none}");
     assert!(t.error(&load(), "{} spread").contains("needs `--autoscaler`"));
-    assert!(t.error(&load(), "--autoscaler queue {} sprd").contains("did you mean `spread`"));
+    assert!(t.error(&load(), "--autoscaler queue --node-pool name=a,hardware=H100,max=4 {} sprd").contains("did you mean `spread`"));
 }
 
 pub(super) fn prices(t: &Trial) {

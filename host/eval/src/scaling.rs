@@ -42,11 +42,14 @@ impl ScalingSettings {
         refuse: impl Fn(&str, &str, &str) -> RunError,
     ) -> Result<Option<Self>, RunError> {
         let Some(name) = &spec.autoscaler else {
-            if let Some((name, _)) = parameters(spec).first() {
-                let what = format!("`scaling.{name}` needs `--autoscaler`");
-                return Err(RunError::usage(what).hint("set both, or neither"));
-            }
-            return Ok(None);
+            let mut parameters = spec.policy_param.iter().flatten();
+            return match parameters.position(|parameter| parameter.kind == Kind::Scaling) {
+                Some(index) => {
+                    let what = "of a scaling policy needs `--autoscaler`";
+                    Err(spec.misplaced_item("policy-param", index, what, "set both, or neither"))
+                }
+                None => Ok(None),
+            };
         };
         let is_blis = spec.parity == Some(ParityName::Blis);
         check_parity(spec, name, &refuse)?;

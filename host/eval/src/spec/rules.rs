@@ -19,24 +19,38 @@ pub enum Condition {
 pub struct Rule {
     condition: Condition,
     hint: &'static str,
+    /// Whether it is about which policy is used, although it names no setting that chooses one.
+    of_policy: bool,
 }
 
 pub(super) const fn set(name: &'static str) -> Rule {
-    Rule { condition: Condition::Set(name), hint: "" }
+    Rule { condition: Condition::Set(name), hint: "", of_policy: false }
 }
 
 pub(super) const fn is(name: &'static str, value: &'static str) -> Rule {
-    Rule { condition: Condition::Is(name, value), hint: "" }
+    Rule { condition: Condition::Is(name, value), hint: "", of_policy: false }
 }
 
 /// `text` is what messages say after "needs" or "cannot be used with".
 pub(super) const fn that(text: &'static str, holds: fn(&ExperimentSpec) -> bool) -> Rule {
-    Rule { condition: Condition::That(text, holds), hint: "" }
+    Rule { condition: Condition::That(text, holds), hint: "", of_policy: false }
 }
 
 impl Rule {
     pub(super) const fn hint(self, hint: &'static str) -> Self {
         Self { hint, ..self }
+    }
+
+    pub(super) const fn of_policy(self) -> Self {
+        Self { of_policy: true, ..self }
+    }
+
+    /// Whether a candidate that a suite evaluates may be what is needed.
+    fn is_about_a_policy(&self) -> bool {
+        match self.condition {
+            Condition::Set(name) | Condition::Is(name, _) => SettingKey::named(name).chooses.is_some(),
+            Condition::That(..) => self.of_policy,
+        }
     }
 
     fn holds(&self, spec: &ExperimentSpec) -> bool {
@@ -73,13 +87,15 @@ impl SettingKey {
 
 impl ExperimentSpec {
     /// Refuses a setting that has no effect without another one, or that excludes another one. A setting with the value of its
-    /// default counts as not set: an explained configuration has them all.
+    /// default counts as not set: an explained configuration has them all. In a suite, a candidate may be the policy that a setting
+    /// needs.
     ///
     /// # Errors
     /// The first in the order of help.
     pub(crate) fn check(&self) -> Result<(), RunError> {
-        for key in KEYS.iter().filter(|key| self.differs(key)) {
-            if let Some(rule) = key.needs().find(|rule| !rule.holds(self)) {
+        let is_judged = |rule: &&Rule| self.beside.is_none() || !rule.is_about_a_policy();
+        for key in KEYS.iter().filter(|key| self.differs(key) || key.strict && self.has(key.name)) {
+            if let Some(rule) = key.needs().filter(is_judged).find(|rule| !rule.holds(self)) {
                 let what = format!("needs {}", rule.text());
                 return Err(self.misplaced(key.name, &what, rule.hint_or("set both, or neither")));
             }

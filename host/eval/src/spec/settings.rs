@@ -86,6 +86,8 @@ columns! {
     pub group: &'static Group = &Group { heading: "", section: "", commands: 0, needs: &[], apart: &[] };
     pub(super) needs: &'static [Rule] = &[];
     pub(super) apart: &'static [Rule] = &[];
+    /// Whether its default, too, contradicts what it excludes.
+    pub(super) strict: bool = false;
     /// The commands that have it, if they are not those of the group; 0 if they are.
     pub commands: u16 = 0;
     /// The help of the flag that turns a switch off; empty without one.

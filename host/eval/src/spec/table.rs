@@ -97,6 +97,7 @@ const AS_PARAMETERS: &str = "set parameters as in `--policy-param disaggregation
 const ALL_ELSEWHERE: &str = "then every request is prefilled elsewhere: leave out one of them";
 const SAY_WHICH: &str =
     "say which requests are encoded, as in `--encode-instances 1 --encode-decider multimodal`; or leave it out";
+const TWO_FILES: &str = "a recorded trace has two files: `--trace-header FILE.yaml --trace-data FILE.csv`";
 const FIXED: &str = "a decision trace has a fixed number of equal instances; leave out one of them";
 const OWN_ALL: &str = "a trace brings its own arrivals, lengths and deadlines";
 const OWN_ARRIVALS: &str = "a trace brings its own arrivals and lengths";
@@ -105,6 +106,7 @@ const WITH_HASHES: &str = "leave it out, or use `--trace-format mooncake`, baili
 const ROLES_APART: Rule = that("instances that prefill apart from others", has_roles)
     .hint("this is not simulated together: leave out one of them");
 const TRANSFERS: Rule = that("requests that are prefilled or encoded elsewhere", transfers)
+    .of_policy()
     .hint("say which, as in `--pd-decider prefix-threshold`; or leave it out");
 
 /// Whether flags set the parameters of the detector of saturation, and it is one of `names`.
@@ -158,7 +160,7 @@ fn has_own_lengths(spec: &ExperimentSpec) -> bool {
 settings! {
     in MODEL {
         /// Model, as on Hugging Face; `blis models` lists those built in
-        model: String = "model", "NAME" NAME, { commands: SIMULATED | OBSERVE, usual: true, example: "qwen/qwen3-14b", in_group: "model" };
+        model: String = "model", "NAME" NAME, { commands: SIMULATED | OBSERVE, usual: true, example: "meta-llama/Llama-3.1-8B-Instruct", in_group: "model" };
         /// GPU; `blis hardware` lists those built in [default: H100]
         hardware: String = "hardware" | "gpu", "GPU" NAME, { usual: true, example: "A100-SXM", in_group: "hardware" };
         /// Tensor parallelism, GPUs; 0 for the default [default: the smallest that holds the model]
@@ -224,7 +226,7 @@ settings! {
     }
     in ENGINE {
         /// Engine: the version of which the scheduler is followed
-        engine: EngineName = "engine", "NAME" EngineName::KIND, default "vllm-0.33", { apart: &[is("parity", "blis").hint(OWN_ENGINE)] };
+        engine: EngineName = "engine", "NAME" EngineName::KIND, default "vllm-0.33", { strict: true, apart: &[is("parity", "blis").hint(OWN_ENGINE)] };
         /// Maximum batch size, requests ≥ 1 [default: as vLLM's server on that GPU: 1024 from 70 GiB of memory, 256 below
         /// and on A100; 256 with --parity blis]
         max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", "N" COUNT, { usual: true, in_group: "max-num-seqs" };
@@ -242,7 +244,7 @@ settings! {
         /// Prefill tokens only every N-th step while requests decode, N ≥ 1
         prefill_schedule_interval: u32 = "prefill-schedule-interval", "N" COUNT, default "1";
         /// Share of the KV blocks that stays free when a request enters a batch that is not empty, from 0 on, below 1
-        watermark: f64 = "watermark", "SHARE" PART, default "0", { example: "0.1" };
+        watermark: f64 = "watermark", "SHARE" PART, default "0", { example: "0.1", beside: "--total-kv-blocks 500" };
         /// Requests in an instance at which its API server returns 503 [default: no limit]
         max_num_queued_reqs: u32 = "max-num-queued-reqs", "N" COUNT_OR_ZERO;
         /// Prompt tokens waiting for their first output token at which the API server returns 503 [default: no limit]
@@ -288,15 +290,15 @@ settings! {
     }
     in ENGINE {
         /// Prefix caching (default; --no-enable-prefix-caching turns it off)
-        enable_prefix_caching: bool = "enable-prefix-caching", SWITCH, default "true", { off: "No reuse of KV blocks between requests" };
+        enable_prefix_caching: bool = "enable-prefix-caching", SWITCH, default "true", { off: "No reuse of KV blocks between requests", beside: "--prefix-tokens 512" };
         /// Chunked prefill (default; --no-enable-chunked-prefill turns it off)
-        enable_chunked_prefill: bool = "enable-chunked-prefill", SWITCH, default "true", { off: "Prefill of every prompt in one step" };
+        enable_chunked_prefill: bool = "enable-chunked-prefill", SWITCH, default "true", { off: "Prefill of every prompt in one step", beside: "--max-num-batched-tokens 1024 --max-model-len 1024" };
         /// Asynchronous scheduling: a step is planned before the output of the previous one is known (default;
         /// --no-async-scheduling and --parity blis turn it off)
         async_scheduling: bool = "async-scheduling", SWITCH, { off: "Each step is planned after the output of the previous one" };
         /// Schedule a request only if its whole prompt fits the free KV blocks (default; --engine vllm-0.15 and
         /// --parity blis turn it off)
-        scheduler_reserve_full_isl: bool = "scheduler-reserve-full-isl", SWITCH, { off: "Schedule a request if its next chunk fits the free KV blocks" };
+        scheduler_reserve_full_isl: bool = "scheduler-reserve-full-isl", SWITCH, { off: "Schedule a request if its next chunk fits the free KV blocks", beside: "--total-kv-blocks 500 --max-num-batched-tokens 256" };
         /// Serve LoRA adapters, those that requests name (default with --lora-config)
         enable_lora: bool = "enable-lora", SWITCH, { apart: &[is("parity", "blis").hint(SLOTS_OF_BLIS)] };
         /// File of LoRA adapters, their ranks, slots and times, YAML [default: every adapter of a request exists, with the
@@ -322,7 +324,7 @@ settings! {
         /// Scheduling policy: order of the waiting queue [default: fcfs]
         scheduler: String = "scheduler", "NAME" NAME, { chooses: Some(Kind::Scheduling), in_bundle: true, example: "sjf" };
         /// Preemption policy: the victim when KV blocks run out [default: fcfs]
-        preemption_policy: String = "preemption-policy", "NAME" NAME, { chooses: Some(Kind::Preemption), in_bundle: true, example: "priority", beside: "--scheduler priority-fcfs" };
+        preemption_policy: String = "preemption-policy", "NAME" NAME, { chooses: Some(Kind::Preemption), in_bundle: true, example: "priority", beside: "--scheduler priority-fcfs --total-kv-blocks 300 --workload mixed-slo" };
         /// --scheduler and --preemption-policy together, as in vLLM
         scheduling_policy: String = "scheduling-policy", "NAME" SCHEDULING_POLICY, { apart: &[set("scheduler"), set("preemption-policy")], in_bundle: true, example: "priority" };
         /// Reference where vLLM and BLIS differ: the real scheduler or the published simulator
@@ -369,19 +371,19 @@ settings! {
         saturation_detector: String = "saturation-detector", "NAME" NAME, { chooses: Some(Kind::Saturation), example: "concurrency" };
         /// Waiting requests with which an instance is full, > 0, for utilization
         // llm-d's, as the other defaults of flow control.
-        queue_depth_threshold: f64 = "queue-depth-threshold", "N" ABOVE_0, default "5", { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).hint(OTHER_DETECTOR)] };
+        queue_depth_threshold: f64 = "queue-depth-threshold", "N" ABOVE_0, default "5", { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).of_policy().hint(OTHER_DETECTOR)] };
         /// Share of used KV blocks with which an instance is full, above 0 and at most 1, for utilization
-        kv_cache_util_threshold: f64 = "kv-cache-util-threshold", "X" SHARE, default "0.8", { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).hint(OTHER_DETECTOR)] };
+        kv_cache_util_threshold: f64 = "kv-cache-util-threshold", "X" SHARE, default "0.8", { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).of_policy().hint(OTHER_DETECTOR)] };
         /// Age of the load signals beyond which the service counts as full, µs or with a unit, for utilization; 0 for
         /// never [default: 200ms; with --parity blis: 0]
-        metrics_staleness_threshold: Micros = "metrics-staleness-threshold", "US" INTERVAL, { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).hint(OTHER_DETECTOR)] };
+        metrics_staleness_threshold: Micros = "metrics-staleness-threshold", "US" INTERVAL, { needs: &[that("`--saturation-detector utilization`", |spec| detects(spec, &["utilization"])).of_policy().hint(OTHER_DETECTOR)] };
         /// Requests in flight with which an instance is full, > 0, for concurrency
-        max_concurrency: f64 = "max-concurrency", "N" ABOVE_0, default "100", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).hint(OTHER_DETECTOR)] };
+        max_concurrency: f64 = "max-concurrency", "N" ABOVE_0, default "100", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).of_policy().hint(OTHER_DETECTOR)] };
         /// What counts as in flight, for concurrency
-        concurrency_mode: ConcurrencyModeName = "concurrency-mode", "NAME" ConcurrencyModeName::KIND, default "requests", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).hint(OTHER_DETECTOR)] };
+        concurrency_mode: ConcurrencyModeName = "concurrency-mode", "NAME" ConcurrencyModeName::KIND, default "requests", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).of_policy().hint(OTHER_DETECTOR)] };
         /// Prompt tokens in flight, not cached and before the first token, with which an instance is full, > 0, for
         /// concurrency in tokens and hybrid
-        max_token_concurrency: f64 = "max-token-concurrency", "N" ABOVE_0, default "1000000", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).hint(OTHER_DETECTOR)] };
+        max_token_concurrency: f64 = "max-token-concurrency", "N" ABOVE_0, default "1000000", { needs: &[that("`--saturation-detector concurrency`", |spec| detects(spec, &["concurrency"])).of_policy().hint(OTHER_DETECTOR)] };
         /// Saturation from which on a band waits [default: static]
         usage_limit_policy: String = "usage-limit-policy", "NAME" NAME, { chooses: Some(Kind::Ceilings), example: "soft-reflective" };
         /// The limit of static, or that of the lowest band of priority-holdback, above 0 and at most 1; with --parity
@@ -576,11 +578,11 @@ settings! {
         /// Weight of a low load, in place of scorers, ≥ 0
         routing_load_weight: f64 = "routing-load-weight", "WEIGHT" FROM_0, { apart: &[set("routing-scorers"), set("routing-filters"), set("routing-picker")], routes: true, parameter: Some("load_weight"), in_bundle: true, beside: "--routing-policy weighted --num-instances 4 --prefix-tokens 512" };
         /// Priority policy, for schedulers that use priorities [default: class]
-        priority_policy: String = "priority-policy", "NAME" NAME, { chooses: Some(Kind::Priority), in_bundle: true, example: "constant", beside: "--scheduler priority-fcfs" };
+        priority_policy: String = "priority-policy", "NAME" NAME, { chooses: Some(Kind::Priority), in_bundle: true, example: "constant", beside: "--scheduler priority-fcfs --total-kv-blocks 300 --workload mixed-slo" };
         /// Parameter of a policy, as routing.queue-depth=2; may be given several times. `blis plugin list` shows all
         policy_param: Vec<PolicyParam> = "policy-param", "KIND.NAME=VALUE" POLICY_PARAMS, { usual: true, example: "routing.queue-depth=3" };
         /// Folder with policies, searched before ./policies and the built-in ones; may be given several times
-        policy_dir: Vec<PathBuf> = "policy-dir", "FOLDER" PATHS;
+        policy_dir: Vec<PathBuf> = "policy-dir", "FOLDER" PATHS, { silent: "a folder finds policies, and chooses none" };
         /// Allow native libraries as policies: they run unsandboxed, with your rights
         allow_native: bool = "allow-native", SWITCH, default "false", { permission: Some(Permission::NativeCode), silent: "it only allows" };
         /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
@@ -590,7 +592,7 @@ settings! {
     }
     in WORKLOAD {
         /// Workload: a generated one, or traces [default: distribution; traces with --workload-trace]
-        workload: WorkloadName = "workload", "NAME" WorkloadName::KIND, { apart: &[set("workload-spec"), set("trace-header").hint(OWN_ALL)], usual: true };
+        workload: WorkloadName = "workload", "NAME" WorkloadName::KIND, { apart: &[set("workload-spec"), set("trace-header").hint(OWN_ALL)], usual: true, example: "chatbot" };
         /// Workload specification, YAML (clients, cohorts, sessions, changing rates), or a ServeGen folder. --seed,
         /// --horizon, --num-requests and --timeout win over it
         workload_spec: PathBuf = "workload-spec", "FILE" PATH, { apart: &[set("workload-trace"), set("trace-header").hint(OWN_ALL)], usual: true };
@@ -599,9 +601,9 @@ settings! {
     }
     in RECORDED {
         /// Header of the trace, YAML
-        trace_header: PathBuf = "trace-header", "FILE" PATH, { needs: &[set("trace-data")], commands: REPLAY | CALIBRATE, usual: true };
+        trace_header: PathBuf = "trace-header", "FILE" PATH, { needs: &[set("trace-data").hint(TWO_FILES)], commands: REPLAY | CALIBRATE, usual: true };
         /// Requests of the trace, CSV, plain or gzip-compressed
-        trace_data: PathBuf = "trace-data", "FILE" PATH, { needs: &[set("trace-header")], commands: REPLAY | CALIBRATE, usual: true };
+        trace_data: PathBuf = "trace-data", "FILE" PATH, { needs: &[set("trace-header").hint(TWO_FILES)], commands: REPLAY | CALIBRATE, usual: true };
     }
     in TRACE {
         /// Format of the trace
@@ -655,7 +657,7 @@ settings! {
         /// Standard deviation of the input length, tokens ≥ 0 [default: 256]
         prompt_tokens_stdev: u32 = "prompt-tokens-stdev" | "synthetic-input-tokens-stddev", "N" COUNT_OR_ZERO;
         /// Minimum input length, tokens ≥ 1 [default: 2]
-        prompt_tokens_min: u32 = "prompt-tokens-min", "N" COUNT;
+        prompt_tokens_min: u32 = "prompt-tokens-min", "N" COUNT, { example: "500" };
         /// Maximum input length, tokens ≥ 1 [default: 7000]
         prompt_tokens_max: u32 = "prompt-tokens-max", "N" COUNT;
         /// Mean output length, tokens ≥ 1 [default: 512]
