@@ -455,7 +455,7 @@ impl Trial {
 
     /// A run that would take minutes ends after the seconds of the flag `name`, which its message names.
     fn ends_in_time(&self, name: &str) {
-        let ended = self.bare("{} 0.2 --rate 100 --num-requests 50000000");
+        let ended = self.on(&rows(20, 100_000, ROW), "{} 0.2 --repeat 100000000");
         assert!(ended.code == Some(1) && ended.stderr.contains(name), "{}", ended.stderr);
     }
 

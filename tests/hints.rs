@@ -95,7 +95,7 @@ fn a_misspelt_field_of_a_script_is_found_before_the_run() {
 fn a_missing_trace_header_is_named() {
     let message = message("replay --model qwen/qwen3-14b --trace-header nothere");
     assert!(
-        message.starts_with("error: cannot read `nothere`: no such file\nhint: a recorded trace has two files"),
+        message.starts_with("error: `--trace-header` needs `--trace-data`\nhint: a recorded trace has two files"),
         "{message}"
     );
 }

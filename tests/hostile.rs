@@ -19,6 +19,7 @@ const HANGS: Duration = Duration::from_secs(120);
 /// Memory of a command, bytes.
 const MEMORY_BYTES: u64 = 1_500_000_000;
 
+#[expect(clippy::print_stderr, reason = "a test that skips says so")]
 fn corpus() -> Vec<PathBuf> {
     let folders = ["tests/adversaries", "../shared/cases/hostile/rhai", "../shared/cases/hostile/wasm"];
     let mut files: Vec<PathBuf> = Vec::new();

@@ -38,7 +38,7 @@ fn ways(folder: &Scratch, name: &str, suite: &str) -> Vec<Vec<String>> {
     let sha256 = "b25ffe54afa31be87f15dbc560626951700461e02a7f8092adef1c47fbac309c";
     folder.write(
         &record,
-        &format!(
+        format!(
             "schema: 1\nabout: a claim\nsuite: {file}\nsuite_version: 1\npolicy: found.rhai\nsha256: {sha256}\n\
              held_out: {{score: 1.1, low: 1.0, high: 1.2}}\nbetter_than: [round-robin]\n\
              found: {{command: none, seed: 1, number: 1, evaluations: 1, cpu_s: 1}}\n"
@@ -85,7 +85,7 @@ fn no_format_grants_a_permission() {
             }
             for text in [format!("{flag}: true\n"), format!("cluster:\n  {flag}: x\n")] {
                 let config = format!("config-{number}-{index}.yaml");
-                folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
+                folder.write(&config, format!("model: qwen/qwen3-14b\n{text}"));
                 let config = folder.join(&config).display().to_string();
                 for further in [&[][..], &["--explain-config"]] {
                     let words: Vec<&str> =
@@ -157,7 +157,7 @@ fn no_way_runs_native_code_of_a_stranger() {
     .enumerate()
     {
         let config = format!("native-{number}-config.yaml");
-        folder.write(&config, &format!("model: qwen/qwen3-14b\n{text}"));
+        folder.write(&config, format!("model: qwen/qwen3-14b\n{text}"));
         let config = folder.join(&config).display().to_string();
         for further in [&[][..], &["--explain-config"]] {
             let words: Vec<&str> = ["run", "--config", &config].into_iter().chain(further.iter().copied()).collect();

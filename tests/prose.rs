@@ -26,9 +26,7 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
             "nocapture",
             "profile",
             "release",
-            "test",
             "tests",
-            "workspace",
         ],
     ),
     ("vllm bench serve", &["append-result", "goodput", "save-detailed", "save-result"]),
@@ -41,7 +39,10 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     ),
     ("curl", &["unix-socket"]),
     ("rsvg-convert", &["format"]),
-    ("templates of GEPA, OpenEvolve, ShinkaEvolve and SkyDiscover", &["checkpoint", "generations", "iterations", "max-metric-calls", "search"]),
+    (
+        "templates of GEPA, OpenEvolve, ShinkaEvolve and SkyDiscover",
+        &["checkpoint", "generations", "iterations", "max-metric-calls", "search"],
+    ),
     ("valgrind", &["cache-sim", "tool"]),
     ("apt-get", &["no-install-recommends"]),
 ];
@@ -96,10 +97,11 @@ fn every_flag_in_prose_exists() {
             let key = SettingKey::find(flag).ok().filter(|key| key.name == flag && !(key.choices)().is_empty());
             let is_word =
                 !value.is_empty() && value.chars().all(|c| c.is_ascii_lowercase() || "-.0123456789".contains(c));
-            if let Some(key) = key.filter(|_| is_word && value.len() > 2 && !value.starts_with('-')) {
-                if key.validate(value).is_err() && !PROSE.contains(&value) {
-                    wrong.push(format!("{name}: `--{flag} {value}` is refused"));
-                }
+            if let Some(key) = key.filter(|_| is_word && value.len() > 2 && !value.starts_with('-'))
+                && key.validate(value).is_err()
+                && !PROSE.contains(&value)
+            {
+                wrong.push(format!("{name}: `--{flag} {value}` is refused"));
             }
         }
     }

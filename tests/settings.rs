@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use blis_config::policy::SettingSource;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::run;
-use blis_eval::spec::{Ends, ExperimentSpec, KEYS, Range, SettingKey, ValueForm};
+use blis_eval::spec::{ExperimentSpec, KEYS, Range, RangeEnds, SettingKey, ValueForm};
 use serde_json::{Map, Value, json};
 
 use crate::macros::root;
@@ -18,9 +18,9 @@ fn schema_of(key: &SettingKey) -> Value {
         (Range::Whole { least, most, .. }, _) => json!({"type": "integer", "minimum": least, "maximum": most}),
         (Range::Number { least, most, ends, .. }, _) => {
             let (from, to) = match ends {
-                Ends::Both => ("minimum", "maximum"),
-                Ends::Most => ("exclusiveMinimum", "maximum"),
-                Ends::Least => ("minimum", "exclusiveMaximum"),
+                RangeEnds::Both => ("minimum", "maximum"),
+                RangeEnds::Most => ("exclusiveMinimum", "maximum"),
+                RangeEnds::Least => ("minimum", "exclusiveMaximum"),
             };
             let mut schema = json!({"type": "number", from: least});
             if *most < f64::MAX {

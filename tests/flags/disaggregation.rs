@@ -165,8 +165,8 @@ pub(super) fn encode_base_latency(t: &Trial) {
 /// A value of the flag without requests that are encoded, or in BLIS.
 fn needs_encoding(t: &Trial, value: &str) {
     let error = |flags: &str| t.error(&rows(1, 1, ROW), &format!("{flags} {{}} {value}"));
-    assert!(error(APART).contains("needs `--encode-decider`"));
-    assert!(error(&format!("{APART} --encode-instances 1")).contains("needs `--encode-decider`"));
+    assert!(error(APART).contains("needs requests that are encoded"));
+    assert!(error(&format!("{APART} --encode-instances 1")).contains("needs requests that are encoded"));
     assert!(error("").contains("needs instances that prefill apart from others"));
     let blis = format!("{APART} --encode-instances 1 --encode-decider always --parity blis");
     assert!(error(&blis).contains("cannot be used with `--parity blis`"));

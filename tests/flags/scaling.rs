@@ -141,7 +141,10 @@ pub(super) fn placement_policy(t: &Trial) {
     let none = t.error(&load(), "--autoscaler queue {} spread");
     assert!(none.contains("`--placement-policy` needs `--node-pool`"), "{none}");
     assert!(t.error(&load(), "{} spread").contains("needs `--autoscaler`"));
-    assert!(t.error(&load(), "--autoscaler queue --node-pool name=a,hardware=H100,max=4 {} sprd").contains("did you mean `spread`"));
+    assert!(
+        t.error(&load(), "--autoscaler queue --node-pool name=a,hardware=H100,max=4 {} sprd")
+            .contains("did you mean `spread`")
+    );
 }
 
 pub(super) fn prices(t: &Trial) {

@@ -236,7 +236,10 @@ pub(super) fn concurrency(t: &Trial) {
         message("{} 3 --rate 2")
     );
     assert!(message("{} 3").contains("`--concurrency` needs an end"));
-    assert!(message("{} 3 --num-requests 9 --workload bursty").contains("cannot be used with a `--workload` of several clients"));
+    assert!(
+        message("{} 3 --num-requests 9 --workload bursty")
+            .contains("cannot be used with a `--workload` of several clients")
+    );
     assert!(message("{} 3 --num-requests 9 --arrival-process poisson").contains("cannot be used with `--concurrency`"));
 }
 

@@ -414,9 +414,9 @@ mod tests {
     use super::*;
     use crate::unreadable;
 
-    struct Folder(std::path::PathBuf);
+    struct OwnFolder(std::path::PathBuf);
 
-    impl Folder {
+    impl OwnFolder {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("blis-input-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for OwnFolder {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn the_bound_is_exact_and_in_the_message() {
-        let folder = Folder::new("bound");
+        let folder = OwnFolder::new("bound");
         let path = folder.write("four", b"four");
         assert_eq!(read_text(&path, 4).unwrap(), "four");
         let error = read_bytes(&path, 3).unwrap_err();
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn gzip_members_are_decompressed_one_after_another() {
-        let folder = Folder::new("members");
+        let folder = OwnFolder::new("members");
         let path = folder.write("two.gz", &[gzip(b"a\n"), gzip(b"b\n")].concat());
         let mut text = String::new();
         open(&path).unwrap().read_to_string(&mut text).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn only_files_are_opened() {
-        let folder = Folder::new("kinds");
+        let folder = OwnFolder::new("kinds");
         let (pipe, circle, socket) = (folder.0.join("pipe"), folder.0.join("circle"), folder.0.join("socket"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         std::os::unix::fs::symlink(&circle, &circle).unwrap();
@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn names_lead_out_of_no_folder() {
         use std::os::unix::fs::symlink;
-        let root = Folder::new("beneath");
+        let root = OwnFolder::new("beneath");
         root.write("secret", b"secret");
         std::fs::create_dir_all(root.0.join("open/sub")).unwrap();
         root.write("open/sub/file", b"text");

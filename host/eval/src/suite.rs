@@ -577,16 +577,12 @@ impl SuiteReader<'_> {
         let whole = |word: &Option<Word>, name: &str, usual, most| {
             word.as_ref().map_or(Ok(usual), |word| self.0.whole(name, word, 1..=most))
         };
-        if let Some(word) = raw.large_components.as_ref() {
-            if self.switch(word)? {
-                let what =
-                    "`large_components` is granted by the flag `--allow-large-components` of the command line only";
-                return Err(self.0.wrong(
-                    word.referenced,
-                    what,
-                    "leave it out here, and give the flag if you trust the suite",
-                ));
-            }
+        if let Some(word) = &raw.large_components
+            && self.switch(word)?
+        {
+            let what = "`large_components` is granted by the flag `--allow-large-components` of the command line only";
+            let hint = "leave it out here, and give the flag if you trust the suite";
+            return Err(self.0.wrong(word.referenced, what, hint));
         }
         let wall = raw.wall_s.as_ref().map(|word| self.0.number("`wall_s`", word, SECONDS)).transpose()?;
         Ok(SuiteLimits {

@@ -1,25 +1,17 @@
-//! The flags of commands that simulate. Those of settings follow from their table ([`KEYS`]); the structures here have what is
-//! no setting: operands, files that are written, forms of the output.
+//! The flags of settings, which follow from their table ([`KEYS`]).
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
-use blis_eval::compare::CompareConfig;
 use blis_eval::error::RunError;
-use blis_eval::experiment::{Experiment, OutputFiles};
-use blis_eval::planning::Variation;
-use blis_eval::spec::{Choice, ExperimentSpec, KEYS, SettingKey, ValueForm, commands, parse};
+use blis_eval::spec::{Choice, ExperimentSpec, KEYS, SettingKey, ValueForm};
 use blis_plugin::Kind;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::bound::BoundArgs;
-use super::export_flags::ExportFlags;
-use super::output::{LogLevel, OutputForm};
-
-/// The settings of the command line; `COMMANDS` says which of them are flags (see [`commands`]).
+/// The settings of the command line; `COMMANDS` says which of them are flags (see [`commands`](blis_eval::spec::commands)).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings<const COMMANDS: u16>(pub ExperimentSpec);
 
@@ -130,127 +122,5 @@ impl<const COMMANDS: u16> Settings<COMMANDS> {
             Some(file) => spec.over(&ExperimentSpec::load(file)?),
             None => spec,
         })
-    }
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RunArgs {
-    #[command(flatten)]
-    pub given: Settings<{ commands::RUN }>,
-    #[command(flatten)]
-    pub output: OutputFlags,
-    /// File for the results and every request, JSON
-    #[arg(long, visible_alias = "results-path", value_name = "FILE", help_heading = OUTPUT)]
-    pub metrics_path: Option<PathBuf>,
-    #[command(flatten)]
-    pub export: ExportFlags,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ReplayArgs {
-    #[command(flatten)]
-    pub given: Settings<{ commands::REPLAY }>,
-    #[command(flatten)]
-    pub output: OutputFlags,
-    /// File for the results and every request, JSON
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
-    pub metrics_path: Option<PathBuf>,
-    /// File for the latencies of completed requests in µs, JSON
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
-    pub results_path: Option<PathBuf>,
-    #[command(flatten)]
-    pub export: ExportFlags,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct CompareArgs {
-    #[command(flatten)]
-    pub given: Settings<{ commands::COMPARE }>,
-    /// Two or more policies: names, scripts, components, lists of scorers like queue-depth:2,kv-utilization:1, or
-    /// bundles (YAML); or as many configuration files (as of --config, with a `model` or `deployment`): whole deployments
-    /// under the same requests. The first is the baseline
-    #[arg(value_name = "POLICY|FILE", required_unless_present = "vary")]
-    pub compared_policies: Vec<String>,
-    /// Whole deployments instead of policies: a flag of `blis run` and its values, as tp=1,2; may be given several times
-    /// for all combinations. The first is the baseline
-    #[arg(long, value_name = "FLAG=VALUE,…", value_parser = Variation::parse, conflicts_with = "compared_policies",
-          help_heading = COMPARISON)]
-    pub vary: Vec<Variation>,
-    /// Replications: seeds from --seed on. Each is a run of every policy under the same requests
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = COMPARISON)]
-    pub seeds: u32,
-    /// Threads; 0 for one per core. Results do not depend on it
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = COMPARISON)]
-    pub threads: usize,
-    #[command(flatten)]
-    pub output: OutputFlags,
-}
-
-const COMPARISON: &str = "Comparison";
-const SIMULATION: &str = "Simulation";
-pub(super) const OUTPUT: &str = "Output";
-/// The heading of what `blis regret` computes, beside its settings.
-pub(super) const REGRET: &str = "Counterfactual regret";
-
-#[derive(Debug, Args)]
-pub(super) struct OutputFlags {
-    /// Configuration file, YAML, as --explain-config prints it; flags win over it
-    #[arg(long, value_name = "FILE", help_heading = SIMULATION)]
-    pub config: Option<PathBuf>,
-    /// Print the whole configuration as YAML with the source of each value, and simulate nothing
-    #[arg(long, help_heading = OUTPUT)]
-    pub explain_config: bool,
-    /// Log level of messages on standard error
-    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn, help_heading = OUTPUT)]
-    pub log: LogLevel,
-    /// Form of the output; auto is text on a terminal, JSON elsewhere
-    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto, help_heading = OUTPUT)]
-    pub output: OutputForm,
-    /// No progress bar
-    #[arg(long, help_heading = OUTPUT)]
-    pub no_progress: bool,
-    /// A page to look at, HTML: one file that needs no network, with charts, and a table behind every chart. Of one run:
-    /// the service over time, latencies by class and tenant, stages, the slowest requests
-    #[arg(long, value_name = "FILE.html", help_heading = OUTPUT)]
-    pub report: Option<PathBuf>,
-    #[command(flatten)]
-    pub bound: BoundArgs,
-}
-
-impl RunArgs {
-    /// The specification of the experiment.
-    pub(super) fn spec(&self) -> Result<ExperimentSpec, RunError> {
-        self.given.over(self.output.config.as_deref())
-    }
-
-    /// The files that the run writes.
-    pub(super) fn files(&self) -> OutputFiles {
-        OutputFiles { page: self.output.report.clone(), ..self.export.files(&self.metrics_path, &None) }
-    }
-
-    /// The experiment, validated.
-    pub(super) fn experiment(&self) -> Result<Experiment, RunError> {
-        Experiment::new(self.spec()?, self.files())
-    }
-}
-
-impl ReplayArgs {
-    /// The experiment, validated.
-    pub(super) fn experiment(&self) -> Result<Experiment, RunError> {
-        let spec = self.given.over(self.output.config.as_deref())?;
-        if spec.trace_header.is_none() && spec.trace_data.is_none() {
-            let two_files = "a recorded trace has two files: `--trace-header FILE.yaml --trace-data FILE.csv`";
-            return Err(RunError::usage("no trace to replay").hint(two_files));
-        }
-        let files = self.export.files(&self.metrics_path, &self.results_path);
-        Experiment::new(spec, OutputFiles { page: self.output.report.clone(), ..files })
-    }
-}
-
-impl CompareArgs {
-    /// The comparison, validated.
-    pub(super) fn config(&self) -> Result<CompareConfig, RunError> {
-        let spec = self.given.over(self.output.config.as_deref())?;
-        CompareConfig::chosen(spec, &self.vary, &self.compared_policies, (self.seeds, self.threads))
     }
 }

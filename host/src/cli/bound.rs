@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::args::OutputFlags;
 use super::evaluate::seconds;
-use super::output::start_log;
 use blis_eval::error::RunError;
 use blis_eval::worker::{TimeLimit, WorkerFailure};
 
@@ -110,14 +108,6 @@ impl CommandBound {
         if let Err(error) = std::thread::Builder::new().name("bound".to_owned()).spawn(watch) {
             tracing::warn!("`--wall-s` and `--cpu-s` are not watched: {error}");
         }
-    }
-}
-
-impl OutputFlags {
-    /// Begins to log, and to watch the bound of the command, which has started no threads.
-    pub(super) fn begin(&self) {
-        start_log(self.log.into());
-        self.bound.start().watch();
     }
 }
 

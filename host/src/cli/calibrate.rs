@@ -7,9 +7,10 @@ use blis_eval::spec::{commands, parse};
 use blis_sim::units::Micros;
 use clap::Args;
 
-use super::args::{OutputFlags, Settings};
+use super::args::Settings;
 use super::fidelity::percent;
 use super::output::{print_document, print_text, wants_text_form};
+use super::run_args::OutputFlags;
 
 const CLIENT: &str = "Client";
 

@@ -4,7 +4,6 @@ use blis_eval::{Figure, FitnessScale};
 use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
@@ -19,6 +18,7 @@ use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
 use super::plot::PlotArgs;
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
+use super::run_args::{CompareArgs, ReplayArgs, RunArgs};
 use super::suite::SuiteArgs;
 use super::view::ViewArgs;
 use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};

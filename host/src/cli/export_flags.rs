@@ -9,7 +9,7 @@ use blis_report::{Export, ExportFormat, ExportWindow};
 use blis_sim::units::Micros;
 use clap::Args;
 
-use super::args::OUTPUT;
+use super::output::OUTPUT;
 
 /// The run in the formats of tools that read real measurements.
 #[derive(Debug, Default, Args)]

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use blis_eval::spec::SettingKey;
 use clap::{Arg, Args as _, Command, CommandFactory as _};
 
-use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::command::{Cli, GlobalFlags};
+use super::run_args::{CompareArgs, ReplayArgs, RunArgs};
 
 /// The command line with nothing but the simulating command that `words` start with, if they do: to make all commands
 /// takes longer than the rest of a start. What it refuses, the whole command line refuses too, with a better message.

@@ -17,6 +17,7 @@ mod export_plugin;
 mod exported_file;
 mod fidelity;
 mod flags;
+mod grant_flags;
 mod help;
 mod listing;
 mod markdown;
@@ -32,6 +33,7 @@ mod progress;
 mod reference;
 mod refused;
 mod regret;
+mod run_args;
 mod suite;
 mod validated;
 mod view;
@@ -61,13 +63,13 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde::Serialize;
 
-use args::{CompareArgs, OutputFlags};
 use command::{Cli, Command};
 use output::{
     choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, print_text, wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
 use refused::reworded;
+use run_args::{CompareArgs, OutputFlags};
 
 pub use reference::flags_page;
 

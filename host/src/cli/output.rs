@@ -21,6 +21,9 @@ pub(super) enum ColorChoice {
     Never,
 }
 
+/// The heading of flags of output in help.
+pub(super) const OUTPUT: &str = "Output";
+
 /// Set once, before anything is printed.
 static COLOR: OnceLock<ColorChoice> = OnceLock::new();
 
@@ -233,6 +236,7 @@ pub(super) fn colour_wanted(stream: &impl IsTerminal) -> bool {
 }
 
 /// Ends this process where no caller can: from a thread that watches the others.
+#[expect(clippy::disallowed_methods, reason = "the thread that would return is busy")]
 pub(super) fn end_at_once(code: u8) -> ! {
     std::process::exit(code.into())
 }

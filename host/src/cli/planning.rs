@@ -11,9 +11,10 @@ use blis_sim::units::Micros;
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{OutputFlags, Settings};
+use super::args::Settings;
 use super::output::{print_document, print_text, wants_text_form};
 use super::progress::Spinner;
+use super::run_args::OutputFlags;
 use super::view::{check_page, write_report};
 use super::{explain_policies, warn_of_policies};
 

@@ -8,9 +8,9 @@ use blis_eval::spec::RegretName;
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{REGRET, RunArgs};
 use super::output::{print_document, print_text, wants_text_form};
 use super::progress::Spinner;
+use super::run_args::{REGRET, RunArgs};
 
 #[derive(Debug, Args)]
 pub(super) struct RegretArgs {

@@ -12,7 +12,7 @@ use blis_report::write_text;
 use clap::{Args, Subcommand};
 
 use super::counts::threads;
-use super::evaluate::GrantFlags;
+use super::grant_flags::GrantFlags;
 use super::output::{LogLevel, print_text, start_log};
 use super::progress::Spinner;
 

@@ -334,7 +334,8 @@ fn no_setting_is_forgotten_in_the_explanation() {
                 line.split_once(": ").is_some_and(|(name, _)| name == key.name)
             };
             // Among the policies of the page, or of what this run does not have.
-            let elsewhere = key.in_bundle || key.chooses.is_some() || ["enable-lora", "policy-param"].contains(&key.name);
+            let elsewhere =
+                key.in_bundle || key.chooses.is_some() || ["enable-lora", "policy-param"].contains(&key.name);
             assert!(elsewhere || page.lines().any(is_its_line), "{line}: {key:?} is not in\n{page}");
         }
     }

@@ -1,6 +1,7 @@
 //! Settings with a closed set of values: the values, as flags, files and help write them.
 
 use std::fmt::{self, Display};
+use std::str::FromStr;
 
 use super::kind::NamedChoice;
 
@@ -21,6 +22,14 @@ macro_rules! choices {
 
             fn about(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($about),+).trim()),+ }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::read(text)
             }
         }
 

@@ -2,21 +2,21 @@
 
 /// `blis run` and `blis regret`.
 pub const RUN: u16 = 1;
-/// `blis replay`.
+/// The flags of `blis replay`.
 pub const REPLAY: u16 = 1 << 1;
-/// `blis compare`.
+/// The flags of `blis compare`.
 pub const COMPARE: u16 = 1 << 2;
-/// `blis capacity`.
+/// The flags of `blis capacity`.
 pub const CAPACITY: u16 = 1 << 3;
-/// `blis size`.
+/// The flags of `blis size`.
 pub const SIZE: u16 = 1 << 4;
-/// `blis sweep`.
+/// The flags of `blis sweep`.
 pub const SWEEP: u16 = 1 << 5;
-/// `blis calibrate`.
+/// The flags of `blis calibrate`.
 pub const CALIBRATE: u16 = 1 << 6;
-/// `blis mock-server`.
+/// The flags of `blis mock-server`.
 pub const MOCK: u16 = 1 << 7;
-/// `blis observe`.
+/// The flags of `blis observe`.
 pub const OBSERVE: u16 = 1 << 8;
 /// `blis workload inspect` and `convert`.
 pub const TRACES: u16 = 1 << 9;

@@ -58,9 +58,9 @@ struct RawAutoscaler {
 
 impl<'de> Deserialize<'de> for RawAutoscaler {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ByName;
+        struct AutoscalerVisitor;
 
-        impl<'de> Visitor<'de> for ByName {
+        impl<'de> Visitor<'de> for AutoscalerVisitor {
             type Value = RawAutoscaler;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for RawAutoscaler {
             }
         }
 
-        deserializer.deserialize_map(ByName)
+        deserializer.deserialize_map(AutoscalerVisitor)
     }
 }
 

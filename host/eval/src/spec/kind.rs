@@ -1,6 +1,6 @@
 //! What settings take: how a text is read, which values are allowed, and how a value is written.
 //!
-//! A kind is a constant, so that the table of settings names it, and everything that is said about its values (messages,
+//! A kind is a constant, so that the table of settings names it, and everything about its values (messages,
 //! help, the JSON schema) follows from its [`Range`].
 
 use std::fmt::Display;
@@ -50,7 +50,7 @@ pub enum Range {
     /// Whole numbers of a unit (empty for none), both ends included.
     Whole { least: u64, most: u64, unit: &'static str },
     /// Finite numbers of a unit.
-    Number { least: f64, most: f64, unit: &'static str, ends: Ends },
+    Number { least: f64, most: f64, unit: &'static str, ends: RangeEnds },
     /// Times with a unit, or bare numbers in a unit of their own; µs, both ends included.
     Time { unit: TimeUnit, least: u64, most: u64 },
     /// A path. In a suite it is one in the folder of the suite.
@@ -61,22 +61,22 @@ pub enum Range {
 
 /// Which ends of a range belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum RangeEnds {
     Both,
-    /// Not the least.
+    /// All but the least one.
     Most,
-    /// Not the most.
+    /// All but the greatest one.
     Least,
 }
 
 /// The unit of a bare number that is a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// Microseconds, whole ones.
+    /// A whole number of microseconds.
     Us,
-    /// Milliseconds.
+    /// A number of milliseconds.
     Ms,
-    /// Seconds.
+    /// A number of seconds.
     S,
 }
 
@@ -86,12 +86,12 @@ impl Range {
         match *self {
             Self::Whole { least, most, unit } => format!("must be a whole number{} from {least} to {most}", of(unit)),
             Self::Number { least, most, unit, ends } => {
-                let from = if ends == Ends::Most { "above" } else { "from" };
+                let from = if ends == RangeEnds::Most { "above" } else { "from" };
                 let to = match ends {
                     _ if most == f64::MAX => String::new(),
-                    Ends::Both => format!(" to {most}"),
-                    Ends::Most => format!(" and at most {most}"),
-                    Ends::Least => format!(" on and below {most}"),
+                    RangeEnds::Both => format!(" to {most}"),
+                    RangeEnds::Most => format!(" and at most {most}"),
+                    RangeEnds::Least => format!(" on and below {most}"),
                 };
                 format!("must be a number{} {from} {least}{to}", of(unit))
             }
@@ -112,7 +112,7 @@ impl Range {
 
     fn contains(&self, number: f64) -> bool {
         let Self::Number { least, most, ends, .. } = *self else { return false };
-        let is_end = ends == Ends::Most && number == least || ends == Ends::Least && number == most;
+        let is_end = ends == RangeEnds::Most && number == least || ends == RangeEnds::Least && number == most;
         (least..=most).contains(&number) && !is_end
     }
 }
@@ -140,7 +140,7 @@ impl TimeUnit {
 pub struct ValueKind<T> {
     /// How files write it.
     pub form: ValueForm,
-    /// What is allowed.
+    /// The values that are allowed.
     pub range: Range,
     read: fn(&Range, &str) -> Result<T, String>,
     write: fn(&Range, &T) -> Vec<String>,
@@ -195,7 +195,7 @@ const fn whole<T: TryFrom<u64> + Display>(least: u64, most: u64, unit: &'static 
     ValueKind { read, ..shown(ValueForm::Number, Range::Whole { least, most, unit }) }
 }
 
-const fn number(least: f64, most: f64, unit: &'static str, ends: Ends) -> ValueKind<f64> {
+const fn number(least: f64, most: f64, unit: &'static str, ends: RangeEnds) -> ValueKind<f64> {
     let read: fn(&Range, &str) -> Result<f64, String> =
         |range, text| text.parse().ok().filter(|&number| range.contains(number)).ok_or_else(|| range.message());
     ValueKind { read, ..shown(ValueForm::Number, Range::Number { least, most, unit, ends }) }
@@ -255,7 +255,7 @@ pub trait NamedChoice: Copy + PartialEq + Send + Sync + Display + 'static {
 
     /// Any of them as the value of a setting.
     const KIND: ValueKind<Self> = ValueKind {
-        read: |_, text| parse::choice(text),
+        read: |_, text| Self::read(text),
         choices: || Self::ALL.iter().map(|choice| (choice.name(), choice.about())).collect(),
         ..shown(ValueForm::Text, Range::Text(""))
     };
@@ -270,6 +270,17 @@ pub trait NamedChoice: Copy + PartialEq + Send + Sync + Display + 'static {
 
     /// The meaning, in one line of help.
     fn about(self) -> &'static str;
+
+    /// The value of `text`.
+    ///
+    /// # Errors
+    /// Which names there are.
+    fn read(text: &str) -> Result<Self, String> {
+        Self::find(text).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|choice| choice.name()).collect();
+            format!("must be one of {}", known.join(", "))
+        })
+    }
 
     /// The value called `name`, or with that alias.
     fn find(name: &str) -> Option<Self> {
@@ -330,21 +341,21 @@ kinds! {
     /// A seed: any whole number of 64 bits.
     seed SEED: u64 = whole(0, u64::MAX, "");
     /// Requests per second. Times are whole µs up to 2^63, so higher and lower rates cannot be represented.
-    rate RATE: f64 = number(1e-6, 1e6, "requests per second", Ends::Both);
+    rate RATE: f64 = number(1e-6, 1e6, "requests per second", RangeEnds::Both);
     /// A factor that times are multiplied with.
-    scale SCALE: f64 = number(1e-6, 1e6, "", Ends::Both);
+    scale SCALE: f64 = number(1e-6, 1e6, "", RangeEnds::Both);
     /// A coefficient of a latency model, µs per unit of work. Steps longer than 11 days are refused.
-    coefficient COEFFICIENT: f64 = number(0.0, 1e12, "", Ends::Both);
+    coefficient COEFFICIENT: f64 = number(0.0, 1e12, "", RangeEnds::Both);
     /// A share: above 0, at most 1.
-    share SHARE: f64 = number(0.0, 1.0, "", Ends::Most);
+    share SHARE: f64 = number(0.0, 1.0, "", RangeEnds::Most);
     /// A share: from 0 to 1.
-    share_or_zero SHARE_OR_ZERO: f64 = number(0.0, 1.0, "", Ends::Both);
+    share_or_zero SHARE_OR_ZERO: f64 = number(0.0, 1.0, "", RangeEnds::Both);
     /// A share of a whole, from 0 on and below 1.
-    part PART: f64 = number(0.0, 1.0, "", Ends::Least);
+    part PART: f64 = number(0.0, 1.0, "", RangeEnds::Least);
     /// A finite number above 0.
-    above_0 ABOVE_0: f64 = number(0.0, f64::MAX, "", Ends::Most);
+    above_0 ABOVE_0: f64 = number(0.0, f64::MAX, "", RangeEnds::Most);
     /// A finite number ≥ 0.
-    from_0 FROM_0: f64 = number(0.0, f64::MAX, "", Ends::Both);
+    from_0 FROM_0: f64 = number(0.0, f64::MAX, "", RangeEnds::Both);
     /// Seconds until a request times out; negative for no deadline.
     timeout TIMEOUT: f64 = ValueKind {
         read: |range, text| {

@@ -20,11 +20,11 @@ pub use choice::{
     SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
     TransferLinkName, WorkloadName,
 };
-pub use kind::{Choice, Ends, NamedChoice, Range, TimeUnit, ValueForm, ValueKind};
+pub use kind::{Choice, NamedChoice, Range, RangeEnds, TimeUnit, ValueForm, ValueKind};
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub use permission::Permission;
 pub(crate) use settings::invalid;
-pub use settings::{ExperimentSpec, Group, InlinePolicies, KEYS, SettingKey};
+pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingGroup, SettingKey};
 pub(crate) use table::FLOW_CONTROL;
 
 #[cfg(test)]

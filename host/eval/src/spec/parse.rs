@@ -40,14 +40,6 @@ pub struct TargetList(pub Vec<(String, Micros)>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightList(pub Vec<(String, f64)>);
 
-/// One of the named values of `T`.
-pub fn choice<T: NamedChoice>(text: &str) -> Result<T, String> {
-    T::find(text).ok_or_else(|| {
-        let known: Vec<&str> = T::ALL.iter().map(|choice| choice.name()).collect();
-        format!("must be one of {}", known.join(", "))
-    })
-}
-
 /// A parameter of a policy: `KIND.NAME=VALUE`.
 pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));

@@ -35,7 +35,7 @@ const PERMISSIONS: [(Permission, &str, &[&str]); 7] = [
 ];
 
 impl Permission {
-    /// All of them.
+    /// All permissions, in their order.
     pub fn all() -> impl Iterator<Item = Self> {
         PERMISSIONS.iter().map(|(permission, ..)| *permission)
     }

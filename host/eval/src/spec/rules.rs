@@ -5,7 +5,7 @@ use crate::error::RunError;
 
 /// What other settings must say, or must not say.
 #[derive(Clone, Copy)]
-pub enum Condition {
+pub enum RuleCondition {
     /// The setting has another value than its default.
     Set(&'static str),
     /// The setting has this value, set or by default.
@@ -17,23 +17,23 @@ pub enum Condition {
 /// A condition, and what to do about it.
 #[derive(Clone, Copy)]
 pub struct Rule {
-    condition: Condition,
+    condition: RuleCondition,
     hint: &'static str,
     /// Whether it is about which policy is used, although it names no setting that chooses one.
     of_policy: bool,
 }
 
 pub(super) const fn set(name: &'static str) -> Rule {
-    Rule { condition: Condition::Set(name), hint: "", of_policy: false }
+    Rule { condition: RuleCondition::Set(name), hint: "", of_policy: false }
 }
 
 pub(super) const fn is(name: &'static str, value: &'static str) -> Rule {
-    Rule { condition: Condition::Is(name, value), hint: "", of_policy: false }
+    Rule { condition: RuleCondition::Is(name, value), hint: "", of_policy: false }
 }
 
 /// `text` is what messages say after "needs" or "cannot be used with".
 pub(super) const fn that(text: &'static str, holds: fn(&ExperimentSpec) -> bool) -> Rule {
-    Rule { condition: Condition::That(text, holds), hint: "", of_policy: false }
+    Rule { condition: RuleCondition::That(text, holds), hint: "", of_policy: false }
 }
 
 impl Rule {
@@ -48,25 +48,25 @@ impl Rule {
     /// Whether a candidate that a suite evaluates may be what is needed.
     fn is_about_a_policy(&self) -> bool {
         match self.condition {
-            Condition::Set(name) | Condition::Is(name, _) => SettingKey::named(name).chooses.is_some(),
-            Condition::That(..) => self.of_policy,
+            RuleCondition::Set(name) | RuleCondition::Is(name, _) => SettingKey::named(name).chooses.is_some(),
+            RuleCondition::That(..) => self.of_policy,
         }
     }
 
     fn holds(&self, spec: &ExperimentSpec) -> bool {
         match self.condition {
-            Condition::Set(name) => spec.differs(SettingKey::named(name)),
-            Condition::Is(name, value) => spec.texts_of(SettingKey::named(name)) == [value],
-            Condition::That(_, holds) => holds(spec),
+            RuleCondition::Set(name) => spec.differs(SettingKey::named(name)),
+            RuleCondition::Is(name, value) => spec.texts_of(SettingKey::named(name)) == [value],
+            RuleCondition::That(_, holds) => holds(spec),
         }
     }
 
     fn text(&self) -> String {
         match self.condition {
-            Condition::Set(name) | Condition::Is(name, "true") => format!("`--{name}`"),
-            Condition::Is(name, "false") => format!("`--no-{name}`"),
-            Condition::Is(name, value) => format!("`--{name} {value}`"),
-            Condition::That(text, _) => text.to_owned(),
+            RuleCondition::Set(name) | RuleCondition::Is(name, "true") => format!("`--{name}`"),
+            RuleCondition::Is(name, "false") => format!("`--no-{name}`"),
+            RuleCondition::Is(name, value) => format!("`--{name} {value}`"),
+            RuleCondition::That(text, _) => text.to_owned(),
         }
     }
 
@@ -93,9 +93,9 @@ impl ExperimentSpec {
     /// # Errors
     /// The first in the order of help.
     pub(crate) fn check(&self) -> Result<(), RunError> {
-        let is_judged = |rule: &&Rule| self.beside.is_none() || !rule.is_about_a_policy();
+        let counts = |rule: &&Rule| self.beside.is_none() || !rule.is_about_a_policy();
         for key in KEYS.iter().filter(|key| self.differs(key) || key.strict && self.has(key.name)) {
-            if let Some(rule) = key.needs().filter(is_judged).find(|rule| !rule.holds(self)) {
+            if let Some(rule) = key.needs().filter(counts).find(|rule| !rule.holds(self)) {
                 let what = format!("needs {}", rule.text());
                 return Err(self.misplaced(key.name, &what, rule.hint_or("set both, or neither")));
             }

@@ -38,7 +38,7 @@ pub struct InlinePolicies {
 }
 
 /// Settings that are about one thing.
-pub struct Group {
+pub struct SettingGroup {
     /// The heading in help.
     pub heading: &'static str,
     /// The section of configuration files.
@@ -83,7 +83,7 @@ columns! {
     pub choices: fn() -> Vec<Choice> = Vec::new;
     /// The value without a setting, if it is always the same.
     pub default: Option<&'static str> = None;
-    pub group: &'static Group = &Group { heading: "", section: "", commands: 0, needs: &[], apart: &[] };
+    pub group: &'static SettingGroup = &SettingGroup { heading: "", section: "", commands: 0, needs: &[], apart: &[] };
     pub(super) needs: &'static [Rule] = &[];
     pub(super) apart: &'static [Rule] = &[];
     /// Whether its default, too, contradicts what it excludes.
@@ -243,7 +243,7 @@ impl SettingKey {
     }
 
     /// Whether it belongs to `group`.
-    pub(crate) fn is_in(&self, group: &'static Group) -> bool {
+    pub(crate) fn is_in(&self, group: &'static SettingGroup) -> bool {
         std::ptr::eq(self.group, group)
     }
 

@@ -31,7 +31,7 @@ use super::kind::*;
 use super::parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::permission::Permission;
 use super::rules::{Rule, is, set, that};
-use super::settings::{Group, InlinePolicies, SettingKey, Sources, settings};
+use super::settings::{InlinePolicies, SettingGroup, SettingKey, Sources, settings};
 use crate::disaggregation::has_roles;
 use crate::group::GroupSettings;
 use crate::node_pool::NodePoolSettings;
@@ -40,7 +40,7 @@ use crate::startup::StartupSettings;
 macro_rules! groups {
     ($($(#[$doc:meta])* $name:ident: $heading:literal, $section:literal, $commands:expr
         $(, needs [$($needs:expr),+])? $(, apart [$($apart:expr),+])?;)+) => {
-        $($(#[$doc])* pub(crate) static $name: Group = Group {
+        $($(#[$doc])* pub(crate) static $name: SettingGroup = SettingGroup {
             heading: $heading,
             section: $section,
             commands: $commands,
@@ -105,6 +105,8 @@ const SPECIFIED: &str = "the specification sets arrivals and lengths";
 const WITH_HASHES: &str = "leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr";
 const ROLES_APART: Rule = that("instances that prefill apart from others", has_roles)
     .hint("this is not simulated together: leave out one of them");
+const ENCODED: Rule =
+    that("requests that are encoded", |spec| spec.encode_decider() != EncodeDeciderName::Never).hint(SAY_WHICH);
 const TRANSFERS: Rule = that("requests that are prefilled or encoded elsewhere", transfers)
     .of_policy()
     .hint("say which, as in `--pd-decider prefix-threshold`; or leave it out");
@@ -450,13 +452,13 @@ settings! {
         /// Filters in front of the scorers of instances that decode [default: none, or those of the routing policy]
         decode_routing_filters: FilterList = "decode-routing-filters", "NAME[:PARAM=VALUE…],…" FILTERS, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "saturation" };
         /// Filters in front of the scorers of instances that encode [default: none, or those of the routing policy]
-        encode_routing_filters: FilterList = "encode-routing-filters", "NAME[:PARAM=VALUE…],…" FILTERS, { needs: &[set("encode-decider").hint(SAY_WHICH)], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "saturation" };
+        encode_routing_filters: FilterList = "encode-routing-filters", "NAME[:PARAM=VALUE…],…" FILTERS, { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "saturation" };
         /// Scorers by which an instance that prefills is chosen, with weights [default: the routing policy]
         prefill_routing_scorers: ScorerList = "prefill-routing-scorers", "NAME:WEIGHT,…" SCORERS, { example: "queue-depth:1" };
         /// Scorers by which an instance that decodes is chosen, with weights [default: the routing policy]
         decode_routing_scorers: ScorerList = "decode-routing-scorers", "NAME:WEIGHT,…" SCORERS, { example: "queue-depth:1" };
         /// Scorers by which an instance that encodes is chosen, with weights [default: the routing policy]
-        encode_routing_scorers: ScorerList = "encode-routing-scorers", "NAME:WEIGHT,…" SCORERS, { needs: &[set("encode-decider").hint(SAY_WHICH)], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "queue-depth:1" };
+        encode_routing_scorers: ScorerList = "encode-routing-scorers", "NAME:WEIGHT,…" SCORERS, { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "queue-depth:1" };
         /// Whether another instance than the one that decodes a request prefills it, and which: a built-in policy, or a plugin
         /// [default: that of --pd-decider]
         disaggregation_policy: String = "disaggregation-policy", "NAME" NAME, { chooses: Some(Kind::Disaggregation), example: "always" };
@@ -505,10 +507,10 @@ settings! {
         encode_decider: EncodeDeciderName = "encode-decider", "NAME" EncodeDeciderName::KIND, default "never";
         /// Tokens of images, audio and video that an instance encodes per second, above 0 [default: an estimate for the vision encoder of
         /// Qwen2.5-VL: GPUs × peak × mfu_prefill ÷ 5.5e9 operations, 80959 on an H100]
-        encode_rate: f64 = "encode-rate", "RATE" ABOVE_0, { needs: &[set("encode-decider").hint(SAY_WHICH)], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)] };
+        encode_rate: f64 = "encode-rate", "RATE" ABOVE_0, { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)] };
         /// Time of each batch of an instance that encodes beside that, µs or with a unit
         // A guess: some 20 kernels in each of 32 blocks, launched one by one at 7 µs.
-        encode_base_latency: Micros = "encode-base-latency", "US" DELAY, default "5000", { needs: &[set("encode-decider").hint(SAY_WHICH)], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)] };
+        encode_base_latency: Micros = "encode-base-latency", "US" DELAY, default "5000", { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)] };
     }
     in AUTOSCALER {
         /// Scaling policy: the number of replicas follows the load; --num-instances is the number at the start. Its
@@ -545,7 +547,7 @@ settings! {
         /// Replica that is removed first [default: newest]
         drain_policy: String = "drain-policy", "NAME" NAME, { apart: &[is("autoscaler", "blis-v2").hint("BLIS's loop has no such rule")], chooses: Some(Kind::Drain), example: "oldest" };
         /// Node of a replica that starts, with node pools [default: first-fit]
-        placement_policy: String = "placement-policy", "NAME" NAME, { needs: &[set("node-pool")], chooses: Some(Kind::Placement), example: "best-fit" };
+        placement_policy: String = "placement-policy", "NAME" NAME, { needs: &[set("node-pool").hint("it has no effect without node pools: add `--node-pool`, or leave it out")], chooses: Some(Kind::Placement), example: "best-fit" };
     }
     in POLICIES {
         /// Policy bundle, YAML; flags win over it
@@ -644,7 +646,7 @@ settings! {
         think_time_ms: Micros = "think-time-ms", "MS" THINK_TIME, { needs: &[that("`--concurrency`, or `--session-mode closed-loop` with `--trace-header`", has_think_time).hint("otherwise no request waits for another")], apart: &[set("think-time-dist")], commands: GENERATED | REPLAY };
         /// Random think time, as lognormal:mu=2.0,sigma=0.6,min=3s,max=30s: exp(mu + sigma Z) seconds
         /// within bounds
-        think_time_dist: ThinkTime = "think-time-dist", "DISTRIBUTION" THINK_TIME_DIST, { needs: &[that("`--session-mode closed-loop` with `--trace-header`", |spec| closes_sessions(spec)).hint("otherwise every round arrives as recorded")], commands: REPLAY, example: "lognormal:mu=2,sigma=0.5,max=3s" };
+        think_time_dist: ThinkTime = "think-time-dist", "DISTRIBUTION" THINK_TIME_DIST, { needs: &[that("`--session-mode closed-loop` with `--trace-header`", closes_sessions).hint("otherwise every round arrives as recorded")], commands: REPLAY, example: "lognormal:mu=2,sigma=0.5,max=3s" };
         /// Inter-arrival times [default: poisson; with --parity blis: constant]
         arrival_process: ArrivalName = "arrival-process", "NAME" ArrivalName::KIND, { needs: &[that("`--rate` with `--workload-trace`", |spec| !spec.has("workload-trace") || spec.has("rate")).hint("both are for files without arrivals")], apart: &[that("`--workload-trace` in a format with arrivals", has_arrivals).hint(OWN_ARRIVALS), set("trace-header").hint(OWN_ALL), set("workload-spec").hint(SPECIFIED), set("concurrency").hint("users send their next request after the output of the last one"), that("a `--workload` of several clients", has_clients).hint("it has its own arrivals and lengths; `--rate` and `--num-requests` set how many")] };
         /// Number of requests; 0 for those that arrive before --horizon [default: 100; 0 in closed

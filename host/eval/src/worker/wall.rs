@@ -205,7 +205,7 @@ mod linux {
         let is_thread = SeccompCmpOp::MaskedEq(thread);
         with(libc::SYS_clone, vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, is_thread, thread)]);
         // Names of threads and of memory.
-        const PR_SET_VMA: u64 = 0x53_564d_41;
+        const PR_SET_VMA: u64 = 0x5356_4d41;
         with(libc::SYS_prctl, vec![equal(0, libc::PR_SET_NAME as u64)]);
         if let Some((_, chain)) = rules.iter_mut().find(|(call, _)| *call == libc::SYS_prctl)
             && let Ok(rule) = equal(0, PR_SET_VMA).and_then(|condition| SeccompRule::new(vec![condition]))

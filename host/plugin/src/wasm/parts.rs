@@ -200,11 +200,9 @@ impl PartCounts<'_> {
                     }
                 }
                 Payload::FunctionSection(section) => self.add(DeclaredPart::Functions, u64::from(section.count()))?,
-                Payload::CodeSectionStart { count, .. } => {
-                    // One more than are declared is an error of the validator.
-                    if u64::from(count) > self.most.functions {
-                        self.add(DeclaredPart::Functions, u64::from(count))?;
-                    }
+                // One more than are declared is an error of the validator.
+                Payload::CodeSectionStart { count, .. } if u64::from(count) > self.most.functions => {
+                    self.add(DeclaredPart::Functions, u64::from(count))?;
                 }
                 Payload::TableSection(section) => self.add(DeclaredPart::Tables, u64::from(section.count()))?,
                 Payload::MemorySection(section) => self.add(DeclaredPart::Memories, u64::from(section.count()))?,
@@ -242,7 +240,7 @@ impl PartCounts<'_> {
                     }
                 }
                 Payload::ComponentCanonicalSection(section) => {
-                    self.add(DeclaredPart::Functions, u64::from(section.count()))?
+                    self.add(DeclaredPart::Functions, u64::from(section.count()))?;
                 }
                 Payload::ComponentImportSection(section) => {
                     self.add(DeclaredPart::Imports, u64::from(section.count()))?;

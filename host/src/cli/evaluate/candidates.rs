@@ -22,11 +22,11 @@ use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
 use super::super::counts::{feedback_bytes, memory_gib, threads};
+use super::super::grant_flags::GrantFlags;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::check_page;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
-use super::GrantFlags;
 use super::summary::EvaluationSummary;
 
 #[derive(Debug, Args)]

@@ -10,10 +10,10 @@ use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
 use super::super::counts::threads;
+use super::super::grant_flags::GrantFlags;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::workers::default_worker_settings;
-use super::GrantFlags;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HeldOutArgs {

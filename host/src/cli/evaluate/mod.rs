@@ -13,7 +13,6 @@ mod summary;
 mod tune;
 
 use blis_eval::error::RunError;
-use blis_eval::suite::{Suite, SuiteGrants};
 
 use super::command::{EvaluateCommand, EvaluateSubcommand};
 
@@ -37,30 +36,5 @@ pub(super) fn dispatch(command: &EvaluateCommand) -> Result<(), RunError> {
         Some(EvaluateSubcommand::Merge(args)) => merge::merge(args),
         Some(EvaluateSubcommand::Shinka(args)) => shinka::shinka(args),
         Some(EvaluateSubcommand::Init(args)) => init::init(args),
-    }
-}
-
-/// What the command line grants a suite and its candidates.
-#[derive(Debug, Default, clap::Args)]
-pub(super) struct GrantFlags {
-    /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
-    #[arg(long)]
-    allow_large_components: bool,
-    /// Folder outside its own whose files the suite may name; may be given several times
-    #[arg(long = "allow-path", value_name = "DIR")]
-    allow_path: Vec<std::path::PathBuf>,
-}
-
-impl GrantFlags {
-    /// The suite called `name`, with what is granted.
-    ///
-    /// # Errors
-    /// If there is none, or it is invalid.
-    pub(super) fn open(&self, name: &str) -> Result<Suite, RunError> {
-        Ok(Suite::open(name).map_err(RunError::refused)?.granted(&self.granted()))
-    }
-
-    fn granted(&self) -> SuiteGrants {
-        SuiteGrants { large_components: self.allow_large_components, paths: self.allow_path.clone() }
     }
 }

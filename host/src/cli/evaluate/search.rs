@@ -20,11 +20,11 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::super::counts::{memory_gib, workers};
+use super::super::grant_flags::GrantFlags;
 use super::super::observe::api_key;
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
-use super::GrantFlags;
 use super::candidates::{decisions, patterns};
 use super::live::{check_loopback, history, show};
 

@@ -15,8 +15,8 @@ use blis_plugin::Technology;
 use clap::Args;
 
 use super::super::counts::feedback_bytes;
+use super::super::grant_flags::GrantFlags;
 use super::super::workers::{default_worker_settings, run_cache};
-use super::GrantFlags;
 use super::candidates::{StageName, patterns};
 
 #[derive(Debug, Args)]

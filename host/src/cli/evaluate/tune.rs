@@ -16,11 +16,11 @@ use blis_report::write_text;
 use clap::Args;
 
 use super::super::counts::threads;
+use super::super::grant_flags::GrantFlags;
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::{check_page, write_report};
 use super::super::workers::{default_worker_settings, run_cache};
-use super::GrantFlags;
 use super::live::{check_loopback, history, show};
 
 #[derive(Debug, Args)]
