@@ -144,8 +144,12 @@ async function checkLive() {
     page.on("pageerror", (error) => failures.push(`live: error: ${error.message}`));
     page.on("request", (request) => { if (!request.url().startsWith(first.listening) && !request.url().startsWith("data:")) failures.push(`live: requests ${request.url()}`); });
     page.on("dialog", (dialog) => { failures.push("live: a name became a script"); dialog.dismiss(); });
-    await page.goto(first.listening);
-    const evaluate = (candidate, id) => fetch(`${first.listening}/evaluate`, { method: "POST", body: JSON.stringify({ id, candidate, stage: "smoke" }) });
+    await page.goto(`${first.listening}/?token=${first.token}`);
+    const evaluate = (candidate, id) => fetch(`${first.listening}/evaluate`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${first.token}` },
+      body: JSON.stringify({ id, candidate, stage: "smoke" }),
+    });
     const shows = (text) => page.waitForFunction((text) => document.getElementById("search")?.textContent.includes(text), text, { timeout: 60000 });
     await page.waitForFunction(() => document.querySelector("[role=status]").textContent.startsWith("Connected"));
     await evaluate("fn route(r, s) { 0 }", "first");

@@ -101,7 +101,7 @@ fn suite_schema() -> Value {
 /// The module of the Python package with the keys of specifications and their types.
 fn python_module() -> String {
     let mut text =
-        "\"\"\"Keys of specifications with their types, made from the table of settings: tests/settings.rs.\"\"\"\n\n\
+        "# ruff: noqa: E501\n\"\"\"Keys of specifications with their types, made from the table of settings: tests/settings.rs.\"\"\"\n\n\
                     from __future__ import annotations\n\nfrom typing import Literal, TypedDict\n\n\
                     Settings = TypedDict(\n    \"Settings\",\n    {\n"
             .to_owned();
@@ -121,7 +121,8 @@ fn python_module() -> String {
             }
         };
         let form = if key.form.is_list() { format!("list[{one}]") } else { one };
-        let _ = writeln!(text, "        {:?}: {form:?},", key.name);
+        let quote = if form.contains('"') { '\'' } else { '"' };
+        let _ = writeln!(text, "        {:?}: {quote}{form}{quote},", key.name);
     }
     text + "    },\n    total=False,\n)\n\"\"\"Settings by name, as the flags of `blis run`.\"\"\"\n"
 }
