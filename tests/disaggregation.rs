@@ -37,14 +37,14 @@ fn prefill_apart_from_decode_trades_ttft_for_itl() {
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn drift_plus_penalty_prefills_elsewhere_only_what_gains_by_it() {
     const SERVICE: &str = "run --model meta-llama/llama-3.1-70b-instruct --hardware H100 --tp 4 --prefill-instances 1 \
-                           --decode-instances 3 --timeout 100000 --pd-prefill-rate 9000 --output json \
+                           --decode-instances 3 --timeout 100000 --output json \
                            --decode-routing-scorers precise-prefix-cache:2,active-requests:1";
     let ttft = |workload: &str, requests: u32, decider: &str| {
         let spec = format!("--workload-spec examples/prefill-decode/{workload}.yaml --num-requests {requests}");
         mean(&blis!(format!("{SERVICE} {spec} --pd-decider {decider}")).json(), "ttft")
     };
     let of =
-        |workload, requests| ["never", "prefix-threshold", "edpp"].map(|decider| ttft(workload, requests, decider));
+        |workload, requests| ["never", "prefix-threshold", "edpp --pd-prefill-rate 9000"].map(|decider| ttft(workload, requests, decider));
     let [_, threshold, edpp] = of("chat", 1600);
     assert!((2.0..4.0).contains(&(threshold / edpp)), "{threshold} and {edpp} ms");
     let [never, threshold, edpp] = of("code", 1350);
