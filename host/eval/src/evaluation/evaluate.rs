@@ -53,7 +53,7 @@ pub fn verify(document: &mut EvaluationResult, again: &EvaluationResult) {
 }
 
 /// As [`evaluate`], but reads the result from `cache` if it is there, and keeps it there. A worker leaves that to the process that
-/// started it: [`keep`].
+/// started it: `keep`.
 pub fn evaluate_cached(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,

@@ -10,7 +10,7 @@
 //! It runs no code of a candidate, so that only the system or a person ends it: for want of memory, or by mistake. Then it is started
 //! again, and the evaluations that it had are evaluated anew. The process that uses it has threads by then and must not fork, so the
 //! new one is this program from its start (`blis serve --stdio --fork-server`), with its socket as standard input; it first says which program
-//! and which suites it has, because a file may have changed meanwhile. A few attempts are made, no more ([`RESTARTS`]).
+//! and which suites it has, because a file may have changed meanwhile. A few attempts are made, no more (`RESTARTS`).
 //!
 //! A worker starts with everything that it holds: workloads that
 //! workers have used are generated here when there is nothing else to do, and runs of the baseline are kept as workers

@@ -4,14 +4,14 @@
 //! here, or in scripts. Should a defect of the interpreter or the compiler let a candidate out of it, it finds a process that
 //!
 //! * may not open, create, rename or run any file, or bind or connect TCP ports (Landlock, on the threads that simulate), and
-//! * may only make the system calls of [`allowed`]: memory, threads of its own, clocks, and reading and writing of descriptors that are
+//! * may only make the system calls of `allowed`: memory, threads of its own, clocks, and reading and writing of descriptors that are
 //!   open already, which are the pipes to the process that started it (seccomp, on all threads).
 //!
 //! ```text
 //! fork ─► arm ─► read and compile candidates, read ahead what the suite has in files ─► raise ─► simulate ─► result by pipe
 //! ```
 //!
-//! Everything that needs a path comes before [`raise`], and the process that started the worker writes what is kept afterwards. The
+//! Everything that needs a path comes before `raise`, and the process that started the worker writes what is kept afterwards. The
 //! wall cannot be taken down. A worker that simulated behind it takes no candidate from a file, and no component, whose compiled code
 //! is a file: those get a new one.
 //!

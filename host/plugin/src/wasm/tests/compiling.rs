@@ -111,7 +111,7 @@ fn code_that_compiles_for_ever_is_refused() {
     let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
     insta::assert_snapshot!(fault, @r"
     router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000
-    hint: split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs `--allow-large-components`, in a suite `large_components: true` among its `limits` [out-of-fuel]
+    hint: split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs `--allow-large-components` [out-of-fuel]
     ");
 }
 
