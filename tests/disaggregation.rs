@@ -43,8 +43,9 @@ fn drift_plus_penalty_prefills_elsewhere_only_what_gains_by_it() {
         let spec = format!("--workload-spec examples/prefill-decode/{workload}.yaml --num-requests {requests}");
         mean(&blis!(format!("{SERVICE} {spec} --pd-decider {decider}")).json(), "ttft")
     };
-    let of =
-        |workload, requests| ["never", "prefix-threshold", "edpp --pd-prefill-rate 9000"].map(|decider| ttft(workload, requests, decider));
+    let of = |workload, requests| {
+        ["never", "prefix-threshold", "edpp --pd-prefill-rate 9000"].map(|decider| ttft(workload, requests, decider))
+    };
     let [_, threshold, edpp] = of("chat", 1600);
     assert!((2.0..4.0).contains(&(threshold / edpp)), "{threshold} and {edpp} ms");
     let [never, threshold, edpp] = of("code", 1350);
