@@ -4,7 +4,8 @@
 //! variable, in every block around it: its work was measured to grow about as locals × joins × nesting. A module of 19 kB
 //! with a thousand locals in nested loops took a minute and a gigabyte. The largest function of the shipped components has
 //! 870 × 15 of the four million that all functions together may have. Apart from that, each function and each instruction
-//! takes its time.
+//! takes its time, each block more than others: 250 µs in a function of few blocks, and more the more blocks, loops above all, its
+//! function has.
 //!
 //! Several values that one instruction takes or leaves count as well: a call with a hundred results is a hundred instructions, and
 //! so is each target of a branch that passes them on.
@@ -24,6 +25,13 @@ const CALL_COST: u64 = 15;
 const INSTRUCTION_COST: u64 = 3;
 /// Cost of each value that a call, a block or a branch passes on.
 const VALUE_COST: u64 = 3;
+/// Cost of a block, a loop or a condition beside that of its instructions.
+const JOIN_COST: u64 = 25;
+/// Of so many pairs of joins of one function each costs 1, and of pairs of a loop and a join: the compiler looks from each at the others.
+const PAIRS_OF_JOINS: u64 = 40;
+const PAIRS_WITH_A_LOOP: u64 = 12;
+/// Joins in the code made for an instruction that uses a table: its elements are filled in at their first use.
+const JOINS_OF_TABLES: u64 = 2;
 /// Cost of each target of a table of branches.
 const TARGET_COST: u64 = 1;
 
@@ -56,8 +64,9 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
         // The size first: reading a large function takes time as well.
         let sizes = CodeBounds { code_bytes: code, function_bytes: size, ..CodeBounds::default() };
         refused(&sizes)?;
-        let Function { locals, joins, nesting, instructions } = signatures.measured(&body).map_err(broken)?;
-        cost = cost.saturating_add(FUNCTION_COST).saturating_add(instructions);
+        let Function { locals, joins, loops, nesting, instructions } = signatures.measured(&body).map_err(broken)?;
+        let pairs = joins * joins / PAIRS_OF_JOINS + joins * loops / PAIRS_WITH_A_LOOP;
+        cost = cost.saturating_add(FUNCTION_COST + instructions + JOIN_COST * joins + pairs);
         work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
         refused(&CodeBounds { compile_cost: cost, compile_work: work, function_locals: locals, nesting, ..sizes })?;
     }
@@ -81,7 +90,7 @@ fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
         (
             found.compile_cost,
             most.compile_cost,
-            "µs of compilation, about: 350 for a function, 15 for a call, 3 for another instruction",
+            "µs of compilation, about: 350 for a function, 25 for a block, 15 for a call, 3 for another instruction",
         ),
         (found.compile_work, most.compile_work, "local variables × blocks × nesting, over all functions"),
     ];
@@ -95,6 +104,7 @@ struct Function {
     locals: u64,
     /// Blocks, loops and conditions.
     joins: u64,
+    loops: u64,
     nesting: u64,
     /// Cost of its instructions.
     instructions: u64,
@@ -174,19 +184,23 @@ impl Signatures {
                 | Operator::CallRef { type_index }
                 | Operator::ReturnCallRef { type_index } => {
                     let (parameters, results) = self.of_type(type_index);
+                    function.joins += JOINS_OF_TABLES;
                     CALL_COST + VALUE_COST * (parameters + results)
                 }
                 // Calls of the host.
                 Operator::MemoryCopy { .. }
                 | Operator::MemoryFill { .. }
                 | Operator::MemoryInit { .. }
-                | Operator::MemoryGrow { .. }
-                | Operator::TableCopy { .. }
+                | Operator::MemoryGrow { .. } => CALL_COST,
+                Operator::TableCopy { .. }
                 | Operator::TableFill { .. }
                 | Operator::TableInit { .. }
                 | Operator::TableGrow { .. }
                 | Operator::TableGet { .. }
-                | Operator::TableSet { .. } => CALL_COST,
+                | Operator::TableSet { .. } => {
+                    function.joins += JOINS_OF_TABLES;
+                    CALL_COST
+                }
                 Operator::Br { .. } | Operator::BrIf { .. } | Operator::Return => {
                     INSTRUCTION_COST + VALUE_COST * widest
                 }
@@ -202,6 +216,7 @@ impl Signatures {
                     };
                     widest = widest.max(parameters).max(results);
                     function.joins += 1;
+                    function.loops += u64::from(matches!(operator, Operator::Loop { .. }));
                     depth += 1;
                     function.nesting = function.nesting.max(depth);
                     INSTRUCTION_COST + VALUE_COST * (parameters + results)

@@ -228,7 +228,7 @@ fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
     let most = most.fold(0.0, f64::max);
     let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
     let wide = |count: usize| "i32 ".repeat(count);
-    let pieces: [(&str, &str, String); 12] = [
+    let pieces: [(&str, &str, String); 15] = [
         ("calls", "(func $f)", "(call $f)".to_owned()),
         (
             "calls of many values",
@@ -245,6 +245,9 @@ fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
         ("loads", "", "(drop (i64.load offset=8 (i32.const 8)))".to_owned()),
         ("indirect calls", "(type $t (func)) (table $many 1 funcref)", "(call_indirect $many (type $t) (i32.const 0))".to_owned()),
         ("loops", "", "(loop (br_if 0 (i32.const 0)))".to_owned()),
+        ("loops in conditions", "", "(if (i32.const 1) (then (loop (br_if 0 (i32.const 0)))))".to_owned()),
+        ("growing tables", "(table $many 1 funcref)", "(drop (table.grow $many (ref.null func) (i32.const 0)))".to_owned()),
+        ("copies of tables", "(table $many 1 funcref)", "(table.copy $many $many (i32.const 0) (i32.const 0) (i32.const 0))".to_owned()),
     ];
     for (what, head, piece) in pieces {
         // The largest number that is not refused.
@@ -255,7 +258,7 @@ fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
             let body = format!("(func {})", piece.repeat(count.min(in_each)));
             wat::parse_str(format!("{text} {head} {})", body.repeat(functions))).expect(what)
         };
-        let (mut passes, mut step) = (0, 1 << 17);
+        let (mut passes, mut step) = (0, 1 << 15);
         while step > 0 {
             let bytes = of(passes + step);
             let file = PluginPath::new(Path::new("router.wasm"));
