@@ -1,12 +1,11 @@
 //! No file, suite, record, request or environment variable grants a permission: every permission, in every format, in every command
 //! that reads it. A library whose loading leaves a mark shows that nothing native runs.
 
-use std::path::Path;
 use std::process::Command;
 
-use blis_eval::spec::Permission;
+use blis_eval::spec::{KEYS, Permission, Range};
 
-use crate::macros::{Scratch, blis};
+use crate::macros::{Scratch, blis, root};
 
 /// A small suite with further lines in the settings of all scenarios and among its own keys.
 fn suite(run: &str, own: &str) -> String {
@@ -55,7 +54,7 @@ fn ways(folder: &Scratch, name: &str, suite: &str) -> Vec<Vec<String>> {
 
 fn refused(words: &[String], env: Option<(&str, &str)>) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
-    command.args(words).stdin(std::process::Stdio::null());
+    command.args(words).current_dir(root()).stdin(std::process::Stdio::null());
     if let Some((name, value)) = env {
         command.env(name, value);
     }
@@ -171,25 +170,69 @@ fn no_way_runs_native_code_of_a_stranger() {
     assert!(mark.exists(), "{}", granted.stderr);
 }
 
-/// A suite reads nothing outside its folder, whatever links it has there, unless a flag names the folder.
+/// A suite reads nothing outside its folder, whatever links it has there, unless a flag names the folder: every setting that is a
+/// path, models and policies that are files, and the files of specifications.
 #[test]
 fn a_suite_reads_its_own_folder_only() {
     let folder = Scratch::new();
     folder.write("secret.csv", "a secret\n");
-    std::fs::create_dir(folder.join("suites")).expect("a folder");
+    folder.write("secret.rhai", "fn route(r, s) { a secret }\n");
+    folder.write("private/config.json", "a secret\n");
+    folder.write("suites/own/lengths.csv", "a secret\n");
     std::os::unix::fs::symlink(folder.join("secret.csv"), folder.join("suites/link.csv")).expect("a link");
+    std::os::unix::fs::symlink(folder.join("private"), folder.join("suites/models")).expect("a link");
     let secret = folder.join("secret.csv").display().to_string();
-    for name in ["../secret.csv", "link.csv", "./link.csv", "sub/../../secret.csv", &secret] {
-        for setting in ["workload-trace", "workload-spec", "policy-config", "coefficients", "lora-config", "policy-dir"]
-        {
-            let text = suite(&format!("  {setting}: {name}\n"), "").replace("  num-requests: 20\n", "");
-            folder.write("suites/suite.yaml", &text);
-            let file = folder.join("suites/suite.yaml").display().to_string();
-            let words = ["evaluate", "least-loaded", "--stage", "smoke", "--suite", &file].map(str::to_owned);
-            let (code, text) = refused(&words, None);
-            assert!(code == 2 && text.contains("--allow-path"), "{setting}: {name}: {code} {text}");
-            assert!(!text.contains("a secret"), "{text}");
+    let mut all: Vec<String> = Vec::new();
+    for key in KEYS.iter().filter(|key| key.suites && key.range == Range::Path && key.permission.is_none()) {
+        let names = ["../secret.csv", "link.csv", "./link.csv", "sub/../../secret.csv", "../missing", &secret];
+        let texts =
+            names.map(|name| suite(&format!("  {}: {name}\n", key.name), "").replace("  num-requests: 20\n", ""));
+        all.extend(texts);
+    }
+    assert!(all.len() > 60, "{}", all.len());
+    let private = folder.join("private").display().to_string();
+    // Found from the working folder, it would be a folder with a `config.json`.
+    let around = format!("examples/{}{}", "../".repeat(20), private.trim_start_matches('/'));
+    for model in [&private, &around, "./../private", "../private", "./models"] {
+        all.push(suite("", "").replace("model: qwen/qwen3-14b", &format!("model: {model}")));
+    }
+    all.push(suite(&format!("  group: model={private},instances=1\n"), ""));
+    for policy in ["../secret.rhai", "./../secret.rhai", &folder.join("secret.rhai").display().to_string()] {
+        all.push(suite(&format!("  routing-policy: {policy}\n"), ""));
+        all.extend(["reference", "baseline"].map(|key| suite("", &format!("{key}: {policy}\n"))));
+        all.push(suite("", &format!("reference_policies: [{policy}]\n")));
+    }
+    let lengths = |file: &str| {
+        format!(
+            "clients:\n- id: a\n  rate_fraction: 1\n  arrival: {{process: poisson}}\n\
+             \x20 input_distribution: {{type: empirical, file: {file}}}\n\
+             \x20 output_distribution: {{type: constant, params: {{value: 5}}}}\naggregate_rate: 1\nversion: \"2\"\n"
+        )
+    };
+    let of_file = suite("  workload-spec: own/spec.yaml\n", "").replace("  num-requests: 20\n", "");
+    for file in ["../secret.csv", "link.csv", &secret] {
+        let inline = format!("workload: |\n      {}", lengths(file).replace('\n', "\n      "));
+        let splits = "splits: [smoke, train, select, test]";
+        let flow = format!("{{name: one, {splits}}}");
+        all.push(suite("", "").replace(&flow, &format!("name: one\n    {splits}\n    {inline}")));
+        let from_own = if file == secret { file.to_owned() } else { format!("../{file}") };
+        let servegen = format!("version: \"2\"\naggregate_rate: 1\nservegen_data: {{path: {from_own}}}\n");
+        for specification in [lengths(&from_own), servegen] {
+            folder.write("suites/own/spec.yaml", specification);
+            check_refused(&folder, std::slice::from_ref(&of_file));
         }
     }
-    assert!(Path::new(&secret).exists());
+    check_refused(&folder, &all);
+}
+
+/// Each of the suites is refused with the flag that would allow it, and shows nothing of what it names.
+fn check_refused(folder: &Scratch, suites: &[String]) {
+    for text in suites {
+        folder.write("suites/suite.yaml", text);
+        let file = folder.join("suites/suite.yaml").display().to_string();
+        let words = ["evaluate", "least-loaded", "--stage", "smoke", "--suite", &file].map(str::to_owned);
+        let (code, message) = refused(&words, None);
+        assert!(code == 2 && message.contains("--allow-path"), "{text}\n{code} {message}");
+        assert!(!message.contains("a secret"), "{text}\n{message}");
+    }
 }

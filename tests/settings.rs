@@ -9,7 +9,7 @@ use blis_eval::run;
 use blis_eval::spec::{ExperimentSpec, KEYS, Range, RangeEnds, SettingKey, ValueForm};
 use serde_json::{Map, Value, json};
 
-use crate::macros::root;
+use crate::macros::{blis, root};
 
 /// The JSON schema of the value of `key`.
 fn schema_of(key: &SettingKey) -> Value {
@@ -35,11 +35,7 @@ fn schema_of(key: &SettingKey) -> Value {
             json!({"enum": (key.choices)().into_iter().map(|(name, _)| name).collect::<Vec<_>>()})
         }
     };
-    // A list of one value may be written as the value.
-    let mut schema = match key.form.is_list() {
-        true => json!({"anyOf": [one, {"type": "array", "items": one}]}),
-        false => one,
-    };
+    let mut schema = if key.form.is_list() { json!({"type": "array", "items": one}) } else { one };
     schema["description"] = json!(key.help.trim());
     if let Some(default) = key.default {
         schema["default"] = key.json(&[default.to_owned()]);
@@ -47,19 +43,36 @@ fn schema_of(key: &SettingKey) -> Value {
     schema
 }
 
-/// The settings of `keys` by name.
+/// The settings of `keys` by each of their names.
 fn properties(keys: impl Iterator<Item = &'static SettingKey>) -> Map<String, Value> {
-    keys.map(|key| (key.name.to_owned(), schema_of(key))).collect()
+    let named = |key: &'static SettingKey| key.aliases.iter().chain([&key.name]).map(move |name| (key, *name));
+    keys.flat_map(named).map(|(key, name)| (name.to_owned(), schema_of(key))).collect()
+}
+
+/// The same where `null` stands for a setting that is not set.
+fn or_null(mut properties: Map<String, Value>) -> Map<String, Value> {
+    for schema in properties.values_mut() {
+        match schema.get_mut("enum") {
+            Some(Value::Array(names)) => names.push(Value::Null),
+            _ => {
+                let mut types =
+                    [schema["type"].take()].map(|one| one.as_array().cloned().unwrap_or(vec![one])).concat();
+                types.push("null".into());
+                schema["type"] = types.into();
+            }
+        }
+    }
+    properties
 }
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 fn config_schema() -> Value {
     let in_files = || KEYS.iter().filter(|key| key.permission.is_none());
-    let mut all = properties(in_files());
+    let mut all = or_null(properties(in_files()));
     let sections: std::collections::BTreeSet<&str> = KEYS.iter().map(|key| key.group.section).collect();
     for section in sections {
-        let of_section = properties(in_files().filter(|key| key.group.section == section));
+        let of_section = or_null(properties(in_files().filter(|key| key.group.section == section)));
         let object = json!({"type": "object", "properties": of_section, "additionalProperties": false});
         let value = match all.remove(section) {
             Some(setting) => json!({"anyOf": [setting, object]}),
@@ -77,7 +90,13 @@ fn config_schema() -> Value {
 }
 
 fn suite_schema() -> Value {
-    let run = properties(KEYS.iter().filter(|key| key.suites && key.permission.is_none()));
+    let mut run = properties(KEYS.iter().filter(|key| key.suites && key.permission.is_none()));
+    // A suite has each value as its flag does, a list too.
+    for key in KEYS.iter().filter(|key| key.form.is_list()) {
+        if let Some(schema) = run.get_mut(key.name) {
+            *schema = json!({"type": ["string", "number"], "description": key.help.trim()});
+        }
+    }
     let run = json!({"type": "object", "properties": run});
     json!({
         "$schema": DIALECT,
@@ -145,17 +164,35 @@ fn generated_files_are_those_of_the_table() {
     }
 }
 
-/// Every built-in suite and an explained configuration are valid by their schemas.
+/// Every built-in suite and explained configurations are valid by their schemas; what is refused is not.
 #[test]
 fn schemas_describe_what_is_read() {
-    let suite = jsonschema::validator_for(&suite_schema()).expect("a schema");
+    let valid = |schema: &Value, name: &str, text: &str| {
+        let schema = jsonschema::validator_for(schema).expect("a schema");
+        let value: Value = serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let errors: Vec<String> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(format!("{name}: {errors:#?}")) }
+    };
     for file in std::fs::read_dir(root().join("examples/suites")).expect("a folder") {
         let path = file.expect("an entry").path();
         if path.extension().is_some_and(|end| end == "yaml") {
-            let value: Value = serde_yaml::from_str(&std::fs::read_to_string(&path).expect("text")).expect("YAML");
-            let errors: Vec<String> = suite.iter_errors(&value).map(|error| format!("{error}")).collect();
-            assert!(errors.is_empty(), "{}: {errors:#?}", path.display());
+            let text = std::fs::read_to_string(&path).expect("text");
+            assert_eq!(valid(&suite_schema(), &path.display().to_string(), &text), Ok(()));
         }
+    }
+    let config = config_schema();
+    for flags in [
+        "",
+        "--parity blis --kv-cpu-blocks 9",
+        "--autoscaler queue --group tp=2",
+        "--flow-control --prefill-instances 1 --decode-instances 1",
+    ] {
+        let page = blis!("run --model qwen/qwen3-14b --explain-config", flags).done().stdout;
+        assert_eq!(valid(&config, flags, &page), Ok(()));
+    }
+    assert_eq!(valid(&config, "an alias", "gpu: H100\nengine: { max-num-running-reqs: 5 }\n"), Ok(()));
+    for refused in ["tp: -1", "engine: vllm-9", "watermark: 2", "policy-param: a.b=1", "flow-control: yess"] {
+        assert!(valid(&config, refused, refused).is_err(), "{refused}");
     }
 }
 

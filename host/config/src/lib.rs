@@ -23,6 +23,7 @@ mod latency_parameters;
 mod lone_prompt;
 mod model;
 mod model_source;
+pub use model_source::local_path;
 pub mod physics;
 pub mod policy;
 mod precision;

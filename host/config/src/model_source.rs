@@ -51,7 +51,8 @@ pub(super) fn load(
 }
 
 /// The folder that `model` names, if it is a path.
-fn local_path(model: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn local_path(model: &str) -> Option<PathBuf> {
     let path = Path::new(model);
     let is_path = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
     (is_path || model.contains('/') && path.join("config.json").is_file()).then(|| path.to_owned())

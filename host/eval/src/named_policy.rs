@@ -73,7 +73,7 @@ impl Experiment {
             return self.routed(&routed_by(policy, base), others).map_err(usage);
         }
         let located = match &self.spec.beside {
-            Some(beside) if policy.contains(['/', '.']) => beside
+            Some(beside) => beside
                 .find(Path::new(policy))
                 .map_err(|message| RunError::usage(format_args!("`{policy}` {message}")))?,
             _ => PathBuf::from(policy),

@@ -1,14 +1,18 @@
 //! The workload of an experiment: its settings, checked against each other.
 
 use std::fmt::{self, Display};
+use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use blis_plugin::Surroundings;
 use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use blis_workload::spec::presets::Preset;
-use blis_workload::spec::{Arrival, Client, ClientLoad, LONGEST, Lengths, Prefix, ServeGenReading, Spec};
+use blis_workload::spec::{
+    Arrival, Beside, Client, ClientLoad, Files, LONGEST, Lengths, Prefix, ServeGenReading, Spec,
+};
 use blis_workload::trace_v2::ThinkTime;
 use blis_workload::{MaxTokens, TraceWindow};
 
@@ -154,10 +158,36 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, R
         ParityName::Vllm => ServeGenReading::Measured,
         ParityName::Blis => ServeGenReading::Blis,
     };
-    let spec = Spec::load_with(path, servegen).map_err(RunError::refused)?;
+    let files_of = |folder| FilesWithin { folder, within: settings.beside.clone() };
+    let spec = Spec::load_with(path, servegen, files_of).map_err(RunError::refused)?;
     let num_requests = settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     let (origin, timeout) = (SpecOrigin::File(path.to_owned()), settings.timeout.map(deadline));
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
+}
+
+/// The files of a specification: all relative to its folder, or those that a suite may read.
+pub(crate) struct FilesWithin {
+    pub folder: PathBuf,
+    pub within: Option<Surroundings>,
+}
+
+impl FilesWithin {
+    fn check(&self, path: &Path) -> io::Result<()> {
+        let within = self.within.as_ref();
+        within.map_or(Ok(()), |within| within.check(&self.folder.join(path)).map_err(io::Error::other))
+    }
+}
+
+impl Files for FilesWithin {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.check(path)?;
+        Beside(self.folder.clone()).read(path)
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.check(path)?;
+        Beside(self.folder.clone()).names(path)
+    }
 }
 
 /// A preset of several clients.

@@ -13,20 +13,32 @@ impl Surroundings {
     /// The file that a suite calls `path`, which may not exist.
     ///
     /// # Errors
-    /// If it lies elsewhere, links followed.
+    /// As [`Self::check`].
     pub fn find(&self, path: &Path) -> Result<PathBuf, String> {
         let joined = self.folder.join(path);
-        let climbs = path.is_absolute() || path.components().any(|part| part == Component::ParentDir);
-        let real = joined.canonicalize().ok();
-        let is_in = |folder: &Path| {
-            let folder = folder.canonicalize().ok();
-            real.as_ref().zip(folder).is_some_and(|(real, folder)| real.starts_with(folder))
-        };
+        self.check(&joined).map(|()| joined)
+    }
+
+    /// Whether a suite may read `path`, which is found from the working folder and may not exist.
+    ///
+    /// # Errors
+    /// If it lies elsewhere, links followed; whether it exists there is not told.
+    pub fn check(&self, path: &Path) -> Result<(), String> {
         let folder = if self.folder.as_os_str().is_empty() { Path::new(".") } else { &self.folder };
-        // A file that does not exist has no links to follow.
-        if self.allowed.iter().any(|folder| is_in(folder)) || !climbs && (real.is_none() || is_in(folder)) {
-            return Ok(joined);
+        let is_in = |real: &Path, folder: &Path| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder));
+        let may = match path.canonicalize() {
+            Ok(real) => is_in(&real, folder) || self.allowed.iter().any(|allowed| is_in(&real, allowed)),
+            // What does not exist has no links to follow.
+            Err(_) => [&self.folder].into_iter().chain(&self.allowed).any(|folder| {
+                let inner = path.strip_prefix(folder);
+                inner.is_ok_and(|inner| {
+                    inner.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+                })
+            }),
+        };
+        match may {
+            true => Ok(()),
+            false => Err("must lie in the folder of the suite; others are allowed by the flag `--allow-path DIR` of the command line only".to_owned()),
         }
-        Err("must lie in the folder of the suite; others are allowed by the flag `--allow-path DIR` of the command line only".to_owned())
     }
 }

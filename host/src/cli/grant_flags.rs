@@ -13,7 +13,7 @@ pub(super) struct GrantFlags {
     /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
     #[arg(long)]
     allow_large_components: bool,
-    /// Folder outside its own whose files the suite may name; may be given several times
+    /// Folder outside its own in which the suite may name files; may be given several times
     #[arg(long = "allow-path", value_name = "DIR")]
     allow_path: Vec<PathBuf>,
 }

@@ -29,14 +29,13 @@ use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::worker::wall;
-use crate::workload_config::WorkloadConfig;
+use crate::workload_config::{FilesWithin, WorkloadConfig};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
 use blis_config::policy::{FilterSetting, ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_diag::open_file;
 use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
-use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
@@ -569,8 +568,9 @@ fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, RunError>
     let config = Experiment::new(scenario_spec(suite, scenario)?, OutputFiles::default())?;
     let Some(text) = &scenario.workload else { return Ok(config) };
     let name = format!("{} (workload of {})", suite.file, scenario.name);
-    let beside = suite.surroundings().folder;
-    let spec = Spec::parse(&name, text, &Beside(beside)).map_err(RunError::refused)?;
+    let within = suite.surroundings();
+    let files = FilesWithin { folder: within.folder.clone(), within: Some(within) };
+    let spec = Spec::parse(&name, text, &files).map_err(RunError::refused)?;
     Ok(config.with_spec(&name, spec))
 }
 

@@ -319,7 +319,7 @@ kinds! {
     /// Number of GPUs that share one instance.
     parallelism PARALLELISM: u32 = whole(1, 1024, "GPUs");
     /// As [`PARALLELISM`]; 0 selects the default of the model.
-    parallelism_or_zero PARALLELISM_OR_ZERO: u32 = whole(0, 1024, "GPUs, 0 for the default,");
+    parallelism_or_zero PARALLELISM_OR_ZERO: u32 = whole(0, 1024, "GPUs (0: the default)");
     /// Number of instances of a cluster.
     instances INSTANCES: u32 = whole(1, 65_536, "instances");
     /// As [`INSTANCES`]; or 0.

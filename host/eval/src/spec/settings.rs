@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use blis_config::local_path;
 use blis_config::policy::SettingSource;
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
@@ -286,12 +287,15 @@ impl ExperimentSpec {
             return Err(permission::refused(key.name));
         }
         match &self.beside {
-            Some(beside) if key.range == Range::Path => {
+            Some(beside) if key.range == Range::Path || key.name == "model" && local_path(text).is_some() => {
                 let path = beside.find(Path::new(text))?.display().to_string();
                 (key.set)(self, &path)?;
             }
             _ => (key.set)(self, text)?,
         }
+        // A group names a model inside its text.
+        let models = self.group.iter().flatten().filter_map(|group| group.model.as_deref()).filter_map(local_path);
+        self.beside.iter().try_for_each(|beside| models.clone().try_for_each(|model| beside.check(&model)))?;
         if key.form == ValueForm::Texts {
             self.sources.items.entry(key.name).or_default().push(source.clone());
         }

@@ -12,7 +12,7 @@ use blis_sim::units::Micros;
 use super::error::SpecFileError;
 use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
-use super::{Client, ClientLoad, Cohort, Part, PrefixSharing, Spec};
+use super::{Beside, Client, ClientLoad, Cohort, Part, PrefixSharing, Spec};
 
 /// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
     let mut notes = Vec::new();
     for path in paths {
-        let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis)?);
+        let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis, Beside)?);
         if source.locations.servegen {
             // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blis_sim::units::Micros;
 
@@ -377,15 +377,20 @@ impl Spec {
     /// # Errors
     /// If it cannot be read, is not YAML, or contains an unknown key or an invalid value.
     pub fn load(path: &Path) -> Result<Self, SpecFileError> {
-        Self::load_with(path, ServeGenReading::Measured)
+        Self::load_with(path, ServeGenReading::Measured, Beside)
     }
 
-    /// Reads `path`; if it is a ServeGen folder, or refers to one, in the given way.
+    /// Reads `path`; if it is a ServeGen folder, or refers to one, in the given way. `files_of` gives access to the files of a folder:
+    /// that of the specification.
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn load_with(path: &Path, servegen: ServeGenReading) -> Result<Self, SpecFileError> {
-        parse::load(path, servegen).map(|(spec, ..)| spec)
+    pub fn load_with<F: Files>(
+        path: &Path,
+        servegen: ServeGenReading,
+        files_of: impl FnOnce(PathBuf) -> F,
+    ) -> Result<Self, SpecFileError> {
+        parse::load(path, servegen, files_of).map(|(spec, ..)| spec)
     }
 
     /// Parses `text`, the content of `file`. `files` gives access to the files that it refers to.

@@ -2,12 +2,12 @@
 //! under the mistake.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blis_sim::units::Micros;
 
 use super::error::SpecFileError;
-use super::files::{Beside, Files};
+use super::files::Files;
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
 use super::read::{ABOVE_0, FROM_0, NumberRange, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
@@ -28,19 +28,24 @@ const NAME_MAX: usize = 256;
 /// Maximum rate, requests per second: the clock does not resolve higher ones.
 const RATE_MAX: f64 = 1e9;
 
-/// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it.
-pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, SpecLocations), SpecFileError> {
+/// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it. `files_of` gives access to the
+/// files of a folder.
+pub(super) fn load<F: Files>(
+    path: &Path,
+    servegen: ServeGenReading,
+    files_of: impl FnOnce(PathBuf) -> F,
+) -> Result<(Spec, String, SpecLocations), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
         let options = servegen::ServeGenOptions { reading: servegen, ..servegen::ServeGenOptions::default() };
         let Senders { clients, cohorts, warnings } =
-            servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
+            servegen::load(&files_of(path.to_owned()), Path::new(""), &file, &options)?;
         let spec = Spec { seed: Some(options.seed), clients, cohorts, warnings, ..Spec::default() };
         return Ok((spec, String::new(), SpecLocations { servegen: true, ..SpecLocations::default() }));
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
-    let files = Beside(folder);
+    let files = files_of(folder);
     let text = files.read(name).map_err(|error| SpecFileError::unreadable(&file, &error))?;
     let (spec, locations) = parse_placed(&file, &text, &files, servegen)?;
     Ok((spec, text, locations))

@@ -344,7 +344,7 @@ fn published() -> Option<PathBuf> {
 #[test]
 fn the_published_clients_are_read_as_blis_does() {
     let Some(path) = published() else { return };
-    let spec = Spec::load_with(&path, BLIS).unwrap();
+    let spec = Spec::load_with(&path, BLIS, crate::spec::Beside).unwrap();
     let rate: f64 = spec.cohorts.iter().map(|cohort| cohort.spike.unwrap().trace_rate.unwrap()).sum();
     let requests: Vec<_> = spec.generate(&options()).unwrap().requests.collect();
     let expected = rate * 600.0;
