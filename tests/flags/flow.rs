@@ -90,14 +90,14 @@ pub(super) fn max_concurrency(t: &Trial) {
     assert_eq!((delayed("{} 4"), delayed("{} 12"), delayed("")), (16, 8, 0));
 }
 
-const TOKENS: &str =
-    "--flow-control --saturation-detector concurrency --max-concurrency 4 --max-token-concurrency 2000";
+const TOKENS: &str = "--flow-control --saturation-detector concurrency --max-token-concurrency 2000";
+const BOTH: &str = "--flow-control --saturation-detector concurrency --max-concurrency 4 --max-token-concurrency 2000";
 
 pub(super) fn concurrency_mode(t: &Trial) {
-    let delayed = |mode: &str| t.delayed(&crowd(), &format!("{TOKENS} {mode}"));
-    let (requests, tokens) = (delayed("{} requests"), delayed("{} tokens"));
-    assert_eq!((requests, delayed("")), (16, 16));
-    assert!(tokens < requests && delayed("{} hybrid") == requests, "{tokens}");
+    let delayed = |flags: &str| t.delayed(&crowd(), flags);
+    let (requests, tokens) = (delayed(&format!("{FULL} {{}} requests")), delayed(&format!("{TOKENS} {{}} tokens")));
+    assert_eq!((requests, delayed(FULL)), (16, 16));
+    assert!(tokens < requests && delayed(&format!("{BOTH} {{}} hybrid")) == requests, "{tokens}");
     assert!(t.error(&crowd(), "--flow-control {} token").contains("tokens"));
 }
 
@@ -110,9 +110,9 @@ pub(super) fn max_token_concurrency(t: &Trial) {
 
 pub(super) fn usage_limit_policy(t: &Trial) {
     let rows = classes("background", "critical");
-    let ttft = |name: &str| t.ttft_of(&rows, "critical", &format!("{FULL} --usage-limit-threshold 0.5 {{}} {name}"));
-    assert!(ttft("priority-holdback") < ttft("static"));
-    assert!(ttft("soft-reflective") < ttft("static"));
+    let ttft = |flags: &str| t.ttft_of(&rows, "critical", &format!("{FULL} {{}} {flags}"));
+    assert!(ttft("priority-holdback --usage-limit-threshold 0.5") < ttft("static --usage-limit-threshold 0.5"));
+    assert!(ttft("soft-reflective") < ttft("static --usage-limit-threshold 0.5"));
 }
 
 pub(super) fn usage_limit_threshold(t: &Trial) {

@@ -71,6 +71,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
     check_pipeline(args, kind)?;
+    check_eager(args, kind)?;
     let (pipeline, config) = (args.pipeline_parallel_size.unwrap_or(1), config.as_ref());
     let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
     let mut choice = Resolution {
@@ -713,6 +714,17 @@ fn check_pipeline(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), Config
         kind => format!("`--pipeline-parallel-size {stages}` needs the physics latency model, not {kind}"),
     };
     Err(ConfigError::Conflict { message, hint: "drop `--pipeline-parallel-size`, or what excludes it".into() })
+}
+
+/// Kernels are launched one by one in one latency model.
+fn check_eager(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), ConfigError> {
+    if !args.enforce_eager || kind == LatencyKind::Physics {
+        return Ok(());
+    }
+    Err(ConfigError::Conflict {
+        message: format!("`--enforce-eager` needs the physics latency model, not {kind}"),
+        hint: "drop `--enforce-eager`, or what excludes it".into(),
+    })
 }
 
 fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {

@@ -12,10 +12,10 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::lora;
 use crate::spec::TraceFormatName;
-use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
+use crate::workload_config::{SpecConfig, SpecOrigin, TraceConfig, TracePart, WorkloadConfig};
 use blis_config::Deployment;
 use blis_diag::Diagnostic;
-use blis_workload::spec::GenerateOptions;
+use blis_workload::spec::{GenerateOptions, Spec};
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{DrawnArrivals, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
@@ -44,6 +44,12 @@ fn open_with(config: &Experiment, recorded_times: bool) -> Result<Workload, RunE
     Ok(workload)
 }
 
+/// A note on the keys of a specification that change nothing here.
+fn recorded_only(spec: &Spec) -> Option<String> {
+    let keys: Vec<String> = spec.keys_without_effect().into_iter().map(|key| format!("`{key}`")).collect();
+    (!keys.is_empty()).then(|| format!("{} of the specification: without effect on the simulation", keys.join(", ")))
+}
+
 fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, RunError> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
@@ -62,11 +68,15 @@ fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, Ru
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(RunError::refused);
         }
-        WorkloadConfig::Specified(SpecConfig { spec, num_requests, timeout, .. }) => {
+        WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }) => {
             let (seed, horizon) = (config.seed, config.horizon);
             let (num_requests, timeout) = (*num_requests, *timeout);
             let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout, as_in_blis };
-            return spec.generate(&options).map_err(RunError::refused);
+            let mut workload = spec.generate(&options).map_err(RunError::refused)?;
+            if matches!(origin, SpecOrigin::File(_)) {
+                workload.notes.extend(recorded_only(spec));
+            }
+            return Ok(workload);
         }
         WorkloadConfig::Trace(trace) => {
             let closed_loop = trace.closed_loop.then(|| ClosedLoop {

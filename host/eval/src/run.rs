@@ -175,7 +175,9 @@ fn simulate(
     let roles = config.cluster.disaggregation.as_ref();
     let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;
     let estimates = roles.zip(pools.as_ref()).and_then(|(roles, pools)| roles.encode_note(pools));
-    let notes: Vec<String> = notes.into_iter().chain(estimates).collect();
+    let unlisted = (evaluation.counterfactual_k > 0 && evaluation.trace_path.is_none())
+        .then(|| "--counterfactual-k: candidates are listed in the file of --trace-path, and there is none".to_owned());
+    let notes: Vec<String> = notes.into_iter().chain(estimates).chain(unlisted).collect();
     let identity = {
         let figures = report_document(&report, &names, empty);
         RunIdentity::new(config, deployment, &notes, &warnings, &figures)?

@@ -119,7 +119,7 @@ fn engine_flags_arrive() {
 fn deployment_flags_arrive() {
     let flags = "--hardware L40S --tp 4 --dp 2 --enable-expert-parallel --moe-comm-backend naive --vllm-version v0.8.4 \
                  --latency-model blackbox --alpha-coeffs 1,2.5,3 --beta-coeffs 4,5,6 --total-kv-blocks 9 \
-                 --max-model-len 4096 --gpu-memory-utilization 0.5 --model-config-folder conf --hardware-config hw.json";
+                 --max-model-len 4096 --model-config-folder conf --hardware-config hw.json";
     let deployment = run(flags).deployment;
     assert_eq!(deployment.latency_model, Some(LatencyKind::Blackbox));
     assert_eq!(deployment.alpha_coeffs.as_deref(), Some(&[1.0, 2.5, 3.0][..]));
@@ -344,7 +344,7 @@ fn no_setting_is_forgotten_in_the_explanation() {
 #[test]
 fn what_was_given_is_explained_with_its_flag() {
     let flags = "--hardware H100 --tp 1 --pp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
-                 --total-kv-blocks 9000 --block-size-in-tokens 32 --max-model-len 4096 --gpu-memory-utilization 0.5 \
+                 --total-kv-blocks 9000 --block-size-in-tokens 32 --max-model-len 4096 \
                  --max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 128 \
                  --no-enable-prefix-caching --enable-chunked-prefill --async-scheduling --scheduler-reserve-full-isl \
                  --scheduler sjf --preemption-policy priority --parity blis --simulation plain --num-instances 2 \

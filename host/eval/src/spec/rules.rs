@@ -83,6 +83,14 @@ impl SettingKey {
     fn apart(&self) -> impl Iterator<Item = &Rule> {
         self.group.apart.iter().chain(self.apart)
     }
+
+    /// The settings that it needs or excludes.
+    pub fn related(&self) -> impl Iterator<Item = &'static Self> {
+        self.needs().chain(self.apart()).filter_map(|rule| match rule.condition {
+            RuleCondition::Set(name) | RuleCondition::Is(name, _) => Some(Self::named(name)),
+            RuleCondition::That(..) => None,
+        })
+    }
 }
 
 impl ExperimentSpec {

@@ -50,6 +50,8 @@ pub struct SettingGroup {
     pub(super) needs: &'static [Rule],
     /// What all of them exclude.
     pub(super) apart: &'static [Rule],
+    /// Flags with which examples of its settings show in the results, unless a row has others.
+    pub beside: &'static str,
 }
 
 /// Declares the columns of a row, each with the value of a row that leaves it out.
@@ -84,7 +86,7 @@ columns! {
     pub choices: fn() -> Vec<Choice> = Vec::new;
     /// The value without a setting, if it is always the same.
     pub default: Option<&'static str> = None;
-    pub group: &'static SettingGroup = &SettingGroup { heading: "", section: "", commands: 0, needs: &[], apart: &[] };
+    pub group: &'static SettingGroup = &SettingGroup { heading: "", section: "", commands: 0, needs: &[], apart: &[], beside: "" };
     pub(super) needs: &'static [Rule] = &[];
     pub(super) apart: &'static [Rule] = &[];
     /// Whether its default, too, contradicts what it excludes.

@@ -4,6 +4,8 @@ use blis_config::policy::SettingSource;
 use proptest::prelude::*;
 
 use super::*;
+use crate::evaluation::context::EvaluationSuite;
+use crate::suite::Suite;
 
 fn parsed(text: &str) -> Result<ExperimentSpec, String> {
     ExperimentSpec::parse("e.yaml", text).map_err(|failure| failure.to_string())
@@ -160,6 +162,28 @@ fn extreme_numbers_are_read_or_refused_with_their_range() {
             assert!(message.contains("must be"), "{key:?}: {message}");
             if let Range::Whole { least, most, .. } = key.range {
                 assert!(message.contains(&format!("from {least} to {most}")), "{key:?}: {message}");
+            }
+        }
+    }
+}
+
+/// What a flag refuses, a suite refuses with the same words; what it takes is used, or refused for another reason.
+#[test]
+fn extreme_numbers_in_suites_are_those_of_flags() {
+    let extremes = ["0", "1000000", "4294967296", "9223372036854775807", "18446744073709551615", "-1", "NaN", "1e308"];
+    for key in KEYS.iter().filter(|key| matches!(key.form, ValueForm::Number | ValueForm::Numbers) && key.suites) {
+        for extreme in extremes {
+            let text = format!(
+                "schema: 1\nname: s\nweights: mean_e2e:1\nrun: {{model: qwen/qwen3-14b, num-requests: 5}}\n\
+                 scenarios: [{{name: a, splits: [smoke, train], run: {{{}: {extreme}}}}}]\n",
+                key.name
+            );
+            let suite = Suite::parse("s.yaml", &text).expect("a suite");
+            let used = EvaluationSuite::new(suite).map(|_| ()).map_err(|failure| failure.to_string());
+            match (key.validate(extreme), used) {
+                (Err(flag), Err(suite)) => assert!(suite.contains(&flag), "{key:?}={extreme}: {flag}\n{suite}"),
+                (Err(flag), Ok(())) => panic!("{key:?}={extreme} is used, but refused as a flag: {flag}"),
+                (Ok(()), _) => {}
             }
         }
     }

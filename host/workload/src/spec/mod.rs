@@ -408,6 +408,20 @@ impl Spec {
         self.clients.iter().chain(cohorts).find(|client| client.is_closed_loop())
     }
 
+    /// Its keys that are recorded only: they have no effect on a simulation.
+    #[must_use]
+    pub fn keys_without_effect(&self) -> Vec<&'static str> {
+        let clients = || self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client));
+        let keys: [(&str, fn(&Client) -> bool); 4] = [
+            ("streaming", |client| client.streaming),
+            ("network", |client| client.network.is_some()),
+            ("slo_target_us", |client| client.slo_target.is_some()),
+            ("reason_ratio_distribution", |client| client.reason_ratio.is_some()),
+        ];
+        let of_clients = keys.into_iter().filter(|(_, has)| clients().any(has)).map(|(name, _)| name);
+        Some("category").filter(|_| !self.category.is_empty()).into_iter().chain(of_clients).collect()
+    }
+
     /// The requests. Of closed loops, only those that wait for no other request; the others follow from calls of
     /// [`Requests::ended`].
     ///

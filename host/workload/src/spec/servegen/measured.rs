@@ -19,7 +19,7 @@ fn client(chunk: &Chunk, options: &ServeGenOptions) -> Option<Client> {
         chunk.rows.iter().zip(ends).filter_map(|(row, end)| window(chunk, row, end, options)).collect();
     let first = windows.first()?;
     let (input, output) = (first.input.clone()?, first.output.clone()?);
-    Some(Client { streaming: true, windows, ..Client::new(&format!("chunk-{}", chunk.id), 1.0, input, output) })
+    Some(Client { windows, ..Client::new(&format!("chunk-{}", chunk.id), 1.0, input, output) })
 }
 
 /// The window of `row`, at most until `end`. `None` if it has no requests, or is not selected.
