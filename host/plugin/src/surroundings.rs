@@ -22,7 +22,7 @@ impl Surroundings {
     /// Whether a suite may read `path`, which is found from the working folder and may not exist.
     ///
     /// # Errors
-    /// If it lies elsewhere, links followed; whether it exists there is not told.
+    /// If it lies elsewhere, links followed; the error is the same whether it exists there or not.
     pub fn check(&self, path: &Path) -> Result<(), String> {
         let folder = if self.folder.as_os_str().is_empty() { Path::new(".") } else { &self.folder };
         let is_in = |real: &Path, folder: &Path| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder));

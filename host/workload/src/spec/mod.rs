@@ -412,14 +412,15 @@ impl Spec {
     #[must_use]
     pub fn keys_without_effect(&self) -> Vec<&'static str> {
         let clients = || self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client));
-        let keys: [(&str, fn(&Client) -> bool); 4] = [
-            ("streaming", |client| client.streaming),
-            ("network", |client| client.network.is_some()),
-            ("slo_target_us", |client| client.slo_target.is_some()),
-            ("reason_ratio_distribution", |client| client.reason_ratio.is_some()),
+        let any = |has: fn(&Client) -> bool| clients().any(has);
+        let keys = [
+            ("category", !self.category.is_empty()),
+            ("streaming", any(|client| client.streaming)),
+            ("network", any(|client| client.network.is_some())),
+            ("slo_target_us", any(|client| client.slo_target.is_some())),
+            ("reason_ratio_distribution", any(|client| client.reason_ratio.is_some())),
         ];
-        let of_clients = keys.into_iter().filter(|(_, has)| clients().any(has)).map(|(name, _)| name);
-        Some("category").filter(|_| !self.category.is_empty()).into_iter().chain(of_clients).collect()
+        keys.into_iter().filter(|&(_, has)| has).map(|(name, _)| name).collect()
     }
 
     /// The requests. Of closed loops, only those that wait for no other request; the others follow from calls of
