@@ -134,10 +134,17 @@ fn search(
             }
         }
     };
+    let (load, unit, requests_per_run) = (loads[0].usual, loads[0].unit, loads[0].requests());
     let unseen_seeds = config.unseen_seeds();
-    let unseen = config.loads(&unseen_seeds, length.requests())?;
-    let checked = if unseen.is_empty() { &loads } else { &unseen };
-    let mut sizes = SizeSearch::new((service, deployment), checked, loads[0].usual, config);
+    let checked = match unseen_seeds.is_empty() {
+        true => loads,
+        false => {
+            // The requests of all seeds, of both sets together, need not fit the memory.
+            drop(loads);
+            config.loads(&unseen_seeds, length.requests())?
+        }
+    };
+    let mut sizes = SizeSearch::new((service, deployment), &checked, load, config);
     while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
         replicas += 1;
     }
@@ -147,8 +154,8 @@ fn search(
     let gpus = u64::from(replicas) * u64::from(deployment.gpus());
     Ok(ServiceSize {
         slo: config.slos.clone(),
-        load: loads[0].usual,
-        unit: loads[0].unit,
+        load,
+        unit,
         policy: policy.to_owned(),
         replicas,
         gpus_per_replica: deployment.gpus(),
@@ -157,7 +164,7 @@ fn search(
         confidence: CONFIDENCE,
         seeds: config.seeds.clone(),
         unseen_seeds,
-        requests_per_run: loads[0].requests(),
+        requests_per_run,
         notes: notes(config, &checks),
         checks,
     })

@@ -312,3 +312,39 @@ fn a_filter_is_asked_for_a_number_for_each_instance() {
         }
     }
 }
+
+/// Operations that make a NaN of `$load`, which is 0, and of NaNs with other bits; none can be computed before the run.
+const NANS: [&str; 8] = [
+    "(f64.div (local.get $load) (local.get $load))",
+    "(f64.sub (f64.div (f64.const 1) (local.get $load)) (f64.div (f64.const 1) (local.get $load)))",
+    "(f64.sqrt (f64.sub (local.get $load) (f64.const 1)))",
+    "(f64.mul (local.get $load) (f64.const inf))",
+    "(f64.add (local.get $load) (f64.const -nan:0x123))",
+    "(f64.min (local.get $load) (f64.const -nan:0x123))",
+    "(f64.nearest (f64.add (local.get $load) (f64.const nan:0x8000000000001)))",
+    "(f64.promote_f32 (f32.div (f32.demote_f64 (local.get $load)) (f32.demote_f64 (local.get $load))))",
+];
+
+/// Which instance is chosen by whether the NaN of `operation` has other bits than the canonical one.
+fn bits_differ(operation: &str, settings: &WasmSettings) -> bool {
+    let body = format!(
+        "(local.set $load (f64.convert_i32_u (i32.sub (local.get $count) (local.get $count))))
+         (return (i64.ne (i64.reinterpret_f64 {operation}) (i64.const 0x7ff8000000000000)))"
+    );
+    let bytes = wat::parse_str(routing("", &body)).expect("the fixture assembles");
+    let plugin = load(Path::new("router.wasm"), &bytes, &Limits::default(), settings).expect("loads");
+    let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
+    route(guest.as_mut(), &[1, 1], &mut Vec::new()).expect("decides") == 1
+}
+
+#[test]
+fn a_guest_sees_one_nan_on_every_processor() {
+    for operation in NANS {
+        assert!(!bits_differ(operation, &settings()), "{operation}");
+    }
+    // Without it a guest on this processor sees others: the test can fail.
+    if cfg!(target_arch = "x86_64") {
+        let raw = WasmSettings { raw_nan: true, ..settings() };
+        assert!(NANS.iter().any(|operation| bits_differ(operation, &raw)));
+    }
+}
