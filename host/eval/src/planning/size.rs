@@ -136,13 +136,12 @@ fn search(
     };
     let (load, unit, requests_per_run) = (loads[0].usual, loads[0].unit, loads[0].requests());
     let unseen_seeds = config.unseen_seeds();
-    let checked = match unseen_seeds.is_empty() {
-        true => loads,
-        false => {
-            // The requests of all seeds, of both sets together, need not fit the memory.
-            drop(loads);
-            config.loads(&unseen_seeds, length.requests())?
-        }
+    let checked = if unseen_seeds.is_empty() {
+        loads
+    } else {
+        // The requests of all seeds, of both sets together, need not fit the memory.
+        drop(loads);
+        config.loads(&unseen_seeds, length.requests())?
     };
     let mut sizes = SizeSearch::new((service, deployment), &checked, load, config);
     while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
