@@ -236,3 +236,34 @@ fn check_refused(folder: &Scratch, suites: &[String]) {
         assert!(!message.contains("a secret"), "{text}\n{message}");
     }
 }
+
+/// Every document says what its command line granted, whatever command prints it.
+#[test]
+fn documents_say_what_was_granted() {
+    let folder = Scratch::new();
+    let suite = "--suite sdk/python/tests/small.yaml";
+    let model = "--model qwen/qwen3-14b --num-requests 5 --output json";
+    let [page, requests] = ["page.html", "requests.json"].map(|name| folder.path(name));
+    for (line, granted) in [
+        (format!("run {model}"), &[][..]),
+        (format!("run {model} --metrics-path {requests}"), &["write-files"]),
+        (format!("run {model} --report {page} --allow-native"), &["native-code", "write-files"]),
+        (format!("compare round-robin weighted {model} --report {page}"), &["write-files"]),
+        (format!("evaluate round-robin --stage smoke {suite} --output json --allow-path ."), &["read-paths"]),
+        (
+            format!("evaluate held-out round-robin {suite} --output json --allow-large-components"),
+            &["large-components"],
+        ),
+    ] {
+        let document = blis!(&line).whole_json();
+        assert_eq!(document["run"]["granted"], serde_json::json!(granted), "{line}");
+    }
+    // Neither lists say it, nor a document without grants.
+    assert!(blis!("plugin list --allow-native --output json").whole_json().is_array());
+    let plain = blis!("evaluate round-robin --stage smoke --output json", suite).whole_json();
+    assert_eq!(plain.get("run"), None);
+    let lines = blis!("evaluate round-robin weighted --stage smoke --allow-native --output json", suite).done().stdout;
+    assert_eq!(lines.matches("\"run\":{\"granted\":[\"native-code\"]}").count(), 2, "{lines}");
+    let shown = std::fs::read_to_string(&page).expect("a page");
+    assert!(shown.contains("\"granted\":[\"write-files\"]"), "the page of `compare`");
+}

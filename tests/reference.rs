@@ -194,7 +194,7 @@ fn other_documents_follow_their_schemas() {
     let folder = Scratch::new();
     let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (name, part, line) in other_documents(&folder) {
-        let document = blis!(format!("{line} --output json")).json();
+        let document = blis!(format!("{line} --output json")).whole_json();
         assert_valid(&validator(name, part), &document, &line);
         names(&document, seen.entry(name).or_default());
     }
@@ -222,15 +222,28 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
     fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
+    let granted = "--allow-large-components";
     let planned =
         "--model llama-3.1-8b-instruct --output-tokens 20 --output-tokens-stdev 5 --seeds 2 --slo ttft_p90=1s";
     vec![
-        ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
-        ("search.schema.json", "search", "search sdk/python/tests/small.yaml --evaluations 24".to_owned()),
+        (
+            "held-out.schema.json",
+            "held_out",
+            format!("evaluate held-out policies/rhai-least-loaded.rhai {suite} {granted}"),
+        ),
+        ("search.schema.json", "search", format!("search sdk/python/tests/small.yaml --evaluations 24 {granted}")),
         ("search.schema.json", "search", format!("search {}", ModelServer::proposing().words("--evaluations 48"))),
-        ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite}")),
-        ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
-        ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
+        ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite} {granted}")),
+        (
+            "compare.schema.json",
+            "compare",
+            format!("compare round-robin least-loaded {model} --seeds 2 {weights} {granted}"),
+        ),
+        (
+            "planning.schema.json",
+            "capacity",
+            format!("capacity {planned} --routing-policy round-robin,least-loaded {granted}"),
+        ),
         ("planning.schema.json", "size", format!("size {planned} --rate 20 --prices examples/autoscaling/prices.yaml")),
         ("planning.schema.json", "elastic", format!("size {planned} --rate 20 --num-requests 6000 --elastic")),
         (
@@ -238,7 +251,11 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
             "sweep",
             format!("sweep {planned} --gpu-memory-utilization 0.5 --vary tp=1,2 --vary hardware=H100,L4"),
         ),
-        ("regret.schema.json", "regret_document", format!("regret {model} --look-ahead --bound")),
+        (
+            "regret.schema.json",
+            "regret_document",
+            format!("regret {model} --look-ahead --bound --allow-large-components"),
+        ),
         ("decisions.schema.json", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {b} --request 39")),
         ("decisions.schema.json", "decisions_top", format!("decisions top {b} --by wait")),

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::explain::resolved;
-use crate::spec::{ExperimentSpec, NamedChoice as _, Permission};
+use crate::spec::{ExperimentSpec, NamedChoice as _};
 
 /// The value of `run` in the JSON of a run. Everything in it is the same for the same inputs on any machine.
 #[derive(Clone, Debug, Serialize)]
@@ -43,8 +43,6 @@ pub struct RunIdentity {
     policies: Vec<PolicyIdentity>,
     /// All settings that do not follow from others, defaults included, by the names of the flags: `--config` reads them.
     settings: ExperimentSpec,
-    /// What the command line granted, beyond simulating what it names.
-    granted: Vec<&'static str>,
     /// Defaults that were chosen, simplifications, and how far the latencies were tested.
     notes: Vec<String>,
     /// Effects that the figures do not show.
@@ -135,14 +133,12 @@ impl RunIdentity {
             horizon_s: (config.horizon != Micros::MAX).then(|| config.horizon.as_secs_f64()),
             policies: policies(&config.cluster.policies, deployment),
             settings: resolved(config, deployment)?,
-            granted: config.spec.granted().into_iter().map(Permission::name).collect(),
             notes: deployment.notes.iter().chain(notes).cloned().collect(),
             warnings: Vec::new(),
             digest: String::new(),
         };
         let settings = independent(&identity.settings);
-        // What was granted changes no figure: what used it is among the policies.
-        let specification = Self { settings, granted: Vec::new(), notes: Vec::new(), ..identity.clone() };
+        let specification = Self { settings, notes: Vec::new(), ..identity.clone() };
         let digest = digest(&(figures, specification, &deployment.alpha, &deployment.beta));
         let warnings = warnings.iter().map(|(what, hint)| WarningText { what: what.clone(), hint: hint.clone() });
         Ok(Self { warnings: warnings.collect(), digest, ..identity })

@@ -60,12 +60,13 @@ use blis_report::{
 };
 use blis_sim::metrics::Distribution;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use serde::Serialize;
 
 use command::{Cli, Command};
 use output::{
-    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, print_text, wants_text_form,
+    WithGrants, choose_color, color_of, colour_wanted, exit_code, grant, granted, print, print_document, print_error,
+    print_text, wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
 use refused::reworded;
@@ -79,7 +80,11 @@ pub use reference::flags_page;
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     choose_color(color_of(&words));
-    let cli = match parse(&words) {
+    let parsed = matches(&words).and_then(|matches| {
+        grant(&matches);
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return show_clap(&error, &words),
     };
@@ -95,6 +100,10 @@ pub fn main() -> ExitCode {
 }
 
 fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&matches(words)?)
+}
+
+fn matches(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
     let color = if colour_wanted(&io::stdout()) { clap::ColorChoice::Always } else { clap::ColorChoice::Never };
     let only = help::only_simulating(words).map(|command| command.color(color).try_get_matches_from(words));
     let matches = match only {
@@ -102,11 +111,10 @@ fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
         _ => Cli::command().color(color).try_get_matches_from(words),
     };
     // The pages of all commands take longer to make than the rest of a start.
-    let matches = match matches {
+    match matches {
         Err(error) if !error.use_stderr() => help::command().color(color).try_get_matches_from(words),
         matches => matches,
-    };
-    Cli::from_arg_matches(&matches?)
+    }
 }
 
 /// Parses a command line, the program's name first, and runs nothing.
@@ -241,7 +249,7 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
     for (what, hint) in &finished.warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
-    print_document(&document(finished))
+    output::print_json(&document(finished))
 }
 
 /// The results of a run as JSON.
@@ -261,7 +269,7 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
         fitness,
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
-        run: &finished.identity,
+        run: WithGrants { document: &finished.identity, granted: granted() },
     }
 }
 
@@ -293,7 +301,7 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     decisions: Option<&'a DecisionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
-    run: &'a RunIdentity,
+    run: WithGrants<&'a RunIdentity>,
 }
 
 /// Time per output token, over completed requests with two tokens or more; `null` if there are none.

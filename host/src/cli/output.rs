@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 
 use blis_diag::{harmless, wrapped, wrapped_message};
 use blis_eval::error::{RunError, RunErrorKind};
-use clap::ValueEnum;
+use blis_eval::spec::Permission;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum};
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
@@ -26,6 +28,60 @@ pub(super) const OUTPUT: &str = "Output";
 
 /// Set once, before anything is printed.
 static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// What the command line grants, set likewise.
+static GRANTED: OnceLock<Vec<&'static str>> = OnceLock::new();
+
+/// Sets what all further documents say is granted.
+pub(super) fn grant(matches: &ArgMatches) {
+    let mut granted = Vec::new();
+    let mut of = Some(matches);
+    while let Some(matches) = of {
+        let given = matches.ids().filter(|id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine));
+        granted.extend(given.filter_map(|id| Permission::of_flag(&id.as_str().replace('_', "-"))));
+        of = matches.subcommand().map(|(_, below)| below);
+    }
+    granted.sort_unstable();
+    granted.dedup();
+    let _ = GRANTED.set(granted.into_iter().map(Permission::name).collect());
+}
+
+/// The names of the permissions that the command line grants.
+pub(super) fn granted() -> &'static [&'static str] {
+    GRANTED.get().map_or(&[], Vec::as_slice)
+}
+
+/// A part of a document with what was granted beside it.
+#[derive(Serialize)]
+pub(super) struct WithGrants<D: Serialize> {
+    #[serde(flatten)]
+    pub document: D,
+    pub granted: &'static [&'static str],
+}
+
+/// A document with what was granted, if anything was, and if it is no list.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Document<D: Serialize> {
+    Plain(D),
+    Granted {
+        #[serde(flatten)]
+        document: D,
+        run: WithGrants<()>,
+    },
+}
+
+impl<D: Serialize> Document<D> {
+    pub(super) fn new(document: D) -> Self {
+        // Only a document that is written says whether it is a list.
+        let is_list = || serde_json::to_string(&document).is_ok_and(|text| text.starts_with('['));
+        match granted() {
+            [] => Self::Plain(document),
+            _ if is_list() => Self::Plain(document),
+            granted => Self::Granted { document, run: WithGrants { document: (), granted } },
+        }
+    }
+}
 
 /// Sets the colour of all further output.
 pub(super) fn choose_color(choice: ColorChoice) {
@@ -120,7 +176,12 @@ pub(super) fn print_table(
     }
 }
 
+/// Prints a result as JSON, with what was granted.
 pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> {
+    print_json(&Document::new(document))
+}
+
+pub(super) fn print_json(document: &impl Serialize) -> Result<(), RunError> {
     let mut text = Vec::new();
     document.serialize(&mut serde_json::Serializer::pretty(&mut text)).map_err(RunError::runtime)?;
     text.push(b'\n');

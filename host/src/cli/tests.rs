@@ -11,7 +11,9 @@ use blis_config::LatencyKind;
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, ScorerKind, Sourced, WeightedScorer};
 use blis_eval::FitnessScale;
 use blis_eval::experiment::{EngineConfig, SloTargetSettings};
-use blis_eval::spec::{ExperimentSpec, KEYS, SimulationName, TieBreakName, TraceFormatName, TraceLevelName};
+use blis_eval::spec::{
+    ExperimentSpec, KEYS, Permission, SimulationName, TieBreakName, TraceFormatName, TraceLevelName,
+};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
 use blis_workload::MaxTokens;
@@ -630,4 +632,22 @@ fn a_command_alone_has_the_flags_and_settings_that_it_has_among_all() {
         assert_eq!(of(&alone), of(&all), "{name}");
     }
     assert!(help::only_simulating(&["blis", "--help"].map(OsString::from)).is_none());
+}
+
+/// Else a document would not say that it was granted.
+#[test]
+fn every_flag_of_a_permission_is_seen_where_it_is_given() {
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, command) in pages() {
+        for flag in command.get_arguments() {
+            let names = flag.get_long().into_iter().chain(flag.get_all_aliases().into_iter().flatten());
+            let granting: Vec<&str> = names.filter(|name| Permission::of_flag(name).is_some()).collect();
+            let id = flag.get_id().as_str().replace('_', "-");
+            assert!(granting.is_empty() || Permission::of_flag(&id).is_some(), "{path}: {granting:?} is called {id}");
+            seen.extend(granting.into_iter().map(str::to_owned));
+        }
+    }
+    for flag in Permission::all().flat_map(Permission::flags) {
+        assert!(seen.contains(*flag), "no command has --{flag}");
+    }
 }

@@ -10,6 +10,8 @@ use blis_report::{PageResult, check_target, write_page};
 use clap::Args;
 use serde::Serialize;
 
+use super::output::Document;
+
 /// Largest file that is shown, bytes: a page must stay small enough for a browser.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -77,5 +79,6 @@ pub(super) fn check_page(path: Option<&Path>) -> Result<(), RunError> {
 /// Writes the page of `--report`, if there is one.
 pub(super) fn write_report(path: Option<&Path>, title: &str, document: &impl Serialize) -> Result<(), RunError> {
     let Some(path) = path else { return Ok(()) };
-    write_page(path, title, &[PageResult::new(title, document, None)]).map_err(|error| RunError::file(&error))
+    write_page(path, title, &[PageResult::new(title, &Document::new(document), None)])
+        .map_err(|error| RunError::file(&error))
 }

@@ -65,6 +65,7 @@ pub struct EvaluationServer {
     threads: usize,
     started: Instant,
     history: Option<Arc<SearchHistory>>,
+    permissions: &'static [&'static str],
 }
 
 /// Settings of a server.
@@ -92,6 +93,8 @@ pub struct ServerSettings {
     pub paths: PathAccess,
     /// What the command line grants the suites and their candidates.
     pub granted: SuiteGrants,
+    /// The names of all that the command line grants.
+    pub permissions: &'static [&'static str],
 }
 
 impl ServerSettings {
@@ -150,6 +153,7 @@ pub fn serve(
         threads,
         started: Instant::now(),
         history: settings.history.clone(),
+        permissions: settings.permissions,
     });
     let receiver = Arc::new(Mutex::new(receiver));
     let all = (0..here).map(|_| None).chain(elsewhere.into_iter().map(Some));
@@ -337,6 +341,7 @@ impl EvaluationServer {
             "completed": self.completed.load(Ordering::SeqCst),
             "budget": self.budget(),
             "isolation": crate::worker::wall::support(),
+            "granted": self.permissions,
         })
     }
 

@@ -23,7 +23,9 @@ use clap::{Args, ValueEnum};
 
 use super::super::counts::{feedback_bytes, memory_gib, threads};
 use super::super::grant_flags::GrantFlags;
-use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
+use super::super::output::{
+    Document, LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form,
+};
 use super::super::progress::Spinner;
 use super::super::view::check_page;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
@@ -308,7 +310,7 @@ pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunErro
 /// One document; a line each if there are several.
 fn print_result(document: &EvaluationResult, lines: bool) -> Result<(), RunError> {
     if lines {
-        let text = serde_json::to_string(document).map_err(RunError::runtime)?;
+        let text = serde_json::to_string(&Document::new(document)).map_err(RunError::runtime)?;
         return print(format_args!("{text}\n"));
     }
     print_document(document)

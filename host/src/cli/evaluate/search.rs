@@ -22,7 +22,9 @@ use clap::builder::NonEmptyStringValueParser;
 use super::super::counts::{memory_gib, workers};
 use super::super::grant_flags::GrantFlags;
 use super::super::observe::api_key;
-use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
+use super::super::output::{
+    LogLevel, OutputForm, granted, print, print_document, print_text, start_log, wants_text_form,
+};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::candidates::{decisions, patterns};
@@ -66,7 +68,7 @@ pub(in crate::cli) struct SearchArgs {
     workers: Option<usize>,
     /// Command that evaluates as well, on another machine: one that starts `blis serve --stdio --suite SUITE` there, as ssh HOST
     /// blis serve …; may be given several times
-    #[arg(long = "worker-command", value_name = "COMMAND", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(id = "worker_command", long = "worker-command", value_name = "COMMAND", value_parser = NonEmptyStringValueParser::new())]
     worker_commands: Vec<String>,
     /// Memory limit of the process of an evaluation, GiB
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB, value_parser = memory_gib)]
@@ -163,6 +165,7 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
             history: history.as_ref().map(Arc::clone),
             paths: PathAccess::All,
             granted: args.grants.granted(),
+            permissions: granted(),
         },
         started: &started,
         progress: &|progress| bar.show(progress),

@@ -14,7 +14,7 @@ use blis_http::access::AccessToken;
 use clap::{ArgGroup, Args};
 
 use super::super::counts::{memory_gib, queue, threads};
-use super::super::output::{LogLevel, start_log};
+use super::super::output::{LogLevel, granted, start_log};
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::live::{check_loopback, history, page, random_token};
 
@@ -42,7 +42,7 @@ pub(in crate::cli) struct ServeArgs {
     no_token: bool,
     /// Folder whose files requests over HTTP may name as candidates, links excepted, and suites outside their own; may be given several
     /// times. Without one requests send scripts as text
-    #[arg(long = "allow-path", value_name = "DIR")]
+    #[arg(id = "allow_path", long = "allow-path", value_name = "DIR")]
     allowed: Vec<PathBuf>,
     /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
     #[arg(long)]
@@ -110,6 +110,7 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         history,
         paths,
         granted: SuiteGrants { large_components: args.allow_large_components, paths: args.allowed.clone() },
+        permissions: granted(),
     };
     if args.fork_server {
         return server::serve_forks(&settings);

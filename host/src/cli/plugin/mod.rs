@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use super::bound::BoundArgs;
 use super::output::OutputForm;
-use super::output::{print, print_text, wants_text_form};
+use super::output::{print_document, print_text, wants_text_form};
 use super::workers::default_worker_settings;
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::printable;
@@ -243,7 +243,7 @@ fn names(kinds: &[Kind]) -> String {
 
 /// Prints `text` or `document`, by the form of the output.
 fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), RunError> {
-    if wants_text_form(form) { print_text(text()) } else { print(format_args!("{document:#}\n")) }
+    if wants_text_form(form) { print_text(text()) } else { print_document(document) }
 }
 
 /// Rows under headings, columns aligned, two blanks between them.
