@@ -94,7 +94,7 @@ fn every_flag_in_prose_exists() {
                 wrong.push(format!("{name}: `--{flag}` is no flag"));
             }
             // A closed set of values: prose names none that is not in it.
-            let key = SettingKey::find(flag).ok().filter(|key| key.name == flag && !(key.choices)().is_empty());
+            let key = SettingKey::get(flag).filter(|key| key.name == flag && !(key.choices)().is_empty());
             let is_word =
                 !value.is_empty() && value.chars().all(|c| c.is_ascii_lowercase() || "-.0123456789".contains(c));
             if let Some(key) = key.filter(|_| is_word && value.len() > 2 && !value.starts_with('-'))

@@ -473,7 +473,7 @@ fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<Exp
     let Some(settings) = choices.gateway.as_ref().filter(|_| spec.flow_control != Some(false)) else { return Ok(spec) };
     spec.flow_control = Some(true);
     for (name, value) in settings {
-        let key = SettingKey::find(name).ok().filter(|key| key.is_in(&FLOW_CONTROL));
+        let key = SettingKey::get(name).filter(|key| key.is_in(&FLOW_CONTROL));
         let Some(key) = key else {
             let known: Vec<&str> = KEYS.iter().filter(|key| key.is_in(&FLOW_CONTROL)).map(|key| key.name).collect();
             let what = format!("`gateway` has no setting {}", quoted(name.as_bytes()));

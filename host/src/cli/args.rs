@@ -9,7 +9,7 @@ use blis_eval::spec::{Choice, ExperimentSpec, KEYS, SettingKey, ValueForm};
 use blis_plugin::Kind;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Id};
 
 /// The settings of the command line; `COMMANDS` says which of them are flags (see [`commands`](blis_eval::spec::commands)).
 #[derive(Clone, Debug, Default)]
@@ -42,13 +42,15 @@ fn flag(key: &'static SettingKey) -> Arg {
         return arg.action(ArgAction::SetTrue);
     }
     let action = if key.form == ValueForm::Texts { ArgAction::Append } else { ArgAction::Set };
-    let arg = arg.action(action).value_name(key.placeholder);
-    let choices = (key.choices)();
-    let arg = match choices.is_empty() {
-        true => arg.value_parser(Checked(key)),
-        false => arg.value_parser(PossibleValuesParser::new(choices.into_iter().map(possible))),
-    };
-    key.default.into_iter().fold(arg, Arg::default_value)
+    arg.action(action).value_name(key.placeholder).value_parser(Checked(key))
+}
+
+/// `arg` with its default, if it is the flag of a setting: for pages only, since clap would parse each default at every start.
+pub(super) fn with_default(arg: Arg) -> Arg {
+    let key = SettingKey::get(arg.get_id().as_str()).filter(|key| key.form != ValueForm::Switch);
+    // A command may have a flag of its own with that name.
+    let is_of_key = |key: &&SettingKey| arg.get_help_heading() == Some(key.group.heading);
+    key.filter(is_of_key).and_then(|key| key.default).into_iter().fold(arg, Arg::default_value)
 }
 
 /// The flag that turns a switch off.
@@ -57,7 +59,8 @@ fn off(key: &'static SettingKey) -> Arg {
     arg.help(key.off).help_heading(key.group.heading).hide_short_help(true)
 }
 
-/// Any text that the setting takes. Help has the names of built-in policies; what is not built in may be a plugin.
+/// Any text that the setting takes. Help has the names of built-in policies; what is not built in may be a plugin. Names of a closed set
+/// are listed only where one is wrong.
 #[derive(Clone)]
 struct Checked(&'static SettingKey);
 
@@ -65,14 +68,19 @@ impl TypedValueParser for Checked {
     type Value = String;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
-        let check = |text: &str| self.0.validate(text).map(|()| text.to_owned());
-        check.parse_ref(command, arg, value)
+        let choices = (self.0.choices)();
+        if choices.is_empty() {
+            let check = |text: &str| self.0.validate(text).map(|()| text.to_owned());
+            return check.parse_ref(command, arg, value);
+        }
+        PossibleValuesParser::new(choices.into_iter().map(possible)).parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let named: Vec<Choice> = match self.0.chooses? {
-            Kind::Scaling => ScalingRow::all().iter().map(|row| (row.name, row.about)).collect(),
-            kind => BuiltIn::of(kind).map(|row| (row.name, row.about)).collect(),
+        let named: Vec<Choice> = match self.0.chooses {
+            None => Some((self.0.choices)()).filter(|choices| !choices.is_empty())?,
+            Some(Kind::Scaling) => ScalingRow::all().iter().map(|row| (row.name, row.about)).collect(),
+            Some(kind) => BuiltIn::of(kind).map(|row| (row.name, row.about)).collect(),
         };
         Some(Box::new(named.into_iter().map(possible)))
     }
@@ -85,10 +93,8 @@ pub(super) fn possible((name, about): Choice) -> PossibleValue {
 impl<const COMMANDS: u16> FromArgMatches for Settings<COMMANDS> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut spec = ExperimentSpec::default();
-        let given = |id: &str| {
-            let known = matches.try_contains_id(id).is_ok();
-            known && matches.value_source(id) == Some(ValueSource::CommandLine)
-        };
+        let ids = matches.ids().map(Id::as_str);
+        let given: Vec<&str> = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine)).collect();
         for key in KEYS.iter().filter(|key| key.is_of(COMMANDS)) {
             let mut set = |text: &str, flag: &str| {
                 spec.set(key, text, SettingSource::Flag(format!("--{flag}").into())).map_err(|message| {
@@ -96,10 +102,10 @@ impl<const COMMANDS: u16> FromArgMatches for Settings<COMMANDS> {
                     clap::Error::raw(clap::error::ErrorKind::ValueValidation, what)
                 })
             };
-            if given(key.off_name) {
+            if given.contains(&key.off_name) {
                 set("false", key.off_name)?;
             }
-            if given(key.name) {
+            if given.contains(&key.name) {
                 for value in matches.get_raw(key.name).into_iter().flatten() {
                     set(&value.to_string_lossy(), key.name)?;
                 }

@@ -101,7 +101,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
 /// The message about `flag` (with its dashes), which the command does not have; `None` if the table does not have it.
 pub(super) fn explain(flag: &str) -> Option<Diagnostic> {
     let name = flag.trim_start_matches('-').split('=').next()?.replace('_', "-");
-    if let Ok(key) = SettingKey::find(&name)
+    if let Some(key) = SettingKey::get(&name)
         && key.name != name
     {
         let what = format!("error: this command has no `--{name}`");

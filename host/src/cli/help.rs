@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use blis_eval::spec::SettingKey;
 use clap::{Arg, Args as _, Command, CommandFactory as _};
 
+use super::args::with_default;
 use super::command::{Cli, GlobalFlags};
 use super::run_args::{CompareArgs, ReplayArgs, RunArgs};
 
@@ -74,7 +75,10 @@ fn with_pages(command: Command, path: &str) -> Command {
     let long = command.get_after_long_help().map(|text| format!("{text}\n")).unwrap_or_default();
     let mut command = command.after_help(examples.clone()).after_long_help(format!("{long}{examples}"));
     let long_page = command.get_arguments().count() > SHORT_PAGE;
-    command = command.mut_args(|arg| if long_page && is_rare(&arg) { arg.hide_short_help(true) } else { arg });
+    command = command.mut_args(|arg| {
+        let arg = with_default(arg);
+        if long_page && is_rare(&arg) { arg.hide_short_help(true) } else { arg }
+    });
     let below: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     for name in below {
         command = command.mut_subcommand(&name, |below| with_pages(below, &format!("{path} {name}")));
@@ -101,7 +105,7 @@ const USUAL: &[&str] = &[
 
 fn is_rare(arg: &Arg) -> bool {
     let id = arg.get_id().as_str();
-    SettingKey::find(id).map_or(!USUAL.contains(&id), |key| !key.usual || id == key.off_name)
+    SettingKey::get(id).map_or(!USUAL.contains(&id), |key| !key.usual || id == key.off_name)
 }
 
 /// The examples of the page of `path`, as they stand below it.

@@ -579,9 +579,9 @@ fn scenario_spec(suite: &Suite, scenario: &Scenario) -> Result<ExperimentSpec, R
     let mut spec = ExperimentSpec::default();
     spec.beside = Some(suite.surroundings());
     for (name, value) in &scenario.flags {
-        let off = name.strip_prefix("no-").and_then(|name| SettingKey::find(name).ok());
+        let off = name.strip_prefix("no-").and_then(|name| SettingKey::get(name));
         let off = off.filter(|key| key.form == ValueForm::Switch);
-        let key = SettingKey::find(name).ok().or(off);
+        let key = SettingKey::get(name).or(off);
         if key.is_some_and(|key| !key.suites && key.permission.is_none()) {
             return Err(RunError::usage(format_args!("`{name}` cannot be set in a suite"))
                 .hint("seeds follow from the split, and an evaluation writes no files of a run"));

@@ -112,7 +112,7 @@ impl RawAutoscaler {
         for (name, value) in &self.settings {
             let name_of_key = if name.value == "policy" { AUTOSCALER } else { name.value.as_str() };
             let is_here = |key: &&SettingKey| key.group.heading == SettingKey::named(AUTOSCALER).group.heading;
-            let Some(key) = SettingKey::find(name_of_key).ok().filter(is_here) else {
+            let Some(key) = SettingKey::get(name_of_key).filter(is_here) else {
                 let known: Vec<&str> = KEYS.iter().filter(is_here).map(|key| key.name).collect();
                 let what = format!("unknown key {}", quoted(name.value.as_bytes()));
                 return Err(RunError::refused(section.document.wrong(

@@ -268,5 +268,5 @@ impl<'de> Visitor<'de> for SectionOrWord<'_> {
 }
 
 fn takes_a_list(name: &str) -> bool {
-    SettingKey::find(name).is_ok_and(|key| key.form.is_list())
+    SettingKey::get(name).is_some_and(|key| key.form.is_list())
 }

@@ -201,22 +201,31 @@ macro_rules! settings {
 pub(super) use settings;
 
 impl SettingKey {
+    /// The setting with this name, or with that alias; dashes and underscores are equivalent.
+    #[must_use]
+    pub fn get(name: &str) -> Option<&'static Self> {
+        static NAMES: LazyLock<HashMap<&'static str, &'static SettingKey>> = LazyLock::new(|| {
+            KEYS.iter().flat_map(|key| key.aliases.iter().chain([&key.name]).map(move |name| (*name, key))).collect()
+        });
+        NAMES.get(name.replace('_', "-").as_str()).copied()
+    }
+
     /// The setting with this name, which one of [`KEYS`] has.
     ///
     /// # Panics
     /// If none has it.
     #[must_use]
     pub fn named(name: &str) -> &'static Self {
-        by_name(name).unwrap_or_else(|| panic!("no setting is called {name}"))
+        Self::get(name).unwrap_or_else(|| panic!("no setting is called {name}"))
     }
 
-    /// The setting called `name`, or with that alias; dashes and underscores are equivalent.
+    /// As [`Self::get`].
     ///
     /// # Errors
-    /// A hint with the nearest name.
+    /// A hint with the nearest name, which takes a while to find.
     pub fn find(name: &str) -> Result<&'static Self, String> {
-        let name = name.replace('_', "-");
-        by_name(&name).ok_or_else(|| {
+        Self::get(name).ok_or_else(|| {
+            let name = name.replace('_', "-");
             let known: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
             match blis_diag::nearest(&name, &known) {
                 Some(_) => name_hint(&name, &known),
@@ -260,13 +269,6 @@ impl SettingKey {
     pub fn is_of(&self, any: u16) -> bool {
         any & if self.commands == 0 { self.group.commands } else { self.commands } != 0
     }
-}
-
-fn by_name(name: &str) -> Option<&'static SettingKey> {
-    static NAMES: LazyLock<HashMap<&'static str, &'static SettingKey>> = LazyLock::new(|| {
-        KEYS.iter().flat_map(|key| key.aliases.iter().chain([&key.name]).map(move |name| (*name, key))).collect()
-    });
-    NAMES.get(name).copied()
 }
 
 /// What is wrong with the value of `name`, which messages show as `shown`, and what to do; `message` is that of
@@ -359,7 +361,7 @@ impl ExperimentSpec {
     /// Whether the setting called `name` is set.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        by_name(name).is_some_and(|key| (key.get)(self).is_some())
+        SettingKey::get(name).is_some_and(|key| (key.get)(self).is_some())
     }
 
     /// The value of `key` as text, several texts for a list, or its default.
@@ -375,16 +377,6 @@ impl ExperimentSpec {
     /// Whether a bundle may choose policies.
     pub(crate) fn has_bundle(&self) -> bool {
         self.policies.is_some() || self.policy_config.is_some()
-    }
-
-    /// What the command line grants.
-    #[must_use]
-    pub fn granted(&self) -> Vec<Permission> {
-        let mut granted: Vec<_> =
-            KEYS.iter().filter(|key| self.differs(key)).filter_map(|key| key.permission).collect();
-        granted.sort_unstable();
-        granted.dedup();
-        granted
     }
 
     /// The source of the value of `name`, or `otherwise` if it is not set.
