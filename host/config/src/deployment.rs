@@ -63,6 +63,8 @@ pub struct DeploymentArgs {
     pub max_model_len: Option<u32>,
     /// `--gpu-memory-utilization`, in (0, 1].
     pub gpu_memory_utilization: f64,
+    /// `--kv-cache-memory-bytes`, of each GPU, instead of that share.
+    pub kv_cache_memory_bytes: Option<u64>,
     /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
     pub batch: BatchSettings,
@@ -104,6 +106,7 @@ impl DeploymentArgs {
             block_size: 16,
             max_model_len: None,
             gpu_memory_utilization: 0.9,
+            kv_cache_memory_bytes: None,
             batch: BatchSettings::default(),
             offload: None,
             blis_tiers: None,

@@ -511,6 +511,7 @@ impl Resolution<'_> {
         let (blocks, source) = if let Some(blocks) = self.args.total_kv_blocks {
             (blocks, KvBlocksSource::Flag)
         } else if let Some(blocks) = self.row.and_then(|row| row.total_kv_blocks) {
+            self.check_unused_memory()?;
             let size = u64::from(self.args.block_size);
             if size != RECORDED_BLOCK_SIZE {
                 notes.push(format!("{blocks} recorded KV blocks of 16 tokens are converted to blocks of {size}"));
@@ -529,6 +530,19 @@ impl Resolution<'_> {
                 expected: "there must be 1 to 4294967295 KV blocks",
             }),
         }
+    }
+
+    /// Refuses shares of a memory that decides nothing: the coefficients were recorded with a number of blocks.
+    fn check_unused_memory(&self) -> Result<(), ConfigError> {
+        let set = match self.args {
+            DeploymentArgs { kv_cache_memory_bytes: Some(_), .. } => "--kv-cache-memory-bytes",
+            args if args.gpu_memory_utilization != DEFAULT_UTILIZATION => "--gpu-memory-utilization",
+            _ => return Ok(()),
+        };
+        Err(ConfigError::Conflict {
+            message: format!("`{set}` has no effect beside the KV blocks recorded with these coefficients"),
+            hint: format!("leave out `{set}`, or set `--total-kv-blocks`"),
+        })
     }
 
     fn max_model_len(&self, blocks: u32, notes: &mut Vec<String>) -> Option<u32> {
@@ -607,6 +621,7 @@ impl Resolution<'_> {
                 let profile = MemoryProfile {
                     usable_gib: self.hardware.usable_gib,
                     budget,
+                    kv_bytes: self.args.kv_cache_memory_bytes,
                     max_num_seqs,
                     max_num_batched_tokens,
                     multimodal: self.config.is_some_and(|model| model.multimodal),
@@ -629,6 +644,9 @@ impl Resolution<'_> {
     /// What to change if the model fits with the defaults of the options that take memory away from it.
     fn fitting_hint(&self, tensor: Option<u32>) -> Option<String> {
         let (utilization, batch) = (self.args.gpu_memory_utilization, self.args.batch);
+        if self.args.kv_cache_memory_bytes.is_some() {
+            return Some("lower `--kv-cache-memory-bytes`, or use more GPUs (`--tensor-parallel-size`)".to_owned());
+        }
         if utilization < DEFAULT_UTILIZATION && self.fits(tensor, DEFAULT_UTILIZATION, batch) {
             let raise = format!("raise `--gpu-memory-utilization` from {utilization}");
             return Some(format!("{raise}: with the default {DEFAULT_UTILIZATION} it fits"));

@@ -810,6 +810,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         block_size: spec.block_size_in_tokens(),
         max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
         gpu_memory_utilization: spec.gpu_memory_utilization(),
+        kv_cache_memory_bytes: spec.kv_cache_memory_bytes,
         batch: BatchSettings {
             engine: (parity == ParityName::Vllm).then_some(engine),
             max_num_seqs: spec.max_num_seqs,

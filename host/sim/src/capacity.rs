@@ -83,7 +83,9 @@ impl CapacityError {
                 "the model does not fit: it needs {needed_gib:.1} GiB, and {gpus} GPU(s) offer {available_gib:.1} GiB"
             ),
             Self::BlockTooLarge { block_size, block_gib, free_gib } => format!(
-                "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache"
+                "one KV block of {block_size} tokens takes {}, and {} are free for the cache",
+                memory_text(*block_gib),
+                memory_text(*free_gib)
             ),
             Self::UnknownActivation { activation } => format!(
                 "the weights of a model with activation `{activation}` are unknown: only gated MLPs (silu, swiglu, geglu, situ) \
@@ -118,6 +120,10 @@ impl CapacityError {
             Self::ExpertCountUnknown => "add `num_experts` to the config, or set `--total-kv-blocks`".into(),
         }
     }
+}
+
+fn memory_text(gib: f64) -> String {
+    if gib < 0.1 { format!("{:.3} MiB", gib * 1024.0) } else { format!("{gib:.1} GiB") }
 }
 
 fn at_least(gpus: Option<u64>) -> String {

@@ -33,6 +33,8 @@ pub struct MemoryProfile {
     pub usable_gib: f64,
     /// Share of it, and memory set aside on each GPU.
     pub budget: MemoryBudget,
+    /// Memory of each GPU for KV blocks, bytes, instead of what the share leaves (`--kv-cache-memory-bytes`).
+    pub kv_bytes: Option<u64>,
     /// Maximum batch size: the rows of the sampler's profile run.
     pub max_num_seqs: u32,
     /// Token budget of a step: the rows of the model's profile run.
@@ -109,13 +111,14 @@ impl<'a> StageLayers<'a> {
         if per_block < 1.0 {
             return Ok(None);
         }
-        let available_gib = profile.usable_gib * profile.budget.utilization;
+        let available_gib = available_gib(profile);
         let needed_gib = self.needed_gib(parallelism, profile);
-        let free = (available_gib - needed_gib) * GIB;
+        let left = (available_gib - needed_gib) * GIB;
+        let free = profile.kv_bytes.filter(|_| left >= 0.0).map_or(left, |bytes| bytes as f64);
         // If not even this many tokens fit the cache, the memory is too small, not the block too large.
         const SMALL_BLOCK: f64 = 256.0;
         if free < per_block {
-            if free >= per_block / f64::from(block_size) * SMALL_BLOCK {
+            if profile.kv_bytes.is_some() && left >= 0.0 || free >= per_block / f64::from(block_size) * SMALL_BLOCK {
                 let (block_gib, free_gib) = (per_block / GIB, free / GIB);
                 return Err(CapacityError::BlockTooLarge { block_size, block_gib, free_gib });
             }
@@ -131,7 +134,7 @@ impl<'a> StageLayers<'a> {
 
     /// The smallest larger group that holds the weights and what the profile run needs.
     fn minimum_gpus(&self, parallelism: Parallelism, profile: MemoryProfile) -> Option<u64> {
-        let available_gib = profile.usable_gib * profile.budget.utilization;
+        let available_gib = available_gib(profile);
         let fits = |&tensor: &u32| self.needed_gib(Parallelism { tensor, ..parallelism }, profile) < available_gib;
         let sizes = (0..31).map(|power| 1_u32 << power);
         sizes
@@ -141,8 +144,12 @@ impl<'a> StageLayers<'a> {
             .map(u64::from)
     }
 
-    /// Weights, activations and runtime on one GPU, GiB.
+    /// Weights, activations and runtime on one GPU, GiB. Beside a number of bytes for KV blocks vLLM takes no profile: then the weights
+    /// and those bytes, without which no engine starts.
     fn needed_gib(&self, parallelism: Parallelism, profile: MemoryProfile) -> f64 {
+        if let Some(bytes) = profile.kv_bytes {
+            return (self.weight_bytes(parallelism) + bytes as f64) / GIB;
+        }
         let model = self.model;
         let tp = f64::from(parallelism.tensor);
         let tokens = f64::from(profile.max_num_batched_tokens.min(PROFILED_TOKENS));
@@ -190,6 +197,11 @@ impl<'a> StageLayers<'a> {
         };
         sum + (tables * f64::from(model.vocab_size) / tp + 1.0) * d * whole
     }
+}
+
+/// Memory of one GPU that the engine may use, GiB.
+fn available_gib(profile: MemoryProfile) -> f64 {
+    profile.usable_gib * if profile.kv_bytes.is_some() { 1.0 } else { profile.budget.utilization }
 }
 
 /// What the layers of one GPU cache, bytes.
@@ -269,6 +281,7 @@ mod tests {
     const PROFILE: MemoryProfile = MemoryProfile {
         usable_gib: 79.2,
         budget: MemoryBudget { utilization: 0.9, reserved_gib: 0.0 },
+        kv_bytes: None,
         max_num_seqs: 128,
         max_num_batched_tokens: 2048,
         multimodal: false,
@@ -342,6 +355,19 @@ mod tests {
             kv_blocks(&llama_8b(), Parallelism { tensor: 1, data: 1 }, 16, profile).unwrap()
         };
         assert!(of(1024, 2048) < of(128, 2048) && of(128, 8192) < of(128, 2048));
+    }
+
+    /// Whatever a profile run would leave; 131 072 bytes a token.
+    #[test]
+    fn bytes_for_kv_blocks_are_those_of_the_blocks() {
+        let of = |bytes, tensor| {
+            let profile = MemoryProfile { kv_bytes: Some(bytes), ..PROFILE };
+            kv_blocks(&llama_8b(), Parallelism { tensor, data: 1 }, 16, profile)
+        };
+        let block = 131_072 * 16;
+        assert_eq!([of(block * 5, 1), of(block * 6 - 1, 1), of(block * 5, 2)], [Ok(5), Ok(5), Ok(10)]);
+        assert!(matches!(of(block - 1, 1), Err(CapacityError::BlockTooLarge { .. })));
+        assert!(matches!(of(70_000_000_000, 1), Err(CapacityError::DoesNotFit { minimum_gpus: Some(2), .. })));
     }
 
     #[test]

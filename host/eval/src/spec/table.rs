@@ -84,6 +84,8 @@ groups! {
 const OLDER: &str = "older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`";
 const LORA_ON: Rule =
     that("`--enable-lora` or `--lora-config`", |spec| spec.enable_lora.unwrap_or(spec.lora_config.is_some()));
+const ONE_CAPACITY: &str =
+    "a number of KV blocks replaces those that fit the memory, and bytes replace a share of it: leave out one of them";
 const OWN_FORMATS: &str = "BLIS takes number formats from the model's `config.json` only; leave out one of them";
 const OWN_ENGINE: &str = "BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run";
 const TIMES_IN_FILE: &str = "set both, or neither; tiers of `--kv-offload-config` have their times in the file";
@@ -224,7 +226,9 @@ settings! {
         max_model_len: u32 = "max-model-len", "N" COUNT_OR_ZERO, default "0", { example: "1500" };
         /// Share of GPU memory for weights and KV cache, above 0, at most 1
         // vLLM's.
-        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, default "0.9", { apart: &[set("total-kv-blocks").hint("a number of KV blocks replaces those that fit the memory: leave out one of them")], example: "0.5" };
+        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, default "0.9", { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
+        /// Memory of each GPU for the KV cache, bytes ≥ 1, instead of --gpu-memory-utilization: the weights have to fit beside it
+        kv_cache_memory_bytes: u64 = "kv-cache-memory-bytes", "BYTES" MEMORY, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), set("gpu-memory-utilization").hint(ONE_CAPACITY), is("parity", "blis").hint(NOT_IN_BLIS)], example: "2000000000" };
     }
     in MIRROR {
         /// BLIS's mirror of KV blocks on the CPU, blocks; 0 for none; with --parity blis

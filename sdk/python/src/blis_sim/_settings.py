@@ -30,6 +30,7 @@ Settings = TypedDict(
         "block-size-in-tokens": "int",
         "max-model-len": "int",
         "gpu-memory-utilization": "float",
+        "kv-cache-memory-bytes": "int",
         "kv-cpu-blocks": "int",
         "kv-transfer-bandwidth": "float",
         "kv-transfer-base-latency": "float | str",
