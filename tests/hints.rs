@@ -136,6 +136,15 @@ const WRONG: &[(&str, &str)] = &[
     ("run --model qwen/qwen3-14b --rate 0", "must be a number of requests per second from 0.000001"),
     ("run --model qwen/qwen3-14b --max-model-len 8k", "hint: write the number: 8000"),
     ("run --model qwen/qwen3-14b --max-num-batched-tokens 8K", "hint: write the number: 8192"),
+    (
+        "run --model qwen/qwen3-14b --prefill-instances 1 --decode-instances 1 --group tp=2",
+        "hint: give each group its `role=`",
+    ),
+    (
+        "run --model meta-llama/llama-3.1-8b-instruct --latency-model blackbox --gpu-memory-utilization 0.5",
+        "hint: leave out `--gpu-memory-utilization`",
+    ),
+    ("run --model qwen/qwen3-14b --kv-cache-memory-bytes 90000000000", "hint: lower `--kv-cache-memory-bytes`"),
     ("run --model qwen/qwen3-14b --gpu-memory-utilization 90", "hint: it is a share: 0.9 for 90 %"),
     ("run --model qwen/qwen3-14b --gpu-memory-utilization 90%", "hint: it is a share: 0.9 for 90 %"),
     ("run --model qwen/qwen3-14b --tp 3", "hint: choose a `--tensor-parallel-size` that divides 40"),

@@ -557,8 +557,10 @@ fn pools(spec: &ExperimentSpec) -> Result<Option<Vec<PoolSettings>>, RunError> {
     if !has_roles(spec) {
         return Ok(None);
     }
-    if by_count && by_role {
-        let hint = "`--prefill-instances N --decode-instances M` are roles, too: leave out one of them";
+    // A group without a role would be no pool at all.
+    if by_count && (by_role || groups().next().is_some()) {
+        let hint =
+            "give each group its `role=`, or leave it out: `--prefill-instances N --decode-instances M` are roles, too";
         let name = if spec.role.is_some() { "role" } else { "group" };
         return Err(spec.misplaced(name, "cannot be used with numbers of instances by role", hint));
     }

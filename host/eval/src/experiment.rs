@@ -303,7 +303,9 @@ impl Experiment {
         scaling::check_policies(&policies, scaling.as_ref())?;
         kv_cache::check(&policies, &spec)?;
         disaggregation::check_policy(&policies, disaggregation.as_ref())?;
+        let unused_queue = flow::without_effect(&policies, &spec);
         let (policies, mut warnings) = as_in_blis(policies, parity);
+        warnings.extend(unused_queue);
         let (mut seed, mut horizon) = (spec.seed(), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
             warnings.extend(specified.warnings.iter().cloned());

@@ -10,7 +10,9 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 
 use crate::error::RunError;
-use crate::spec::{ConcurrencyModeName, ExperimentSpec, ParityName, TargetList, WeightList};
+use crate::spec::{
+    ConcurrencyModeName, ExperimentSpec, FLOW_CONTROL, KEYS, ParityName, SettingKey, TargetList, WeightList,
+};
 
 /// The settings of flow control, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,6 +205,23 @@ fn name(kind: Kind, given: &Option<String>, default: Option<&str>) -> String {
 /// The name in the registry of the dispatch order that a flag calls `name`: BLIS has two names for `fcfs`.
 pub(crate) fn order_name(name: String) -> String {
     if name == "fifo" || name == "priority" { BuiltIn::default_of(Kind::Ordering).name.to_owned() } else { name }
+}
+
+/// A warning if settings of the queue are set, and no request ever waits in it: BLIS's default, so that its command lines run as there.
+pub(crate) fn without_effect(policies: &PolicySettings, spec: &ExperimentSpec) -> Option<(String, String)> {
+    let usual = (spec.parity() == ParityName::Blis).then_some(NEVER);
+    let detector = match policies.used(Kind::Saturation) {
+        Some(used) => used.name().to_owned(),
+        None => name(Kind::Saturation, &spec.saturation_detector, usual),
+    };
+    let set =
+        |key: &&SettingKey| key.is_in(&FLOW_CONTROL) && key.chooses != Some(Kind::Saturation) && spec.differs(key);
+    let set: Vec<String> = KEYS.iter().filter(set).map(|key| format!("`--{}`", key.name)).collect();
+    if !spec.flow_control() || detector != NEVER || set.is_empty() {
+        return None;
+    }
+    let what = format!("no effect of {}: with the saturation detector `never` no request waits", set.join(", "));
+    Some((what, "add `--saturation-detector utilization`".to_owned()))
 }
 
 /// Refuses plugins and policies of a bundle that would have no effect.

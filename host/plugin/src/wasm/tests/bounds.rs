@@ -1,5 +1,6 @@
 //! What a file declares is bounded before anything is built from it: files of 64 kB to 1 MB of every kind of declaration.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -207,28 +208,12 @@ fn a_refusal_says_what_and_how_many() {
     assert!(doubled.contains("each counted as often as it is used"), "{doubled}");
 }
 
-/// Code whose compilation takes long: what passes may take no longer than a small multiple of the largest shipped component, in the
-/// same build. `#[ignore]`: it compiles each of them.
-#[test]
-#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
-fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
-    let listing = Limits { listing: true, ..Limits::default() };
-    let time = |bytes: &[u8]| {
-        let before = cpu();
-        let loaded = load(Path::new("router.wasm"), bytes, &listing, &settings()).map(|_| ());
-        ((cpu() - before).as_secs_f64(), loaded)
-    };
-    let shipped = fs::read_dir("../../policies").expect("they are there").flatten().map(|entry| entry.path());
-    let shipped = shipped.filter(|path| path.extension().is_some_and(|extension| extension == "wasm"));
-    let most = shipped.map(|path| {
-        let (took, loaded) = time(&fs::read(&path).expect("readable"));
-        loaded.unwrap_or_else(|fault| panic!("{}: {fault}", path.display()));
-        took
-    });
-    let most = most.fold(0.0, f64::max);
-    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
-    let wide = |count: usize| "i32 ".repeat(count);
-    let pieces: [(&str, &str, String); 15] = [
+/// Of `blis plugin list`, which is the strictest.
+static LISTING: LazyLock<Limits> = LazyLock::new(|| Limits { listing: true, ..Limits::default() });
+
+/// What takes long to compile: a name, what a module needs for it, and a piece of the body of a function.
+fn costly_pieces() -> [(&'static str, &'static str, String); 15] {
+    [
         ("calls", "(func $f)", "(call $f)".to_owned()),
         (
             "calls of many values",
@@ -248,27 +233,113 @@ fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
         ("loops in conditions", "", "(if (i32.const 1) (then (loop (br_if 0 (i32.const 0)))))".to_owned()),
         ("growing tables", "(table $many 1 funcref)", "(drop (table.grow $many (ref.null func) (i32.const 0)))".to_owned()),
         ("copies of tables", "(table $many 1 funcref)", "(table.copy $many $many (i32.const 0) (i32.const 0) (i32.const 0))".to_owned()),
-    ];
-    for (what, head, piece) in pieces {
-        // The largest number that is not refused.
-        let of = |count: usize| {
-            let head = head.replace("WIDE", &wide(90));
-            let in_each = 2000_usize.min(200_000 / piece.len());
-            let functions = count.div_ceil(in_each);
-            let body = format!("(func {})", piece.repeat(count.min(in_each)));
-            wat::parse_str(format!("{text} {head} {})", body.repeat(functions))).expect(what)
-        };
-        let (mut passes, mut step) = (0, 1 << 15);
-        while step > 0 {
-            let bytes = of(passes + step);
-            let file = PluginPath::new(Path::new("router.wasm"));
-            if parts::check(&file, &bytes, &listing).and_then(|()| effort::check(&file, &bytes, &listing)).is_ok() {
-                passes += step;
-            }
-            step /= 2;
+    ]
+}
+
+/// The router of the tests with `count` pieces of code, `in_each` to a function, after `head`.
+fn with_code(head: &str, pieces: &[&str], count: usize, in_each: usize) -> Vec<u8> {
+    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module");
+    let head = head.replace("WIDE", &"i32 ".repeat(90));
+    let mut all = pieces.iter().copied().cycle().take(count);
+    let mut functions = String::new();
+    for _ in 0..count.div_ceil(in_each) {
+        functions += "(func ";
+        functions.extend(all.by_ref().take(in_each));
+        functions.push(')');
+    }
+    wat::parse_str(format!("{text} {head} {functions})")).unwrap_or_else(|error| panic!("{head}: {error}"))
+}
+
+/// The CPU seconds that compiling `bytes` takes, and whether it was refused.
+fn compiled(bytes: &[u8]) -> (f64, Result<(), Fault>) {
+    let before = cpu();
+    let loaded = load(Path::new("router.wasm"), bytes, &LISTING, &settings()).map(|_| ());
+    ((cpu() - before).as_secs_f64(), loaded)
+}
+
+/// Seconds that the slowest shipped component takes.
+fn slowest_shipped() -> f64 {
+    let shipped = fs::read_dir("../../policies").expect("they are there").flatten().map(|entry| entry.path());
+    let shipped = shipped.filter(|path| path.extension().is_some_and(|extension| extension == "wasm"));
+    let times = shipped.map(|path| {
+        let (took, loaded) = compiled(&fs::read(&path).expect("readable"));
+        loaded.unwrap_or_else(|fault| panic!("{}: {fault}", path.display()));
+        took
+    });
+    times.fold(0.0, f64::max)
+}
+
+/// The most pieces of which `module` is not refused, and the time to compile it beside `most`, the slowest shipped component.
+fn check_largest(what: &str, most: f64, module: impl Fn(usize) -> Vec<u8>) {
+    let is_accepted = |count| {
+        let (file, bytes) = (PluginPath::new(Path::new("router.wasm")), module(count));
+        parts::check(&file, &bytes, &LISTING).and_then(|()| effort::check(&file, &bytes, &LISTING)).is_ok()
+    };
+    let (mut passes, mut step) = (0, 64);
+    while is_accepted(step) {
+        step *= 2;
+    }
+    while step > 0 {
+        if is_accepted(passes + step) {
+            passes += step;
         }
-        let (took, loaded) = time(&of(passes));
-        eprintln!("{what}: {passes} pieces, {took:.2} s beside {most:.2} s, {:?}", loaded.map_err(|fault| fault.kind));
-        assert!(took <= 2.0 * most, "{what}: {passes} pieces take {took} s, a shipped component at most {most} s");
+        step /= 2;
+    }
+    let (took, loaded) = compiled(&module(passes));
+    eprintln!("{what}: {passes} pieces, {took:.2} s beside {most:.2} s, {:?}", loaded.map_err(|fault| fault.kind));
+    assert!(took <= 2.0 * most, "{what}: {passes} pieces take {took} s, a shipped component at most {most} s");
+}
+
+/// Code whose compilation takes long: what passes may take no longer than a small multiple of the largest shipped component, in the
+/// same build. `#[ignore]`: it compiles each of them.
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn code_that_passes_is_compiled_in_the_time_of_a_shipped_component() {
+    let most = slowest_shipped();
+    for (what, head, piece) in costly_pieces() {
+        let in_each = 2000_usize.min(200_000 / piece.len());
+        check_largest(what, most, |count| with_code(head, &[&piece], count, in_each.min(count)));
+    }
+}
+
+/// Random mixtures of that code, nested, in functions of any size.
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn mixtures_that_pass_are_compiled_in_the_time_of_a_shipped_component() {
+    let most = slowest_shipped();
+    let all = costly_pieces();
+    let seed = std::env::var("BLIS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut state: u64 = seed;
+    let mut below = |most: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % most
+    };
+    for number in 0..8 {
+        let chosen: Vec<_> = {
+            let count = 2 + below(3);
+            (0..count).map(|_| &all[below(all.len())]).collect()
+        };
+        let mut heads: Vec<&str> = chosen.iter().map(|(_, head, _)| *head).collect();
+        heads.sort_unstable();
+        heads.dedup();
+        // Indirect calls bring the table.
+        if heads.iter().any(|head| head.contains("$t ")) {
+            heads.retain(|head| *head != "(table $many 1 funcref)");
+        }
+        let pieces: Vec<String> = chosen
+            .iter()
+            .flat_map(|(_, _, piece)| {
+                let nested = below(12);
+                let piece = format!("{}{piece}{}", "(block ".repeat(nested), ")".repeat(nested));
+                vec![piece; 1 + below(19)]
+            })
+            .collect();
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        let longest = pieces.iter().map(|piece| piece.len()).max().unwrap_or(1);
+        let in_each = (1 + below(3000)).min(200_000 / longest).max(1);
+        let names: Vec<&str> = chosen.iter().map(|(name, ..)| *name).collect();
+        check_largest(&format!("seed {seed}, {number}: {names:?}, {in_each} to a function"), most, |count| {
+            with_code(&heads.concat(), &pieces, count, in_each)
+        });
     }
 }
