@@ -4,10 +4,10 @@
 //! The table has a command for each reader. A new one belongs into it.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -157,9 +157,17 @@ fn bomb(byte: u8) -> Vec<u8> {
     member.repeat(64)
 }
 
-/// The peak of the memory of a process so far, bytes.
-fn peak(child: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+/// The peak of the memory of the program that this process started as `process`, so far, bytes.
+///
+/// A child has the memory of this process, peak included, until it has become the program: then it runs another file. The system may
+/// start it before that (`vfork`), so that `rusage` of an ended process has the peak of both.
+fn peak(process: u32) -> u64 {
+    let entry = |name: &str| format!("/proc/{process}/{name}");
+    let file = |link: &str| fs::read_link(link).ok();
+    if file(&entry("exe")) == file("/proc/self/exe") {
+        return 0;
+    }
+    let status = fs::read_to_string(entry("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
 }
@@ -174,7 +182,7 @@ fn fault(words: &[String], has_result: bool, folder: &Path) -> Option<String> {
         program.current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn().expect("blis");
     let (begun, mut most) = (Instant::now(), 0);
     let code = loop {
-        most = peak(&child).max(most);
+        most = peak(child.id()).max(most);
         if let Some(ended) = child.try_wait().expect("a child") {
             break ended.code();
         }
@@ -271,4 +279,17 @@ fn pipes_of_shells_are_read() {
             run(&format!("$BLIS run --model qwen/qwen3-14b --trace-format mooncake --workload-trace - {endless}"));
         assert!(code == Some(2) && output.starts_with("error: "), "{endless}: {code:?} {output}");
     }
+}
+
+/// Regression: a command was held to use 245 MB, those of this process, because it was measured before it had become the program.
+#[test]
+fn memory_of_this_process_is_not_that_of_its_children() {
+    assert_eq!(peak(std::process::id()), 0);
+    let mut bash = Command::new("bash");
+    let mut other = bash.args(["-c", "echo; read"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("bash");
+    // It is another program once it has written something.
+    other.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
+    assert!(peak(other.id()) > 0);
+    drop(other.stdin.take());
+    other.wait().expect("it ends");
 }
