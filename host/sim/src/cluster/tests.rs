@@ -25,16 +25,18 @@ use crate::offload::{
     BackpressurePolicy, ChunkEviction, ChunkKey, CpuTier, LinkSpeed, OffloadConfig, PeerTier, SecondaryConfig,
     SecondaryKind, SharedChunks,
 };
+use crate::outcome::{GatewayChoice, GatewayDecision};
 use crate::policy::flow;
 use crate::policy::kv_cache::{CacheTier, KvCacheChoice};
 use crate::policy::{
-    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
-    TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ClusterView, ConstantPriority,
+    EventKind, Events, GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RequestView,
+    RoundRobin, RoutingPolicy, ScorerKind, SloBased, TenantBudgets, TierShed, Ties, TokenBucket, Weighted,
 };
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
-use crate::request::{BlockKey, Content, Span, Tags};
+use crate::request::{BlockKey, Content, Name, Span, Tags};
 use crate::rng::Stream;
+use crate::semantics::Semantics;
 
 /// An instance that checks its invariants at every call.
 #[derive(Clone, Debug)]

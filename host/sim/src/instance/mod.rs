@@ -36,6 +36,7 @@
 mod agreement;
 mod cadence;
 mod fast;
+mod gates;
 mod guards;
 mod load_moments;
 mod offloading;

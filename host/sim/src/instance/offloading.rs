@@ -25,7 +25,7 @@ use crate::offload::{
     ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, PeerChange, PeerTier, Positioned, READ, RequestAccess,
     SecondaryLookup, SecondaryTier, SharedChunks, TransferDirection,
 };
-use crate::outcome::{LoadDecision, OffloadCounters, WaitReason};
+use crate::outcome::{LoadDecision, OffloadCounters};
 use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
 use crate::request::{BlockKey, Content, Request};
 use crate::units::Micros;
@@ -48,18 +48,6 @@ pub(super) enum TierHit {
     Deferred,
     /// This many tokens behind those that the GPU has, perhaps 0.
     Tokens(u32),
-}
-
-/// What the CPU tier means for a waiting request.
-pub(super) enum TierAdmission {
-    /// It has nothing for it.
-    Nothing,
-    /// The request is passed over in this step.
-    Deferred,
-    /// Its load began: it has left the queue.
-    Begun,
-    /// There are not enough KV blocks for its load.
-    Refused(WaitReason),
 }
 
 /// The state of a load.

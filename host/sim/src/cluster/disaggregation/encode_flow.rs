@@ -10,7 +10,8 @@
 use super::encoders::EncodingRequest;
 use super::network::{EndedRead, Moved};
 use super::pairs::PairEvent;
-use crate::cluster::{Cluster, record_of};
+use crate::cluster::Cluster;
+use crate::cluster::ends::record_of;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
 use crate::observer::{Observer, SimEvent};

@@ -8,7 +8,8 @@ use super::{Fast, NEVER};
 use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
-use crate::instance::offloading::{ChunkSource, LoadMoment, TierAdmission, TierHit};
+use crate::instance::gates::Gate;
+use crate::instance::offloading::{ChunkSource, LoadMoment, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::HeldBlocks;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -50,46 +51,40 @@ impl Fast {
         key: RequestKey,
         now: Micros,
         observer: &mut impl Observer,
-    ) -> TierAdmission {
+    ) -> Gate {
         if self.reads_kv(key) {
             match self.begin_read(queue_key, key, now) {
-                TierAdmission::Nothing => {}
+                Gate::Open => {}
                 read => return read,
             }
         }
-        if self.offloading.is_none() { TierAdmission::Nothing } else { self.ask_tier(queue_key, key, now, observer) }
+        if self.offloading.is_none() { Gate::Open } else { self.ask_tier(queue_key, key, now, observer) }
     }
 
-    fn ask_tier(
-        &mut self,
-        queue_key: QueueKey,
-        key: RequestKey,
-        now: Micros,
-        observer: &mut impl Observer,
-    ) -> TierAdmission {
-        let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
+    fn ask_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> Gate {
+        let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
         let block_size = self.config.block_size;
         let local = hit.blocks * block_size;
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
-            TierHit::Deferred => return TierAdmission::Deferred,
-            TierHit::Tokens(0) => return TierAdmission::Nothing,
+            TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
+            TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
         if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
-            return TierAdmission::Nothing;
+            return Gate::Open;
         }
         let live = &self.live[key];
         let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
         let blocks = |tokens: u32| tokens.div_ceil(block_size) - hit.blocks + hit.unheld + spare;
         let (whole, free) = (blocks(live.target), self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+            return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = blocks(local + tokens) + self.reserved_blocks();
         if needed > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+            return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let live = &mut self.live[key];
         if let Some(offloading) = &mut self.offloading {
@@ -107,7 +102,7 @@ impl Fast {
         rare.load_began = now;
         self.waiting.remove(&queue_key);
         self.loading.push(key);
-        TierAdmission::Begun
+        Gate::Left
     }
 
     /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.

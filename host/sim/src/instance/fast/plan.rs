@@ -4,7 +4,7 @@ use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
 use crate::adapters::AdapterGate;
-use crate::instance::offloading::TierAdmission;
+use crate::instance::gates::Gate;
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
@@ -25,18 +25,6 @@ pub(super) struct StepPlan {
     prefill: bool,
     /// Decoders that get no token in this step.
     pub left_out: Vec<RequestKey>,
-}
-
-/// What adapters and the CPU tier mean for a waiting request.
-enum QueueEntry {
-    /// Nothing: it may enter the batch.
-    Open,
-    /// It has left the queue, for its load.
-    Loading,
-    /// It has to wait, and those behind it need not.
-    Passed(WaitReason),
-    /// It has to wait, and so do those behind it.
-    Blocked(WaitReason),
 }
 
 impl Fast {
@@ -483,22 +471,21 @@ impl Fast {
                 self.remember_head(after.is_some(), budget);
                 break;
             };
-            if TIERED {
-                match self.entry(queue_key, key, now, observer) {
-                    QueueEntry::Open => {}
-                    QueueEntry::Loading => continue,
-                    QueueEntry::Passed(found) => {
-                        wait_reason.get_or_insert(found);
-                        after = Some(queue_key);
-                        continue;
+            let gate = if TIERED { self.gates(queue_key, key, now, observer) } else { Gate::Open };
+            match gate {
+                Gate::Open => {}
+                Gate::Left => continue, // the next one is the head
+                Gate::Skip(found) => {
+                    wait_reason.get_or_insert(found);
+                    after = Some(queue_key);
+                    continue; // those behind it need not wait for what it waits for
+                }
+                Gate::Stop(found) => {
+                    wait_reason.get_or_insert(found);
+                    if found == WaitReason::AdapterSlot || self.read_stays_blocked() {
+                        self.remember_head(true, budget);
                     }
-                    QueueEntry::Blocked(found) => {
-                        wait_reason.get_or_insert(found);
-                        if found == WaitReason::AdapterSlot || self.read_stays_blocked() {
-                            self.remember_head(true, budget);
-                        }
-                        break;
-                    }
+                    break; // what it waits for must not go to those behind it
                 }
             }
             let decision = reports.then(|| self.scheduling(key, budget, now));
@@ -519,27 +506,8 @@ impl Fast {
                     self.reported_waiting = None;
                 }
             }
-            if TIERED {
-                self.enter_adapter(key, now, observer);
-            }
-            self.queue_changes::<TIERED>(now);
-            self.waiting.remove(&queue_key);
+            prefill |= self.enter_batch::<TIERED>(queue_key, key, num_tokens, now, observer);
             budget -= num_tokens;
-            let live = &mut self.live[key];
-            if live.scheduling_delay().is_none() {
-                live.cached_tokens = live.computed;
-            }
-            live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
-            prefill |= live.computed + 1 < live.target;
-            live.num_new = num_tokens;
-            // Only a decode part with reserved blocks has computed its whole prompt.
-            let is_zero = self.config.semantics.hit_context_is_zero && (!TIERED || live.computed < live.target);
-            live.context = if is_zero { 0 } else { live.computed };
-            live.state = RequestState::Prefilling;
-            live.seq = self.order.join(key);
-            live.admitted_v = self.v;
-            self.running += 1;
-            self.prefilling.push(key);
         }
         if reports {
             let wait_reason =
@@ -549,24 +517,46 @@ impl Fast {
         prefill
     }
 
-    /// What adapters and the CPU tier mean for the waiting request `key`; a load from the tier begins, if there is one.
+    /// The waiting request `key` enters the batch with `num_tokens` tokens. Returns whether more of its prompt is left.
+    #[inline(always)]
+    fn enter_batch<const TIERED: bool>(
+        &mut self,
+        queue_key: QueueKey,
+        key: RequestKey,
+        num_tokens: u32,
+        now: Micros,
+        observer: &mut impl Observer,
+    ) -> bool {
+        if TIERED {
+            self.enter_adapter(key, now, observer);
+        }
+        self.queue_changes::<TIERED>(now);
+        self.waiting.remove(&queue_key);
+        let live = &mut self.live[key];
+        if live.scheduling_delay().is_none() {
+            live.cached_tokens = live.computed;
+        }
+        live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
+        live.num_new = num_tokens;
+        // Only a decode part with reserved blocks has computed its whole prompt.
+        let is_zero = self.config.semantics.hit_context_is_zero && (!TIERED || live.computed < live.target);
+        live.context = if is_zero { 0 } else { live.computed };
+        live.state = RequestState::Prefilling;
+        live.seq = self.order.join(key);
+        live.admitted_v = self.v;
+        self.running += 1;
+        self.prefilling.push(key);
+        live.computed + 1 < live.target
+    }
+
+    /// The gates of adapters and of the CPU tier for the waiting request `key`; a load from the tier begins, if there is one.
     #[inline(never)]
-    fn entry(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> QueueEntry {
+    fn gates(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> Gate {
         let gate = self.gate(key);
         if gate != AdapterGate::Open {
             self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
         }
-        match gate {
-            AdapterGate::Open => {}
-            AdapterGate::Block => return QueueEntry::Blocked(WaitReason::AdapterSlot),
-            _ => return QueueEntry::Passed(WaitReason::AdapterSlot),
-        }
-        match self.admit_through_tier(queue_key, key, now, observer) {
-            TierAdmission::Nothing => QueueEntry::Open,
-            TierAdmission::Begun => QueueEntry::Loading,
-            TierAdmission::Deferred => QueueEntry::Passed(WaitReason::KvTransfer),
-            TierAdmission::Refused(found) => QueueEntry::Blocked(found),
-        }
+        Gate::from(gate).then(|| self.admit_through_tier(queue_key, key, now, observer))
     }
 
     /// No request of the queue can be scheduled while nothing is released. If requests were `passed` over, the head stands for

@@ -4,7 +4,8 @@ use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
 use super::{Fast, NEVER};
 use crate::ids::{InstanceIndex, RequestId};
-use crate::instance::offloading::{StoreFence, TierAdmission};
+use crate::instance::gates::Gate;
+use crate::instance::offloading::StoreFence;
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::prefilled::TransferredKv;
 use crate::kv::fast::{BlockKeys, HeldBlocks};
@@ -149,25 +150,25 @@ impl Fast {
     }
 
     /// Begins the read of the waiting request `key`, if there is something to read, and if there are blocks for its whole prompt.
-    pub(super) fn begin_read(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> TierAdmission {
+    pub(super) fn begin_read(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> Gate {
         let reserved = self.reserved_blocks();
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
         let local = hit.blocks * self.config.block_size;
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
-            return TierAdmission::Nothing;
+            return Gate::Open;
         }
         let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
         let missing = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks;
         let (whole, free) = (missing(live.target) + hit.unheld + spare, self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+            return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let taken = missing(local + tokens);
         let needed = taken + hit.unheld + spare + reserved;
         if needed > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+            return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         self.kv.claim_found(&mut live.holding);
         self.kv.take(taken);
@@ -178,7 +179,7 @@ impl Fast {
         self.moves_kv().begin(id, now, tokens);
         self.waiting.remove(&queue_key);
         self.loading.push(key);
-        TierAdmission::Begun
+        Gate::Left
     }
 
     /// Whether the read of `key` has ended, and was seen.

@@ -3,7 +3,8 @@
 use super::{Plain, PlainRequest};
 use crate::adapters::AdapterGate;
 use crate::ids::RequestId;
-use crate::instance::offloading::{ChunkSource, LoadMoment, TierAdmission, TierHit};
+use crate::instance::gates::Gate;
+use crate::instance::offloading::{ChunkSource, LoadMoment, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -30,39 +31,34 @@ impl Plain {
     }
 
     /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
-    pub(super) fn admit_through_tier(
-        &mut self,
-        key: QueueKey,
-        now: Micros,
-        observer: &mut impl Observer,
-    ) -> TierAdmission {
+    pub(super) fn admit_through_tier(&mut self, key: QueueKey, now: Micros, observer: &mut impl Observer) -> Gate {
         if self.reads_kv(&self.waiting[&key]) {
             match self.begin_read(key, now) {
-                TierAdmission::Nothing => {}
+                Gate::Open => {}
                 read => return read,
             }
         }
-        let Some(offloading) = &mut self.offloading else { return TierAdmission::Nothing };
+        let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
         let local = cached.len() as u32 * self.config.block_size;
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
-            TierHit::Deferred => return TierAdmission::Deferred,
-            TierHit::Tokens(0) => return TierAdmission::Nothing,
+            TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
+            TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
         if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
-            return TierAdmission::Nothing;
+            return Gate::Open;
         }
         let live = &self.waiting[&key];
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
         let whole = self.kv.needs(live.target, &cached) + spare;
         if self.config.reserve_full_prompt && whole > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+            return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
         if needed > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+            return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
         let allocation = AllocationRequest {
@@ -83,7 +79,7 @@ impl Plain {
         live.computed = local + tokens;
         live.load_began = now;
         self.loading.push(live);
-        TierAdmission::Begun
+        Gate::Left
     }
 
     /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.

@@ -2,7 +2,7 @@
 
 use super::{Plain, PlainRequest};
 use crate::ids::{InstanceIndex, RequestId};
-use crate::instance::offloading::TierAdmission;
+use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -89,7 +89,6 @@ impl Plain {
         }
         if observer.interests().contains(Interests::SCHEDULING) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
-            self.reported_waiting = None;
         }
         let mut live = self.waiting.remove(&key).expect("just found");
         self.enter_adapter(&mut live, now, observer);
@@ -117,22 +116,22 @@ impl Plain {
     }
 
     /// Begins the read of the waiting request `key`, if there is something to read, and if there are blocks for its whole prompt.
-    pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> TierAdmission {
+    pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> Gate {
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
         let local = cached.len() as u32 * self.config.block_size;
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
-            return TierAdmission::Nothing;
+            return Gate::Open;
         }
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
         let whole = self.kv.needs(live.target, &cached) + spare;
         if self.config.reserve_full_prompt && whole > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed: whole });
+            return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
         if needed > free {
-            return TierAdmission::Refused(WaitReason::KvBlocks { needed });
+            return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
         let allocation = AllocationRequest {
@@ -148,7 +147,7 @@ impl Plain {
         live.cached_tokens = local;
         live.computed = local + tokens;
         self.loading.push(live);
-        TierAdmission::Begun
+        Gate::Left
     }
 
     /// Whether the load or the read of request `id` has ended.
