@@ -472,11 +472,11 @@ impl Resolution<'_> {
             ..Serving::on(parallelism)
         };
         let kernels = self.kernels.as_ref().ok_or(LatencyError::Missing { field: "kernels" })?;
-        let gpu = (&self.hardware.gpu, &kernels.curves);
-        let coefficients = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
+        let (gpu, curves) = (&self.hardware.gpu, &kernels.curves);
+        let (alpha, beta) = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
         match serving.pipeline {
-            1 => Physics::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
-            _ => Pipeline::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
+            1 => Physics::new(&model.config, (gpu, curves), serving, (alpha, beta)).map(|model| Arc::new(model) as _),
+            _ => Pipeline::new(&model.config, gpu, curves, serving, alpha, beta).map(|model| Arc::new(model) as _),
         }
     }
 

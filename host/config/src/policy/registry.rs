@@ -200,8 +200,9 @@ static BUILT_INS: &[BuiltIn] = &[
         "probabilistic",
         "Sheddable classes by a chance that grows with the saturation (llm-d's probabilistic admitter)",
         Build::Admission(|set, stream| {
-            let full = (set.get("queue-depth"), set.get("kv-utilization"));
-            Ok(Box::new(Probabilistic::new(set.get("factor"), set.get("power"), full, stream)?))
+            let (queue_depth, kv_utilization) = (set.get("queue-depth"), set.get("kv-utilization"));
+            let (factor, power) = (set.get("factor"), set.get("power"));
+            Ok(Box::new(Probabilistic::new(factor, power, queue_depth, kv_utilization, stream)?))
         }),
     )
     .with(&[

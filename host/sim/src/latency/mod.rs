@@ -344,14 +344,16 @@ mod tests {
         for model in models() {
             check_least_step_times(&*model);
         }
-        let coefficients =
-            || (PhysicsAlpha::default(), PhysicsBeta::from([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 50.0, 1.0, 200.0]));
+        let (alpha, gpu, kernels) = (PhysicsAlpha::default(), h100(), kernels());
+        let beta = PhysicsBeta::from([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 50.0, 1.0, 200.0]);
         for (model, pipeline) in [(llama_8b(), 1), (gemma_4(), 1), (qwen_moe(), 1), (llama_8b(), 2), (llama_8b(), 4)] {
             let serving = Serving { pipeline, ..Serving::on(Parallelism { tensor: 1, data: 1 }) };
-            let gpu = (&h100(), &kernels());
-            match pipeline {
-                1 => check_least_step_times(&Physics::new(&model, gpu, serving, coefficients()).expect("valid")),
-                _ => check_least_step_times(&Pipeline::new(&model, gpu, serving, coefficients()).expect("valid")),
+            if pipeline == 1 {
+                let physics = Physics::new(&model, (&gpu, &kernels), serving, (alpha, beta));
+                check_least_step_times(&physics.expect("valid"));
+            } else {
+                let stages = Pipeline::new(&model, &gpu, &kernels, serving, alpha, beta);
+                check_least_step_times(&stages.expect("valid"));
             }
         }
     }

@@ -123,13 +123,15 @@ impl InstanceSamples {
         self.recent = recent;
     }
 
-    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster with the warm-up. Without
-    /// `latencies` all of them are empty.
+    /// The figures of the time from `warmup` to `horizon`. `itl` are its inter-token latencies; `whole` is the duration of the cluster
+    /// with the warm-up. Without `latencies` all of them are empty.
     pub fn aggregate(
         &mut self,
-        (itl, latencies): (Distribution, bool),
+        itl: Distribution,
+        latencies: bool,
         counters: &Counters,
-        (warmup, horizon): (Micros, Micros),
+        warmup: Micros,
+        horizon: Micros,
         whole: Micros,
     ) -> Aggregate {
         self.flush();
@@ -150,12 +152,14 @@ impl InstanceSamples {
 }
 
 /// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance;
-/// `whole` is the duration with the warm-up. Without `delays` there are no scheduling delays.
+/// `duration` is that without the warm-up, `whole` that with it. Without `delays` there are no scheduling delays.
 pub(super) fn cluster(
     parts: &[&InstanceSamples],
-    (itl, delays): (Distribution, bool),
+    itl: Distribution,
+    delays: bool,
     instances: &[Aggregate],
-    (duration, whole): (Micros, Micros),
+    duration: Micros,
+    whole: Micros,
 ) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));

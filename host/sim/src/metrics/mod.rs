@@ -287,10 +287,10 @@ impl Metrics {
             .map(|(index, ((collected, itl), counters))| {
                 let itl = if latencies { itl } else { Distribution::default() };
                 let mut both = parts.as_mut().map(|parts| parts.samples(InstanceIndex::at(index)).with(collected));
-                both.as_mut().unwrap_or(collected).aggregate((itl, latencies), counters, (warmup, horizon), whole)
+                both.as_mut().unwrap_or(collected).aggregate(itl, latencies, counters, warmup, horizon, whole)
             })
             .collect();
-        let cluster = self.cluster(all_itl, &instances, (duration, whole));
+        let cluster = self.cluster(all_itl, &instances, duration, whole);
         let classes: Vec<_> = self.classes.iter_mut().map(|(&name, class)| (name, class.report())).collect();
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
@@ -320,7 +320,8 @@ impl Metrics {
         report
     }
 
-    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], durations: (Micros, Micros)) -> Aggregate {
+    /// The figures of all `instances` together; `duration` is that of the cluster without the warm-up, `whole` that with it.
+    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros, whole: Micros) -> Aggregate {
         self.elsewhere.flush();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
@@ -329,7 +330,8 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
-        let cluster = aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations);
+        let delays = self.options.instance_latencies;
+        let cluster = aggregate::cluster(&parts, itl, delays, instances, duration, whole);
         // The mean over instances would count those that served little as much as the others.
         let Counters { cache_hits, cache_misses, .. } = cluster.counters;
         match &self.replicas {

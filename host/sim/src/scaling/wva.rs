@@ -232,8 +232,8 @@ impl WvaV2 {
     }
 
     /// Capacity of a replica of group `index`, tokens: the median over the ready ones, else the last one, else its share
-    /// of the KV cache.
-    fn capacity(&mut self, index: usize, group: &GroupView<'_>, (input, output): (f64, f64)) -> f64 {
+    /// of the KV cache. `input` and `output`: mean tokens of a request.
+    fn capacity(&mut self, index: usize, group: &GroupView<'_>, input: f64, output: f64) -> f64 {
         let WvaV2Settings { kv, queue, .. } = self.settings;
         let facts = group.facts;
         let by_memory = facts.kv_tokens as f64 * kv;
@@ -265,7 +265,7 @@ impl WvaV2 {
         let groups = || variants.iter().map(|&index| (index, &view.groups[index]));
         let mut sized: Vec<SizedVariant<'_, '_>> = Vec::new();
         for (index, group) in groups() {
-            let capacity = self.capacity(index, group, (input, output));
+            let capacity = self.capacity(index, group, input, output);
             sized.push(SizedVariant { index, group, capacity });
         }
         let served: f64 = groups()

@@ -91,14 +91,14 @@ impl Links {
     /// (Thakur, Rabenseifner, Gropp 2005, section 4.4).
     #[must_use]
     pub fn all_reduce_us(&self, gpus: f64, bytes: f64) -> f64 {
-        over_nodes(&self.all_reduce, self.node, gpus, (2.0, bytes))
+        over_nodes(&self.all_reduce, self.node, gpus, 2.0, bytes)
     }
 
     /// Time of an all-gather that leaves `bytes` on each of `gpus` GPUs, or of the reduce-scatter back, µs; 0 for one.
     /// Between nodes one pass of the ring suffices.
     #[must_use]
     pub fn gather_us(&self, gpus: f64, bytes: f64) -> f64 {
-        over_nodes(&self.gather, self.node, gpus, (1.0, bytes))
+        over_nodes(&self.gather, self.node, gpus, 1.0, bytes)
     }
 
     /// Checks that every number is valid.
@@ -130,7 +130,7 @@ impl Links {
 }
 
 /// Time inside the nodes, and of so many passes of a ring between them.
-fn over_nodes(measured: &[GroupLink], node: ServerNode, gpus: f64, (passes, bytes): (f64, f64)) -> f64 {
+fn over_nodes(measured: &[GroupLink], node: ServerNode, gpus: f64, passes: f64, bytes: f64) -> f64 {
     let here = gpus.min(f64::from(node.gpus));
     let nodes = (gpus / f64::from(node.gpus)).ceil().max(1.0);
     let message = node.network_us + bytes / (nodes * here * node.network_gb_s * 1e3);
@@ -202,7 +202,7 @@ impl Collectives {
     fn gather_us(&self, bytes: f64) -> f64 {
         let Links { gather, node, .. } = &self.links;
         let gpus = (node.gpus / (self.gpus as u32).max(1)).max(1);
-        over_nodes(gather, ServerNode { gpus, ..*node }, self.ranks, (1.0, bytes))
+        over_nodes(gather, ServerNode { gpus, ..*node }, self.ranks, 1.0, bytes)
     }
 }
 

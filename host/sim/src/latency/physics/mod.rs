@@ -100,6 +100,16 @@ impl Launch {
     }
 }
 
+/// All layers of a model, or those of one of its pipeline stages.
+#[derive(Clone, Copy, Debug)]
+struct ComputedLayers<'a> {
+    model: &'a ModelConfig,
+    /// These layers alone.
+    architecture: &'a Architecture,
+    /// Whether the output matrix and sampling follow them.
+    has_outputs: bool,
+}
+
 /// The latency model `physics`, described at the top of this file.
 #[derive(Clone, Debug)]
 pub struct Physics {
@@ -141,18 +151,20 @@ impl Physics {
         kernels.check()?;
         let architecture = model.architecture();
         check(model, &architecture, gpu, serving.parallelism)?;
-        Ok(Self::of_layers((model, &architecture), (gpu, kernels), serving, (alpha, beta), true))
+        let layers = ComputedLayers { model, architecture: &architecture, has_outputs: true };
+        Ok(Self::of_layers(layers, gpu, kernels, serving, alpha, beta))
     }
 
     /// The step times of these layers of a model, which are valid.
     fn of_layers(
-        layers: (&ModelConfig, &Architecture),
-        (gpu, kernels): (&Gpu, &Kernels),
+        ComputedLayers { model, architecture, has_outputs }: ComputedLayers<'_>,
+        gpu: &Gpu,
+        kernels: &Kernels,
         serving: Serving,
-        (alpha, beta): (PhysicsAlpha, PhysicsBeta),
-        has_outputs: bool,
+        alpha: PhysicsAlpha,
+        beta: PhysicsBeta,
     ) -> Self {
-        let parts = StepParts::new(layers, gpu, kernels, serving.parallelism, serving.expert_parallel);
+        let parts = StepParts::new(model, architecture, gpu, kernels, serving.parallelism, serving.expert_parallel);
         let launches = if serving.launch == Launch::Graph { beta.launch_us * parts.layers } else { 0.0 };
         let longer = (kernels.attention_prompt_launch_us - kernels.attention_launch_us).max(0.0);
         let instead = beta.prefill_attention * kernels.attention_prompt_launch_us
@@ -168,7 +180,7 @@ impl Physics {
             parts,
             serving,
             sampling: serving.sampling.work(),
-            vocabulary: f64::from(layers.0.vocab_size),
+            vocabulary: f64::from(model.vocab_size),
             hbm_tb_s: gpu.hbm_tb_s,
             has_outputs,
         };

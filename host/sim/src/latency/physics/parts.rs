@@ -34,7 +34,8 @@ pub(super) struct StepParts {
 
 impl StepParts {
     pub(super) fn new(
-        (model, architecture): (&ModelConfig, &Architecture),
+        model: &ModelConfig,
+        architecture: &Architecture,
         gpu: &Gpu,
         kernels: &Kernels,
         parallelism: Parallelism,
@@ -59,13 +60,13 @@ impl StepParts {
             attention.extend(costs);
         }
         let (mut routed, mut moe_layers) = (Vec::new(), 0.0);
-        let spread = (tp * ranks, expert_parallel || ranks > 1.0);
+        let (gpus, whole) = (tp * ranks, expert_parallel || ranks > 1.0);
         for (count, mlp) in architecture.mlps() {
-            layers.mlp(count, &mlp, (bytes(weights.dense), bytes(weights.router)));
+            layers.mlp(count, &mlp, bytes(weights.dense), bytes(weights.router));
             reductions += if mlp == Mlp::None { 0.0 } else { count };
             if let Mlp::Experts(experts) = mlp {
                 moe_layers += count;
-                routed.push(Experts::new(&machine, d, &experts, bytes(weights.experts), (count, spread)));
+                routed.push(Experts::new(&machine, d, &experts, bytes(weights.experts), count, gpus, whole));
             }
         }
         let dispatched = if ranks > 1.0 { moe_layers } else { 0.0 };
@@ -198,7 +199,8 @@ impl LayerParts<'_> {
         self.add(layers, d, heads * value, bytes);
     }
 
-    fn mlp(&mut self, layers: f64, mlp: &Mlp, (dense, router): (f64, f64)) {
+    /// `dense` and `router`: bytes per weight of the MLP itself, and of the router of its experts.
+    fn mlp(&mut self, layers: f64, mlp: &Mlp, dense: f64, router: f64) {
         let d = self.d;
         let width = match *mlp {
             Mlp::Dense { width } => f64::from(width) / self.tp,
@@ -299,15 +301,18 @@ impl<'a> Machine<'a> {
             ProductFormat::Bits8 => &self.kernels.gemm_8bit,
             ProductFormat::Bits4 => &self.kernels.gemm_4bit,
         };
-        let range = |curve: &RowCurve| self.range(*curve, (outputs, inputs), (weight_bytes, flops));
+        let range = |curve: &RowCurve| self.range(*curve, outputs, inputs, weight_bytes, flops);
         Product { ranges: curves.iter().map(range).collect() }
     }
 
+    /// A product on one curve; `peak` is that of its number format, FLOP/µs.
     fn range(
         &self,
         RowCurve { up_to_rows, curve }: RowCurve,
-        (outputs, inputs): (f64, f64),
-        (weight_bytes, peak): (f64, f64),
+        outputs: f64,
+        inputs: f64,
+        weight_bytes: f64,
+        peak: f64,
     ) -> ProductRange {
         let (bandwidth, flops) = (self.bandwidth * curve.bandwidth, peak * curve.flops);
         ProductRange {
@@ -413,15 +418,16 @@ struct Experts {
 }
 
 impl Experts {
-    /// `spread`: number of GPUs, and whether they hold whole experts.
+    /// The experts of `layers` layers on one of `gpus` GPUs; `whole`: whether they hold whole experts.
     fn new(
         machine: &Machine<'_>,
         d: f64,
         shape: &RoutedExperts,
         weight_bytes: f64,
-        (layers, spread): (f64, (f64, bool)),
+        layers: f64,
+        gpus: f64,
+        whole: bool,
     ) -> Self {
-        let (gpus, whole) = spread;
         let (curve, peak) = machine.experts(weight_bytes);
         let width = f64::from(shape.width);
         let (experts, visits) = (f64::from(shape.count), f64::from(shape.per_token));

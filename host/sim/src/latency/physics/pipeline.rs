@@ -14,7 +14,7 @@
 //! has it `p` times. Approximations: the micro-batches count as if each were as large as the largest, and a round begins
 //! when the one before has ended, while real micro-batches follow each other independently.
 
-use super::{Kernels, Physics, PhysicsAlpha, PhysicsBeta, Serving, all_shared, check};
+use super::{ComputedLayers, Kernels, Physics, PhysicsAlpha, PhysicsBeta, Serving, all_shared, check};
 use crate::latency::arithmetic::exact;
 use crate::latency::error::check_coefficients;
 use crate::latency::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
@@ -37,9 +37,11 @@ impl Pipeline {
     /// As [`Physics::new`]; or if there are more stages than layers, or none.
     pub fn new(
         model: &ModelConfig,
-        (gpu, kernels): (&Gpu, &Kernels),
+        gpu: &Gpu,
+        kernels: &Kernels,
         serving: Serving,
-        (alpha, beta): (PhysicsAlpha, PhysicsBeta),
+        alpha: PhysicsAlpha,
+        beta: PhysicsBeta,
     ) -> Result<Self, LatencyError> {
         check_coefficients("alpha", &alpha.to_array())?;
         check_coefficients("beta", &beta.to_array())?;
@@ -51,8 +53,9 @@ impl Pipeline {
             return Err(LatencyError::PipelineStages { stages, layers });
         }
         let stage = |index| {
-            let layers = architecture.stage(index, stages);
-            Physics::of_layers((model, &layers), (gpu, kernels), serving, (alpha, beta), index + 1 == stages)
+            let architecture = &architecture.stage(index, stages);
+            let layers = ComputedLayers { model, architecture, has_outputs: index + 1 == stages };
+            Physics::of_layers(layers, gpu, kernels, serving, alpha, beta)
         };
         Ok(Self { stages: (0..stages).map(stage).collect(), collectives: beta.collectives })
     }
@@ -225,8 +228,7 @@ mod tests {
     }
 
     fn pipeline(stages: u32) -> Pipeline {
-        let coefficients = (PhysicsAlpha::default(), BETA);
-        Pipeline::new(&llama_8b(), (&h100(), &kernels()), serving(stages), coefficients).unwrap()
+        Pipeline::new(&llama_8b(), &h100(), &kernels(), serving(stages), PhysicsAlpha::default(), BETA).unwrap()
     }
 
     fn alone() -> Physics {
@@ -277,9 +279,9 @@ mod tests {
     #[test]
     fn micro_batches_have_their_share_of_the_sampling() {
         let top_p = SamplingParams::default().with(crate::sampling::SamplingParam::TopP, 0.9);
-        let coefficients = (PhysicsAlpha::default(), BETA);
         let restricted = Serving { sampling: top_p, ..serving(2) };
-        let restricted = Pipeline::new(&llama_8b(), (&h100(), &kernels()), restricted, coefficients).unwrap();
+        let alpha = PhysicsAlpha::default();
+        let restricted = Pipeline::new(&llama_8b(), &h100(), &kernels(), restricted, alpha, BETA).unwrap();
         let own = |requests| {
             let mut batch = decodes(5);
             (0..requests).for_each(|_| batch.sampled.add(pipeline(2).sampling(top_p)));
@@ -293,8 +295,8 @@ mod tests {
 
     #[test]
     fn stages_have_layers() {
-        let coefficients = (PhysicsAlpha::default(), BETA);
-        let error = Pipeline::new(&llama_8b(), (&h100(), &kernels()), serving(33), coefficients).unwrap_err();
+        let alpha = PhysicsAlpha::default();
+        let error = Pipeline::new(&llama_8b(), &h100(), &kernels(), serving(33), alpha, BETA).unwrap_err();
         assert_eq!(error, LatencyError::PipelineStages { stages: 33, layers: 32 });
     }
 

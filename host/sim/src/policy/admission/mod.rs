@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_probability_of_rejection_grows_with_the_saturation() {
         let stream = crate::rng::Stream::new(1, "admission");
-        let mut policy = Probabilistic::new(300.0, 5.0, (5.0, 0.8), stream).unwrap();
+        let mut policy = Probabilistic::new(300.0, 5.0, 5.0, 0.8, stream).unwrap();
         let mut rejected_at = |kv_utilization: f64, priority| {
             let service = TestService::idle(1).with(|signals| signals.kv_utilization[0] = kv_utilization);
             let mut admits = |id| {

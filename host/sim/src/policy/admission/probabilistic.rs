@@ -24,12 +24,7 @@ impl Probabilistic {
     ///
     /// # Errors
     /// A message if one of them is out of range: all > 0, `kv_utilization` ≤ 1.
-    pub fn new(
-        factor: f64,
-        power: f64,
-        (queue_depth, kv_utilization): (f64, f64),
-        stream: Stream,
-    ) -> Result<Self, String> {
+    pub fn new(factor: f64, power: f64, queue_depth: f64, kv_utilization: f64, stream: Stream) -> Result<Self, String> {
         positive("the factor of probabilistic", factor)?;
         positive("the power of probabilistic", power)?;
         positive("the queue depth of probabilistic", queue_depth)?;
