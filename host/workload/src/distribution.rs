@@ -350,9 +350,8 @@ impl Iterator for DistributionRequests {
         let mut generator = self.lengths.at(u64::from(id));
         // Both are always drawn, so that the specification of one length does not shift the other's random numbers.
         let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
-        let limit = (self.limits, u64::from(id));
         let (output_tokens, max_output_tokens) =
-            self.max_tokens.announce(self.output.at(output), || self.output_scale, limit);
+            self.max_tokens.announce(self.output.at(output), || self.output_scale, self.limits, u64::from(id));
         Some(Request {
             id: RequestId(id),
             arrival,

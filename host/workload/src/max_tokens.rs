@@ -53,7 +53,8 @@ impl MaxTokens {
         self,
         output: u32,
         scale: impl FnOnce() -> OutputScale,
-        (stream, number): (Stream, u64),
+        stream: Stream,
+        number: u64,
     ) -> (u32, Option<u32>) {
         match self {
             Self::Drawn => (output, drawn(scale, &mut stream.at(number)).filter(|&limit| limit > output)),
@@ -90,7 +91,7 @@ mod tests {
     fn limits_are_none_round_or_multiples() {
         let stream = Stream::new(3, "limits");
         let scale = || OutputScale { typical: 120.4, long: 829 };
-        let limits = |output| (0..2_000).map(move |n| MaxTokens::Drawn.announce(output, scale, (stream, n)).1);
+        let limits = |output| (0..2_000).map(move |n| MaxTokens::Drawn.announce(output, scale, stream, n).1);
         let seen: BTreeSet<Option<u32>> = limits(100).collect();
         assert_eq!(seen, [None, Some(840), Some(1024), Some(1680), Some(2048), Some(4096)].into());
         assert!(limits(100).eq(limits(828)), "they do not depend on the output");
@@ -104,7 +105,7 @@ mod tests {
         for typical in [1_u32, 2, 60, 128, 1 << 28] {
             let scale = || OutputScale { typical: f64::from(typical), long: typical };
             let stream = Stream::new(3, "limits");
-            let limits = (0..200).filter_map(|n| MaxTokens::Drawn.announce(typical, scale, (stream, n)).1);
+            let limits = (0..200).filter_map(|n| MaxTokens::Drawn.announce(typical, scale, stream, n).1);
             assert!(limits.min().is_some_and(|least| least > typical), "{typical}");
         }
     }
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn other_limits_are_as_specified() {
         let scale = || OutputScale { typical: 5.0, long: 9 };
-        let of = |limits: MaxTokens| limits.announce(7, scale, (Stream::new(1, "x"), 0));
+        let of = |limits: MaxTokens| limits.announce(7, scale, Stream::new(1, "x"), 0);
         assert_eq!(of(MaxTokens::Unlimited), (7, None));
         assert_eq!(of(MaxTokens::Length), (7, Some(7)));
         assert_eq!([of(MaxTokens::Fixed(4)), of(MaxTokens::Fixed(9))], [(4, Some(4)), (7, Some(9))]);

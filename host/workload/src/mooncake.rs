@@ -69,7 +69,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     match &options.closed_loop {
         None => intake.finish(Origin::FirstArrival, shared, names),
         Some(how) => {
-            let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &names))?;
+            let later = Later::take(&mut intake.rows, &extras, &shared, &file, &names)?;
             let first = intake.finish(Origin::FirstArrival, shared, names)?;
             // Prompts have the lengths and contents of their records.
             Ok(later.follow(first, how, SessionGrowth::None, options))

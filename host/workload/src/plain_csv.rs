@@ -188,7 +188,7 @@ impl PlainColumns {
         }
         let count = |column: &ReadColumn| field::count_of_table(&record[column.index], &column.name);
         let arrival = match &self.arrival {
-            Some((column, ns, unit)) => arrival(&record[column.index], &column.name, (*ns, unit), dates)?,
+            Some((column, ns, unit)) => arrival(&record[column.index], &column.name, *ns, unit, dates)?,
             None => 0,
         };
         let input = field::prompt_tokens(count(&self.input)?, &self.input.name)?;
@@ -225,8 +225,8 @@ fn one_of(
     }
 }
 
-/// A time, µs. `dates`: whether the rows before have dates.
-fn arrival(text: &[u8], name: &str, (ns, unit): (u64, &str), dates: &mut Option<bool>) -> Result<u64, RowError> {
+/// A time, µs. Numbers are in `unit`, which has `ns` nanoseconds. `dates`: whether the rows before have dates.
+fn arrival(text: &[u8], name: &str, ns: u64, unit: &str, dates: &mut Option<bool>) -> Result<u64, RowError> {
     /// The year 5138: later seconds are other units.
     const LATEST_S: f64 = 1e11;
     let date = text.contains(&b':');

@@ -89,7 +89,7 @@ pub fn read(
     let workload = match &options.closed_loop {
         None => intake.finish(Origin::Zero, shared, replay.names)?,
         Some(how) => {
-            let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &replay.names))?;
+            let later = Later::take(&mut intake.rows, &extras, &shared, &file, &replay.names)?;
             let first = intake.finish(Origin::Zero, shared, replay.names)?;
             later.follow(first, how, header.session_context_growth, options)
         }

@@ -1,5 +1,7 @@
 //! Arrival processes: the inter-arrival times of a client.
 
+use std::ops::RangeInclusive;
+
 use blis_sim::rng::Generator;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, Gamma, OpenClosed01};
@@ -35,9 +37,9 @@ pub enum IntervalShape {
 
 impl Arrival {
     /// Coefficients of variation to which a Weibull distribution can be fitted.
-    pub const WEIBULL_CV: (f64, f64) = (0.01, 10.4);
+    pub const WEIBULL_CV: RangeInclusive<f64> = 0.01..=10.4;
     /// Valid coefficients of variation of a Gamma distribution. Beyond them, almost all inter-arrival times are 0.
-    pub const GAMMA_CV: (f64, f64) = (0.001, 100.0);
+    pub const GAMMA_CV: RangeInclusive<f64> = 0.001..=100.0;
 }
 
 /// Draws inter-arrival times.

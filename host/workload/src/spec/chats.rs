@@ -91,16 +91,17 @@ impl UserChats {
 
     fn round(&mut self, plan: &SenderPlan, user: usize, at: Micros, numbers: &mut RequestNumbers) -> DrawnRequest {
         let chat = &mut self.0[user];
-        let (question, outputs, tags) = plan.fixed_prompt(user as u64).map_or((1, (1, None), plan.tags), |prompt| {
-            (prompt.question_tokens, (prompt.output_tokens, prompt.max_output_tokens), prompt.tags)
+        let prompt = plan.fixed_prompt(user as u64);
+        let (question, output, max_output, tags) = prompt.map_or((1, 1, None, plan.tags), |prompt| {
+            (prompt.question_tokens, prompt.output_tokens, prompt.max_output_tokens, prompt.tags)
         });
         let session = *chat.session.get_or_insert_with(|| numbers.session());
         chat.before = chat.context.tokens;
         chat.input_tokens = chat.context.tokens.saturating_add(question);
-        chat.context.extend(chat.input_tokens.saturating_add(outputs.0), &mut numbers.keys);
+        chat.context.extend(chat.input_tokens.saturating_add(output), &mut numbers.keys);
         let tags = Tags { session, round_index: chat.round, ..tags };
         (chat.in_flight, chat.round) = (true, chat.round.saturating_add(1));
-        DrawnRequest::text(plan.request(at, (chat.input_tokens, outputs), tags, chat.context.content()))
+        DrawnRequest::text(plan.request(at, chat.input_tokens, output, max_output, tags, chat.context.content()))
     }
 
     /// Number of users with a conversation and no round in flight.

@@ -40,7 +40,8 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
     let mut notes = Vec::new();
     for path in paths {
-        let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis, Beside)?);
+        let (spec, text, locations) = parse::load(path, ServeGenReading::Blis, Beside)?;
+        let source = SpecSource::new(path, spec, text, locations);
         if source.locations.servegen {
             // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(
@@ -104,7 +105,7 @@ impl Spec {
 
 impl SpecSource {
     /// The content of the file at `path`.
-    pub fn new(path: &Path, (spec, text, locations): (Spec, String, SpecLocations)) -> Self {
+    pub fn new(path: &Path, spec: Spec, text: String, locations: SpecLocations) -> Self {
         Self { file: path.display().to_string().into(), text, spec, locations, name: stem(path) }
     }
 

@@ -122,8 +122,8 @@ impl SenderPlan {
         let segment = self.segments.get(start.segment);
         let output = segment.and_then(|segment| segment.output.as_ref()).unwrap_or(&self.client.output);
         let drawn = output.draw(&mut self.streams.outputs.at(number));
-        let outputs = self.max_tokens.announce(drawn, || output.scale(), (self.streams.limits, number));
-        let (output_tokens, _) = outputs;
+        let (output_tokens, max_output_tokens) =
+            self.max_tokens.announce(drawn, || output.scale(), self.streams.limits, number);
         let input_tokens = context.tokens.saturating_add(own);
         let grows = self.accumulates() && !start.is_last(round);
         let content = if grows && self.has_recorded_outputs() {
@@ -142,16 +142,18 @@ impl SenderPlan {
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
         let tags = Tags { session: start.session, round_index: round, ..self.tags };
         let media_tokens = parts[1..].iter().fold(0, |sum: u32, &tokens| sum.saturating_add(tokens));
-        let request = Request { media_tokens, ..self.request(at, (input_tokens, outputs), tags, content) };
+        let request = self.request(at, input_tokens, output_tokens, max_output_tokens, tags, content);
+        let request = Request { media_tokens, ..request };
         DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
-    /// A request of this sender, without a number. Its lengths are those of its prompt and its output, and the limit of
-    /// output tokens that it announces.
+    /// A request of this sender, without a number. `max_output_tokens` is the limit of output tokens that it announces.
     pub fn request(
         &self,
         at: Micros,
-        (input_tokens, (output_tokens, max_output_tokens)): (u32, (u32, Option<u32>)),
+        input_tokens: u32,
+        output_tokens: u32,
+        max_output_tokens: Option<u32>,
         tags: Tags,
         content: Content,
     ) -> Request {
@@ -183,8 +185,9 @@ impl SenderPlan {
     /// A request with a fixed prompt and no conversation.
     pub fn fixed(&self, at: Micros, prompt: &FixedPrompt) -> DrawnRequest {
         let input_tokens = prompt.system_tokens.saturating_add(prompt.question_tokens);
-        let lengths = (input_tokens, (prompt.output_tokens, prompt.max_output_tokens));
-        DrawnRequest::text(self.request(at, lengths, prompt.tags, prompt.content.clone()))
+        let &FixedPrompt { output_tokens, max_output_tokens, tags, .. } = prompt;
+        let content = prompt.content.clone();
+        DrawnRequest::text(self.request(at, input_tokens, output_tokens, max_output_tokens, tags, content))
     }
 
     /// Tokens of the prompt itself, in total and by part.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arrival::Intervals;
 use super::error::ExpandError;
-use super::prompts::{FixedPrompt, PromptStreams};
+use super::prompts::{FixedPrompt, PromptLengths, PromptStreams};
 use super::{Client, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::{MaxTokens, Names};
 
@@ -196,7 +196,7 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
         let part = &parts[part_index];
         let end = options.horizon.min(part.horizon);
         let lanes: Vec<Arc<[Segment]>> = lanes(cut(part.segments(group), end)).into_iter().map(Arc::from).collect();
-        making.members(group, &lanes, (part_index, end), &mut plans)?;
+        making.members(group, &lanes, part_index, end, &mut plans)?;
     }
     check_end(spec, &plans, options)?;
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
@@ -352,7 +352,8 @@ impl Making<'_> {
         &mut self,
         group: &SenderGroup<'_>,
         lanes: &[Arc<[Segment]>],
-        (part, end): (usize, Micros),
+        part: usize,
+        end: Micros,
         plans: &mut Vec<SenderPlan>,
     ) -> Result<(), ExpandError> {
         let client = Arc::new(group.client.clone());
@@ -413,7 +414,7 @@ impl Making<'_> {
             Tags { prefix_group, tenant: if tenant == Name::NONE { prefix_group } else { tenant }, ..plan.tags }
         };
         let block_size = self.options.block_size.get();
-        let lengths = (&plan.client.input, &plan.client.output);
+        let lengths = PromptLengths { question: &plan.client.input, output: &plan.client.output };
         let Streams { inputs: questions, outputs, limits, prompts: order, .. } = plan.streams;
         let streams = PromptStreams { questions, outputs, limits, order };
         let prompts =
@@ -441,7 +442,7 @@ impl Making<'_> {
             None => prefix.group.clone(),
         };
         let name = self.names.intern(&group);
-        let (tokens, span) = self.prefixes.of((name, adapter), prefix.tokens, self.options)?;
+        let (tokens, span) = self.prefixes.of(name, adapter, prefix.tokens, self.options)?;
         Ok((name, tokens, span))
     }
 }
@@ -459,7 +460,8 @@ struct Prefixes {
 impl Prefixes {
     fn of(
         &mut self,
-        (group, adapter): (Name, Name),
+        group: Name,
+        adapter: Name,
         tokens: u32,
         options: &GenerateOptions,
     ) -> Result<(u32, Span), ExpandError> {

@@ -51,7 +51,7 @@ impl SharedPrefix {
             for user in 0..users {
                 let share = total / users + u64::from(user < total % users);
                 if share > 0 {
-                    clients.push(self.client(index, user, share, (start, end), rate / users as f64));
+                    clients.push(self.client(index, user, share, start, end, rate / users as f64));
                 }
             }
             start = end;
@@ -59,7 +59,7 @@ impl SharedPrefix {
         (self.stages.iter().map(|(rate, _)| rate).sum(), clients)
     }
 
-    fn client(&self, stage: usize, user: u64, share: u64, (start, end): (Micros, Micros), rate: f64) -> Client {
+    fn client(&self, stage: usize, user: u64, share: u64, start: Micros, end: Micros, rate: f64) -> Client {
         let (prompt, number) = (user / u64::from(self.users), user % u64::from(self.users));
         let many = self.stages.len() > 1;
         let id = if many {

@@ -109,7 +109,8 @@ impl Parser<'_> {
             .map(|word| reader.one_of(SUBJECT, "category", word, &["", "language", "multimodal", "reasoning"]))
             .transpose()?;
         let seed = reader.whole(SUBJECT, "seed", raw.seed.as_ref(), i128::from(i64::MIN)..=i128::from(u64::MAX))?;
-        let whole = self.part(SUBJECT, "", (&raw.aggregate_rate, &raw.num_requests, &raw.horizon))?;
+        let (rate, number) = (raw.aggregate_rate.as_ref(), raw.num_requests.as_ref());
+        let whole = self.part(SUBJECT, "", rate, number, raw.horizon.as_ref())?;
         let spec = Spec {
             // The two's complement of a negative seed, as in Go.
             seed: seed.map(|seed| seed as u64),
@@ -142,14 +143,16 @@ impl Parser<'_> {
         &self,
         subject: &str,
         name: &str,
-        (rate, number, horizon): (&Option<Word>, &Option<Word>, &Option<Word>),
+        rate: Option<&Word>,
+        number: Option<&Word>,
+        horizon: Option<&Word>,
     ) -> Result<Part, SpecFileError> {
         let reader = &self.reader;
-        let number = reader.whole(subject, "num_requests", number.as_ref(), 0..=u32::MAX)?;
-        let horizon = reader.whole(subject, "horizon", horizon.as_ref(), 0..=Micros::MAX.0)?;
+        let number = reader.whole(subject, "num_requests", number, 0..=u32::MAX)?;
+        let horizon = reader.whole(subject, "horizon", horizon, 0..=Micros::MAX.0)?;
         Ok(Part {
             name: name.to_owned(),
-            aggregate_rate: reader.number(subject, "aggregate_rate", rate.as_ref(), RATE)?.unwrap_or(0.0),
+            aggregate_rate: reader.number(subject, "aggregate_rate", rate, RATE)?.unwrap_or(0.0),
             num_requests: number.filter(|&number| number > 0).map(u64::from),
             horizon: horizon.filter(|&us| us > 0).map(Micros),
         })
@@ -163,7 +166,8 @@ impl Parser<'_> {
                 let what = format!("{subject}: the name has {} bytes", name.value.len());
                 return Err(self.reader.wrong(name.referenced, what, format!("use 1 to {NAME_MAX}")));
             }
-            self.part(&subject, &name.value, (&part.aggregate_rate, &part.num_requests, &part.horizon))
+            let (rate, number) = (part.aggregate_rate.as_ref(), part.num_requests.as_ref());
+            self.part(&subject, &name.value, rate, number, part.horizon.as_ref())
         };
         parts.map(part).collect()
     }

@@ -95,12 +95,20 @@ pub(super) struct PromptStreams {
     pub order: Stream,
 }
 
+/// The lengths of the parts of a request that differ from prompt to prompt, tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromptLengths<'a> {
+    /// What follows the system prompt.
+    pub question: &'a Lengths,
+    pub output: &'a Lengths,
+}
+
 impl PromptCycle {
-    /// The prompts in the order in which they are sent: at random, as inference-perf shuffles them. `lengths` of question
-    /// and output; `tags` gives the metadata of a group, `take_keys` block keys for a number of blocks.
+    /// The prompts in the order in which they are sent: at random, as inference-perf shuffles them. `tags` gives the metadata of a
+    /// group, `take_keys` block keys for a number of blocks.
     pub(super) fn make(
         &self,
-        (question, output): (&Lengths, &Lengths),
+        PromptLengths { question, output }: PromptLengths<'_>,
         max_tokens: MaxTokens,
         streams: PromptStreams,
         block_size: u32,
@@ -116,7 +124,7 @@ impl PromptCycle {
                 let own = (self.system_tokens + question_tokens) / block_size - system.len;
                 let drawn = output.draw(&mut streams.outputs.at(number));
                 let (output_tokens, max_output_tokens) =
-                    max_tokens.announce(drawn, || output.scale(), (streams.limits, number));
+                    max_tokens.announce(drawn, || output.scale(), streams.limits, number);
                 prompts.push(FixedPrompt {
                     tags,
                     system_tokens: self.system_tokens,

@@ -87,10 +87,11 @@ impl Later {
         rows: &mut Vec<TraceRow<T>>,
         extras: &[Extra],
         shared: &SharedContents,
-        (file, names): (&Arc<str>, &Names),
+        file: &Arc<str>,
+        names: &Names,
     ) -> Result<Self, TraceError> {
         let order = in_sessions(rows);
-        check_rounds(&order, rows, (file, names))?;
+        check_rounds(&order, rows, file, names)?;
         let recorded = order.iter().any(|&(_, round, index)| round > 0 && extras[index].think_time > Micros::ZERO);
         let content = |row: &TraceRow<T>| {
             let node = shared.renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
@@ -163,7 +164,8 @@ fn in_sessions<T: RequestMetadata>(rows: &[TraceRow<T>]) -> Vec<(usize, u32, usi
 fn check_rounds<T: RequestMetadata>(
     order: &[(usize, u32, usize)],
     rows: &[TraceRow<T>],
-    (file, names): (&Arc<str>, &Names),
+    file: &Arc<str>,
+    names: &Names,
 ) -> Result<(), TraceError> {
     let mut expected = 0;
     for (at, &(number, round, index)) in order.iter().enumerate() {

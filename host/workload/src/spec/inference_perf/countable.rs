@@ -3,11 +3,12 @@
 use super::super::error::SpecFileError;
 use super::super::read::{Mark, SpecReader};
 
-/// Refuses a stage with more requests than 32 bits can number.
+/// Refuses a stage with more requests than 32 bits can number: of `rate` requests per second for `duration` seconds.
 pub(super) fn countable(
     reader: &SpecReader<'_>,
     subject: &str,
-    (rate, duration): (f64, f64),
+    rate: f64,
+    duration: f64,
     at: Mark,
 ) -> Result<(), SpecFileError> {
     if rate * duration <= f64::from(u32::MAX) {

@@ -158,7 +158,7 @@ fn stages(reader: &SpecReader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, 
             reader.needs(&subject, key, number, stage.referenced)
         };
         let (rate, duration) = (number("rate", &stage.value.rate)?, number("duration", &stage.value.duration)?);
-        countable(reader, &subject, (rate, duration), stage.referenced)?;
+        countable(reader, &subject, rate, duration, stage.referenced)?;
         stages.push((rate, duration));
     }
     if stages.is_empty() {

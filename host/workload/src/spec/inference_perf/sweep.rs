@@ -50,7 +50,7 @@ pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Resu
                     `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow";
         reader.wrong(sweep.referenced, what, hint)
     })?;
-    countable(reader, "load: the last stage of the sweep", (saturation, seconds), sweep.referenced)?;
+    countable(reader, "load: the last stage of the sweep", saturation, seconds, sweep.referenced)?;
     Ok(rates(saturation, count, geometric).map(|rate| (rate, seconds)).collect())
 }
 

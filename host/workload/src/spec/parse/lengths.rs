@@ -1,5 +1,6 @@
 //! Parses length distributions and arrival processes.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use blis_diag::{Location, name_hint, quoted};
 const TYPES: [&str; 7] =
     ["gaussian", "exponential", "lognormal", "pareto_lognormal", "uniform", "constant", "empirical"];
 /// Valid shapes of an arrival process.
-const SHAPES: std::ops::RangeInclusive<f64> = 1e-4..=1e4;
-const SCALES_US: std::ops::RangeInclusive<f64> = 1e-6..=1e18;
+const SHAPES: RangeInclusive<f64> = 1e-4..=1e4;
+const SCALES_US: RangeInclusive<f64> = 1e-6..=1e18;
 const PROCESSES: [&str; 4] = ["poisson", "constant", "gamma", "weibull"];
 
 impl Parser<'_> {
@@ -38,9 +39,10 @@ impl Parser<'_> {
                 return Err(reader.wrong(raw.referenced, what, "give both, instead of the rate, or only `cv`"));
             }
         };
-        let in_range = |(least, most): (f64, f64)| match form {
-            IntervalShape::Cv(value) if (least..=most).contains(&value) => Ok(()),
+        let in_range = |cvs: RangeInclusive<f64>| match form {
+            IntervalShape::Cv(value) if cvs.contains(&value) => Ok(()),
             IntervalShape::Cv(_) => {
+                let (least, most) = cvs.into_inner();
                 let word = cv.as_ref().map_or(raw.referenced, |word| word.referenced);
                 let what = format!("{subject}: `cv` is out of range");
                 Err(reader.wrong(word, what, format!("it must be a number from {least} to {most}")))

@@ -1,6 +1,8 @@
 //! BLIS's conversion, for `--parity blis`: three windows of the day, and the clients of a class as one cohort with
 //! their mean rates and lengths.
 
+use std::ops::RangeInclusive;
+
 use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
@@ -31,7 +33,7 @@ fn by_time_of_day(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Gene
         let active: Vec<Active<'_>> = chunks.iter().filter_map(|chunk| Active::at_time_of_day(chunk, time)).collect();
         let from = u64::from(number) * u64::from(options.window_secs + options.drain_secs);
         cohorts.extend(deal(active, random).into_iter().map(|(class, members)| {
-            cohort(&format!("{name}-{class}"), class, &members, (from, options.window_secs), false)
+            cohort(&format!("{name}-{class}"), class, &members, from, options.window_secs, false)
         }));
     }
     cohorts
@@ -47,7 +49,7 @@ fn by_class_once(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Gener
     let active = chunks.iter().filter_map(|chunk| Active::at(chunk, time)).collect();
     let dealt = deal(active, random).into_iter();
     dealt
-        .map(|(class, members)| cohort(&format!("reasoning-{class}"), class, &members, (0, options.window_secs), true))
+        .map(|(class, members)| cohort(&format!("reasoning-{class}"), class, &members, 0, options.window_secs, true))
         .collect()
 }
 
@@ -91,7 +93,7 @@ impl<'a> Active<'a> {
 }
 
 /// The members as one cohort that is active for `secs` seconds from `from` on.
-fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32), reasoning: bool) -> Cohort {
+fn cohort(id: &str, class: &str, members: &[Active<'_>], from: u64, secs: u32, reasoning: bool) -> Cohort {
     let rows: Vec<&ChunkRow> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
     let datasets = || members.iter().flat_map(|member| member.datasets.iter().copied());
     let input =
@@ -151,9 +153,9 @@ fn arrival(rows: &[&ChunkRow]) -> Arrival {
     }
 }
 
-fn within(shape: IntervalShape, (least, most): (f64, f64)) -> IntervalShape {
+fn within(shape: IntervalShape, cvs: RangeInclusive<f64>) -> IntervalShape {
     match shape {
-        IntervalShape::Cv(cv) => IntervalShape::Cv(cv.clamp(least, most)),
+        IntervalShape::Cv(cv) => IntervalShape::Cv(cv.clamp(*cvs.start(), *cvs.end())),
         own @ IntervalShape::Own { .. } => own,
     }
 }

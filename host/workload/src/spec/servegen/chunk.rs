@@ -269,10 +269,11 @@ impl ChunkRow {
                 let scale_us = self.scale_secs.filter(|&scale| scale > 0.0).unwrap_or(1.0) * 1e6;
                 IntervalShape::Own { shape, scale_us: scale_us.clamp(1e-6, 1e18) }
             }
-            None if (cvs.0..=cvs.1).contains(&self.cv) => IntervalShape::Cv(self.cv),
+            None if cvs.contains(&self.cv) => IntervalShape::Cv(self.cv),
             None => {
+                let (least, most) = cvs.into_inner();
                 let what =
-                    format!("the cv is {}, but without a shape must be a number from {} to {}", self.cv, cvs.0, cvs.1);
+                    format!("the cv is {}, but without a shape must be a number from {least} to {most}", self.cv);
                 return Err((2, what));
             }
         };

@@ -52,7 +52,7 @@ fn of_part(part: &str) -> String {
 fn source(file: &str, text: &str) -> SpecSource {
     let (spec, locations) =
         parse_placed(file, text, &NoFiles, ServeGenReading::Measured).unwrap_or_else(|error| panic!("{error}"));
-    SpecSource::new(Path::new(file), (spec, text.to_owned(), locations))
+    SpecSource::new(Path::new(file), spec, text.to_owned(), locations)
 }
 
 fn composed(files: &[(&str, &str)]) -> Composed {
@@ -298,7 +298,7 @@ proptest! {
             Spec { clients: spec.clients.into_iter().map(client).collect(), ..spec }
         };
         let (one, other) = (named(one, "one"), named(other, "other"));
-        let source = |name: &str, spec: &Spec| SpecSource::new(Path::new(name), (spec.clone(), String::new(), Default::default()));
+        let source = |name: &str, spec: &Spec| SpecSource::new(Path::new(name), spec.clone(), String::new(), Default::default());
         let composed = merge(vec![source("a.yaml", &one), source("b.yaml", &other)]).unwrap().spec;
         let read = Spec::parse("c.yaml", &composed.to_string(), &NoFiles).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(read.to_string(), composed.to_string());
