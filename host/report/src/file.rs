@@ -107,14 +107,17 @@ pub fn write_whole(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Resu
     commit(path, draft(path, content)?)
 }
 
-/// Writes two files that belong together, in the way of [`write_whole`]: neither appears before both are complete.
+/// Writes two files that belong together, `first` to `one` and `second` to `two`, in the way of [`write_whole`]: neither appears
+/// before both are complete.
 ///
 /// # Errors
 /// If one of them cannot be written: the error contains its path, and older files at both are kept, unless only the last step fails, which
 /// gives the second one its name.
 pub fn write_pair(
-    (one, first): (&Path, impl FnOnce(&mut dyn Write) -> io::Result<()>),
-    (two, second): (&Path, impl FnOnce(&mut dyn Write) -> io::Result<()>),
+    one: &Path,
+    first: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    two: &Path,
+    second: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FileError> {
     let drafts = (draft(one, first)?, draft(two, second)?);
     commit(one, drafts.0)?;
@@ -337,11 +340,13 @@ mod tests {
         let [one, two] = ["one.txt", "two.txt"].map(|name| folder.0.join(name));
         let write = |text: &'static str, second: io::Result<()>| {
             write_pair(
-                (&one, move |out| out.write_all(text.as_bytes())),
-                (&two, move |out| {
+                &one,
+                move |out| out.write_all(text.as_bytes()),
+                &two,
+                move |out| {
                     out.write_all(text.as_bytes())?;
                     second
-                }),
+                },
             )
         };
         let texts = || [&one, &two].map(|path| fs::read_to_string(path).expect("a file"));

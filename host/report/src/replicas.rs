@@ -130,7 +130,7 @@ impl ReplicasDocument {
             flaps: numbers.map(|group| report.flaps(group)).sum(),
             timeline: report.timeline.iter().map(|(at, groups)| entry(*at, groups)).collect(),
             groups: if names.len() < 2 { Vec::new() } else { group_documents(report, names) },
-            node_pools: report.pools.iter().zip(pools).map(PoolDocument::new).collect(),
+            node_pools: report.pools.iter().zip(pools).map(|(pool, name)| PoolDocument::new(pool, name)).collect(),
         }
     }
 
@@ -151,7 +151,7 @@ impl ReplicasDocument {
 }
 
 impl PoolDocument {
-    fn new((report, name): (&PoolReport, &PoolName)) -> Self {
+    fn new(report: &PoolReport, name: &PoolName) -> Self {
         Self {
             name: name.clone(),
             node_hours: report.node_hours(),

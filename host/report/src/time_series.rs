@@ -103,10 +103,10 @@ impl InstanceSeries {
     pub fn at(&self, moments: impl Iterator<Item = Micros>) -> impl Iterator<Item = Option<InstanceLoad>> {
         let mut known = 0;
         moments.map(move |at| {
-            while self.loads.get(known).is_some_and(|&(since, _)| since <= at) {
+            while self.loads.get(known).is_some_and(|known| known.since <= at) {
                 known += 1;
             }
-            let latest = known.checked_sub(1).and_then(|latest| self.loads.get(latest)).map(|&(_, load)| load);
+            let latest = known.checked_sub(1).and_then(|latest| self.loads.get(latest)).map(|known| known.load);
             latest.filter(|_| self.is_there(at))
         })
     }
@@ -116,10 +116,17 @@ impl InstanceSeries {
     }
 }
 
+/// The load of an instance from a moment on.
+#[derive(Clone, Copy, Debug)]
+struct LoadSince {
+    since: Micros,
+    load: InstanceLoad,
+}
+
 /// Loads in parts: a list of them that grows as a whole is copied again and again.
 #[derive(Clone, Debug, Default)]
 struct LoadList {
-    parts: Vec<Vec<(Micros, InstanceLoad)>>,
+    parts: Vec<Vec<LoadSince>>,
 }
 
 impl LoadList {
@@ -127,17 +134,17 @@ impl LoadList {
     const PART: usize = 1 << 8;
 
     #[inline]
-    fn get(&self, index: usize) -> Option<&(Micros, InstanceLoad)> {
+    fn get(&self, index: usize) -> Option<&LoadSince> {
         self.parts.get(index / Self::PART)?.get(index % Self::PART)
     }
 
     #[inline]
-    fn last(&self) -> Option<&(Micros, InstanceLoad)> {
+    fn last(&self) -> Option<&LoadSince> {
         self.parts.last()?.last()
     }
 
     #[inline]
-    fn push(&mut self, load: (Micros, InstanceLoad)) {
+    fn push(&mut self, load: LoadSince) {
         match self.parts.last_mut() {
             Some(part) if part.len() < Self::PART => part.push(load),
             _ => self.begin_part(load),
@@ -145,7 +152,7 @@ impl LoadList {
     }
 
     #[cold]
-    fn begin_part(&mut self, load: (Micros, InstanceLoad)) {
+    fn begin_part(&mut self, load: LoadSince) {
         // The first part grows, because an instance may have a few loads only.
         let mut part = Vec::with_capacity(if self.parts.is_empty() { 0 } else { Self::PART });
         part.push(load);
@@ -292,12 +299,12 @@ impl TimeSeriesLog {
 
     fn load(&mut self, instance: InstanceIndex, at: Micros, load: &InstanceLoad) {
         let series = self.instance(instance);
-        let latest = series.loads.last().map(|(_, load)| load);
+        let latest = series.loads.last().map(|known| &known.load);
         if latest == Some(load) {
             return;
         }
         let is_first = latest.is_none();
-        series.loads.push((at, *load));
+        series.loads.push(LoadSince { since: at, load: *load });
         self.loads += 1;
         self.exceeded |= self.loads >= MOST_LOADS;
         // At the first moment nothing has happened; later the event that changed it was before the moment.

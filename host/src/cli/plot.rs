@@ -60,7 +60,7 @@ pub(super) fn plot_results(args: &PlotArgs) -> Result<(), RunError> {
     let inputs = args.results.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let figure = plot(args.kind, args.figure.as_deref(), &inputs).map_err(|error| refused(&error))?;
     let picture = if has_extension(&args.out, "png") { figure.png() } else { figure.svg().into_bytes() };
-    write_pair((&args.out, |out| out.write_all(&picture)), (&table, |out| out.write_all(figure.csv().as_bytes())))
+    write_pair(&args.out, |out| out.write_all(&picture), &table, |out| out.write_all(figure.csv().as_bytes()))
         .map_err(|error| RunError::file(&error))?;
     print_note(&format_args!("{} and its numbers, {}", args.out.display(), table.display()));
     Ok(())

@@ -81,7 +81,7 @@ impl Recording {
         let [header, data, parts] = Self::files(prefix);
         let refused = |error: FileError| RunError::file(&error);
         let csv = |out: &mut dyn Write| self.data(out);
-        write_pair((&header, |out: &mut dyn Write| self.header(date, out)), (&data, csv)).map_err(refused)?;
+        write_pair(&header, |out| self.header(date, out), &data, csv).map_err(refused)?;
         if self.settings.record_itl {
             write_whole(&parts, |out| self.parts(out)).map_err(refused)?;
         }

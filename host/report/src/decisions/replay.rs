@@ -453,7 +453,7 @@ impl Guests {
             service.advance(line.time_us, &line.seen(), reader.signals());
             let (request, cluster) = service.views(id).ok_or_else(|| unknown(reader, id))?;
             let decision = guest.admit(&request, &cluster);
-            let decision = decision.map_err(|fault| failed(&self.name, Kind::Admission, (id, line.time_us), fault))?;
+            let decision = decision.map_err(|fault| failed(&self.name, Kind::Admission, id, line.time_us, fault))?;
             let (admitted, reason) = match decision {
                 AdmissionDecision::Admit => (true, String::new()),
                 AdmissionDecision::Reject(reason) => (false, reason.text(&|name| service.names.text(name))),
@@ -485,7 +485,7 @@ impl Guests {
         let (request, cluster) = self.service.views(id).ok_or_else(|| unknown(reader, id))?;
         self.scores.clear();
         let target = inputs::route(guest.as_mut(), &request, &cluster, &self.ties, &mut self.scores);
-        let target = target.map_err(|fault| failed(&self.name, Kind::Routing, (id, line.time_us), fault))?;
+        let target = target.map_err(|fault| failed(&self.name, Kind::Routing, id, line.time_us, fault))?;
         self.service.forget(id);
         self.routings.decisions += 1;
         let recorded = line.instance as usize;
@@ -520,7 +520,8 @@ fn unknown(reader: &TraceReader, request: RequestId) -> ReplayError {
     reader.fault(RowError::new(what).hint(hint)).into()
 }
 
-fn failed(plugin: &str, kind: Kind, (request, time_us): (RequestId, u64), fault: Fault) -> ReplayError {
+/// The error of the plugin `plugin` that failed at `time_us` µs of the run.
+fn failed(plugin: &str, kind: Kind, request: RequestId, time_us: u64, fault: Fault) -> ReplayError {
     let mut diagnostic = fault.diagnostic;
     let at = seconds(time_us);
     diagnostic.what = format!("{plugin}: {kind} of request {request} at {at} s fails: {}", diagnostic.what);

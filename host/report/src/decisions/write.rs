@@ -108,13 +108,15 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
-    /// Columns have all instances, whichever could be chosen.
+    /// `cluster` are the instances that could be chosen; columns have `all`.
     fn routing(
         &mut self,
         request: &RequestView<'_>,
-        (cluster, all): (&ClusterView<'_>, &ClusterView<'_>),
+        cluster: &ClusterView<'_>,
+        all: &ClusterView<'_>,
         columns: SignalColumns,
-        (choice, scores): (&RoutingDecision, &[f64]),
+        choice: &RoutingDecision,
+        scores: &[f64],
     ) {
         self.reading(all, columns.current);
         self.lines.begin("{\"kind\":\"routing\"");
@@ -473,7 +475,7 @@ impl<W: Write> DecisionLog<'_, W> {
             Decision::Gateway(ref decision) => self.gateway(decision),
             Decision::Disaggregation(ref choice) => self.prefill(choice),
             Decision::Routing { request, cluster, all, columns, choice, scores } => {
-                self.routing(request, (cluster, all), columns, (choice, scores));
+                self.routing(request, cluster, all, columns, choice, scores);
             }
             Decision::Scheduling(ref decision) => self.scheduling(decision),
             Decision::Preemption(ref decision) => self.preemption(decision),

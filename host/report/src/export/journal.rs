@@ -88,6 +88,16 @@ pub(super) struct BatchChange {
     pub generated: u32,
 }
 
+/// A step of an instance.
+#[derive(Clone, Copy, Debug)]
+struct NumberedStep {
+    instance: InstanceIndex,
+    /// Its number among the steps of the instance.
+    number: u64,
+    start: Micros,
+    end: Micros,
+}
+
 /// The sums of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepSums {
@@ -174,15 +184,9 @@ impl Journey {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 
-    /// Adds a step `number` of `instance` from `start` to `end` that computes `n` tokens after a context of `context`; keeps the time of the
-    /// output token if `tokens_wanted`.
-    fn computes(
-        &mut self,
-        (start, end): (Micros, Micros),
-        (instance, number): (InstanceIndex, u64),
-        (n, context): (u32, u32),
-        tokens_wanted: bool,
-    ) {
+    /// Adds a step that computes `n` tokens after a context of `context`; keeps the time of the output token if `tokens_wanted`.
+    fn computes(&mut self, step: NumberedStep, n: u32, context: u32, tokens_wanted: bool) {
+        let NumberedStep { instance, number, start, end } = step;
         let generated = self.generated;
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
@@ -282,12 +286,13 @@ impl Journal {
                 }
             }
         }
+        let numbered = NumberedStep { instance, number, start: step.now, end: step.end };
         for &(id, n, context) in &step.scheduled {
             if let Some(journey) = self.journey(id) {
                 let prefills = context < journey.request.input_tokens + journey.generated.max(1) - 1;
                 prefill_requests += u32::from(prefills);
                 prefill_tokens += if prefills { n } else { 0 };
-                journey.computes((step.now, step.end), (instance, number), (n, context), tokens_wanted);
+                journey.computes(numbered, n, context, tokens_wanted);
             }
         }
         for &id in &step.finished {

@@ -124,17 +124,21 @@ impl Export {
         let files = self.files();
         match self.format {
             ExportFormat::TraceV2 => write_pair(
-                (&files[0], |out| trace_v2::header(about, out)),
-                (&files[1], |out| trace_v2::data(journal, about, names, out)),
+                &files[0],
+                |out| trace_v2::header(about, out),
+                &files[1],
+                |out| trace_v2::data(journal, about, names, out),
             ),
             ExportFormat::VllmBench => write_whole(&files[0], |out| vllm_bench::write(journal, about, out)),
             ExportFormat::Aiperf => write_pair(
-                (&files[0], |out| aiperf::requests(journal, names, out)),
-                (&files[1], |out| aiperf::summary(journal, about, out)),
+                &files[0],
+                |out| aiperf::requests(journal, names, out),
+                &files[1],
+                |out| aiperf::summary(journal, about, out),
             ),
             ExportFormat::Otel => write_whole(&files[0], |out| otel::write(journal, about, names, out)),
             ExportFormat::Perfetto => {
-                write_whole(&files[0], |out| perfetto::write(&files[0], journal, (about, names), window, out))
+                write_whole(&files[0], |out| perfetto::write(&files[0], journal, about, names, window, out))
             }
         }
     }

@@ -165,8 +165,8 @@ impl RunCharts {
         Self {
             time_s: seconds(stride),
             rates_s: seconds(rate_stride),
-            cluster: ClusterLines::new(series, (stride, rate_stride), all.len()),
-            instances: instance_lines(series, &all, (stride, rate_stride)),
+            cluster: ClusterLines::new(series, stride, rate_stride, all.len()),
+            instances: instance_lines(series, &all, stride, rate_stride),
             windows_s: windows.begins_s(),
             latencies,
             quantiles,
@@ -178,7 +178,7 @@ impl RunCharts {
 
 impl ClusterLines {
     /// Every `stride`-th of the `rows`, the last one included, and rates over every `rate_stride` of them.
-    fn new(series: &TimeSeries, (stride, rate_stride): (usize, usize), rows: usize) -> Self {
+    fn new(series: &TimeSeries, stride: usize, rate_stride: usize, rows: usize) -> Self {
         let mut lines = Self::default();
         let mut sums = [0_u64; 5];
         let span = series.interval().as_secs_f64() * rate_stride as f64;
@@ -210,7 +210,7 @@ impl ClusterLines {
     }
 }
 
-fn instance_lines(series: &TimeSeries, all: &[Micros], (stride, rate_stride): (usize, usize)) -> Vec<InstanceLines> {
+fn instance_lines(series: &TimeSeries, all: &[Micros], stride: usize, rate_stride: usize) -> Vec<InstanceLines> {
     let kept = |stride| kept(all.len(), stride).map(|index| all[index]);
     let lines = series.instances().iter().enumerate().map(|(number, instance)| {
         let mut before = None;

@@ -41,7 +41,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    pub fn new((width, height): (u32, u32)) -> Self {
+    pub fn new(width: u32, height: u32) -> Self {
         let font = FontRef::try_from_slice(FONT).expect("a font of ours");
         Self { width, height, pixels: vec![[255; 3]; width as usize * height as usize], font }
     }

@@ -95,10 +95,10 @@ impl Drawable for Chart {
 
     fn draw<B: DrawingBackend>(&self, drawing: &Drawing<B>) -> Drawn<B> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let x = ChartScale::new(points().map(|point| point.0), &self.x, (LEFT, WIDTH - RIGHT));
+        let x = ChartScale::new(points().map(|point| point.0), &self.x, LEFT, WIDTH - RIGHT);
         let limits = self.limits.iter().map(|(y, _)| *y);
-        let y = ChartScale::new(points().map(|point| point.1).chain(limits), &self.y, (HEIGHT - BOTTOM, TOP));
-        self.axes(drawing, (&x, &y))?;
+        let y = ChartScale::new(points().map(|point| point.1).chain(limits), &self.y, HEIGHT - BOTTOM, TOP);
+        self.axes(drawing, &x, &y)?;
         for (limit, name) in &self.limits {
             let at = y.at(*limit);
             let style = LineStyle { dashes: Some((5.0, 4.0)), ..LineStyle::thin(LIMIT) };
@@ -108,7 +108,7 @@ impl Drawable for Chart {
             drawing.text((LEFT + 6.0, text_at), HPos::Left, name)?;
         }
         for (number, line) in self.lines.iter().enumerate() {
-            line.draw(drawing, (&x, &y))?;
+            line.draw(drawing, &x, &y)?;
             line.draw_legend(drawing, HEIGHT + ROW * (number as f64 + 0.5))?;
         }
         Ok(())
@@ -116,8 +116,8 @@ impl Drawable for Chart {
 }
 
 impl Chart {
-    fn axes<B: DrawingBackend>(&self, drawing: &Drawing<B>, (x, y): (&ChartScale, &ChartScale)) -> Drawn<B> {
-        x.draw_ticks(drawing, (TOP, HEIGHT - BOTTOM))?;
+    fn axes<B: DrawingBackend>(&self, drawing: &Drawing<B>, x: &ChartScale, y: &ChartScale) -> Drawn<B> {
+        x.draw_ticks(drawing, TOP, HEIGHT - BOTTOM)?;
         for tick in y.ticks() {
             let at = y.at(tick);
             drawing.line(&[(LEFT, at), (WIDTH - RIGHT, at)], LineStyle::thin(GRID))?;
@@ -131,7 +131,7 @@ impl Chart {
 }
 
 impl ChartLine {
-    fn draw<B: DrawingBackend>(&self, drawing: &Drawing<B>, (x, y): (&ChartScale, &ChartScale)) -> Drawn<B> {
+    fn draw<B: DrawingBackend>(&self, drawing: &Drawing<B>, x: &ChartScale, y: &ChartScale) -> Drawn<B> {
         let style = self.style();
         let shown = |&&(px, py): &&ChartPoint| x.can_show(px) && y.can_show(py);
         let points: Vec<ChartPoint> = self.points.iter().filter(shown).map(|&(px, py)| (x.at(px), y.at(py))).collect();
@@ -208,8 +208,8 @@ impl Drawable for IntervalChart {
             [low, high, row.mean]
         });
         let axis = ChartAxis::linear(&self.label);
-        let x = ChartScale::new(ends.chain([0.0]), &axis, (NAMES, WIDTH - RIGHT));
-        x.draw_ticks(drawing, (4.0, bottom))?;
+        let x = ChartScale::new(ends.chain([0.0]), &axis, NAMES, WIDTH - RIGHT);
+        x.draw_ticks(drawing, 4.0, bottom)?;
         drawing.line(&[(x.at(0.0), 4.0), (x.at(0.0), bottom)], LineStyle::thin(AXIS))?;
         drawing.text(((NAMES + WIDTH - RIGHT) / 2.0, bottom + 34.0), HPos::Center, &self.label)?;
         for (number, row) in self.rows.iter().enumerate() {
@@ -248,7 +248,8 @@ struct ChartScale {
 }
 
 impl ChartScale {
-    fn new(values: impl Iterator<Item = f64>, axis: &ChartAxis, points: (f64, f64)) -> Self {
+    /// The lowest value is `begin` points from the edge, the highest `end`.
+    fn new(values: impl Iterator<Item = f64>, axis: &ChartAxis, begin: f64, end: f64) -> Self {
         let is_log = axis.is_log;
         let known = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
         let (mut low, mut high) =
@@ -263,7 +264,7 @@ impl ChartScale {
             let space = if high > low { (high - low) * 0.04 } else { 1.0 };
             (low, high) = (if low < 0.0 { low - space } else { low }, if high > 0.0 { high + space } else { high });
         }
-        Self { is_log, values: (low, high), points }
+        Self { is_log, values: (low, high), points: (begin, end) }
     }
 
     fn at(&self, value: f64) -> f64 {
@@ -273,7 +274,7 @@ impl ChartScale {
     }
 
     /// Vertical lines at the ticks, with their numbers below.
-    fn draw_ticks<B: DrawingBackend>(&self, drawing: &Drawing<B>, (top, bottom): (f64, f64)) -> Drawn<B> {
+    fn draw_ticks<B: DrawingBackend>(&self, drawing: &Drawing<B>, top: f64, bottom: f64) -> Drawn<B> {
         for tick in self.ticks() {
             let at = self.at(tick);
             drawing.line(&[(at, top), (at, bottom)], LineStyle::thin(GRID))?;

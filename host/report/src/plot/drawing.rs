@@ -49,7 +49,7 @@ pub(super) fn svg(chart: &impl Drawable) -> String {
 /// `chart` as a PNG file.
 pub(super) fn png(chart: &impl Drawable) -> Vec<u8> {
     let (width, height) = chart.size();
-    let mut bitmap = Bitmap::new((width * UNITS, height * UNITS));
+    let mut bitmap = Bitmap::new(width * UNITS, height * UNITS);
     draw(chart, &mut bitmap);
     bitmap.png()
 }

@@ -136,10 +136,11 @@ impl<'a> LoadCursor<'a> {
 
     /// Goes to the moment `at`, which is later than those before.
     fn go_to(&mut self, at: Micros) -> Option<&'a InstanceLoad> {
-        while self.series.loads.get(self.reached).is_some_and(|(since, _)| *since <= at) {
+        while self.series.loads.get(self.reached).is_some_and(|known| known.since <= at) {
             self.reached += 1;
         }
-        let latest = self.reached.checked_sub(1).and_then(|latest| self.series.loads.get(latest)).map(|(_, load)| load);
+        let latest =
+            self.reached.checked_sub(1).and_then(|latest| self.series.loads.get(latest)).map(|known| &known.load);
         self.load = latest.filter(|_| self.series.is_there(at));
         self.load
     }

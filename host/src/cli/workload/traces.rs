@@ -225,7 +225,7 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
         if failed { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
     };
     let file = match &header {
-        Some(header) => write_pair((&data, content), (header, |out| out.write_all(TRACE_V2_HEADER.as_bytes()))),
+        Some(header) => write_pair(&data, content, header, |out| out.write_all(TRACE_V2_HEADER.as_bytes())),
         None => write_whole(&data, content),
     };
     let (count, lost) = match (outcome, file) {

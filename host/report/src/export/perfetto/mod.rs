@@ -47,7 +47,7 @@ impl Default for ExportWindow {
 }
 
 impl ExportWindow {
-    fn contains(&self, instance: Option<InstanceIndex>, (start, end): (Micros, Micros)) -> bool {
+    fn contains(&self, instance: Option<InstanceIndex>, start: Micros, end: Micros) -> bool {
         let is_listed = |instance: InstanceIndex| self.instances.contains(&instance.0);
         start < self.to && end >= self.from && (self.instances.is_empty() || instance.is_some_and(is_listed))
     }
@@ -57,13 +57,14 @@ impl ExportWindow {
 pub(super) fn write(
     path: &Path,
     journal: &Journal,
-    (about, names): (&ServiceInfo, &Names),
+    about: &ServiceInfo,
+    names: &Names,
     window: &ExportWindow,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if path.extension().is_some_and(|extension| extension == "gz") {
         let mut compressed = GzEncoder::new(out, Compression::fast());
-        write(&path.with_extension(""), journal, (about, names), window, &mut compressed)?;
+        write(&path.with_extension(""), journal, about, names, window, &mut compressed)?;
         return compressed.finish().map(|_| ());
     }
     let export = TraceExport { journal, about, names, window };
@@ -202,17 +203,19 @@ impl TraceExport<'_> {
         let mut spans: Vec<Vec<RequestSpan<'_>>> = Vec::new();
         spans.resize_with(instances + 1, Vec::new);
         for step in
-            self.journal.steps.iter().filter(|step| self.window.contains(Some(step.instance), (step.start, step.end)))
+            self.journal.steps.iter().filter(|step| self.window.contains(Some(step.instance), step.start, step.end))
         {
             steps[step.instance.index()].push(step);
         }
         for journey in &self.journal.journeys {
             let instance = journey.outcome.and_then(|outcome| outcome.instance);
             let gateway = in_gateway(journey, last);
-            spans[0].extend(Some(gateway).filter(|span| self.window.contains(instance, span.times)));
+            spans[0].extend(Some(gateway).filter(|span| self.window.contains(instance, span.times.0, span.times.1)));
             for span in in_instances(journey, last).into_iter().flatten() {
                 let of_instance = span.instance.and_then(|instance| spans.get_mut(instance.index() + 1));
-                if let Some(spans) = of_instance.filter(|_| self.window.contains(span.instance, span.times)) {
+                if let Some(spans) =
+                    of_instance.filter(|_| self.window.contains(span.instance, span.times.0, span.times.1))
+                {
                     spans.push(span);
                 }
             }

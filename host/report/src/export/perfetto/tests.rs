@@ -23,7 +23,7 @@ struct TraceEvent {
 fn written(name: &str, window: &ExportWindow) -> Vec<u8> {
     let (journal, ..) = journal(true);
     let mut out = Vec::new();
-    write(Path::new(name), &journal, (&about(), &Names::default()), window, &mut out).expect("memory");
+    write(Path::new(name), &journal, &about(), &Names::default(), window, &mut out).expect("memory");
     out
 }
 
