@@ -82,7 +82,7 @@ impl ChatClient {
         // An interrupt ends the whole search.
         let (_interrupt, interrupted) = watch::channel(false);
         let message = self.message(question).map_err(RunError::runtime)?;
-        Ok(exchange(connections, message, &options, (self.timeout, interrupted)).await)
+        Ok(exchange(connections, message, &options, self.timeout, interrupted).await)
     }
 
     fn message(&self, question: &str) -> Result<Request<Full<Bytes>>, hyper::http::Error> {

@@ -206,7 +206,7 @@ async fn serve(server: Arc<ServerState>, api: Endpoint, request: HttpRequest) ->
     let id = RequestId(server.next.fetch_add(1, Ordering::Relaxed));
     let prefix = if api == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let head = ResponseHead { id: format!("{prefix}-{id}"), ..head };
-    let request = match server.request(id, &parsed, &headers, (model, adapter)) {
+    let request = match server.request(id, &parsed, &headers, model, adapter) {
         Ok(request) => Request { arrival, ..request },
         Err(message) => return bad_request(&message),
     };
@@ -281,7 +281,8 @@ impl ServerState {
         id: RequestId,
         parsed: &ParsedRequest,
         headers: &HeaderMap,
-        (model, adapter): (Name, Name),
+        model: Name,
+        adapter: Name,
     ) -> Result<Request, String> {
         let input = u32::try_from(parsed.tokens.len()).map_err(|_| "the prompt has too many tokens".to_owned())?;
         let most = self.offer.max_model_len.unwrap_or(MOST_TOKENS);
@@ -305,14 +306,14 @@ impl ServerState {
             ..Tags::default()
         };
         let content = known.blocks.content(&with_output(id, &parsed.tokens, output, adapter));
-        Ok(request(id, (input, output), parsed, (tags, content)))
+        Ok(request(id, input, output, parsed, tags, content))
     }
 
     /// Sends `request` to the simulation.
     fn submit(&self, request: Request, ends_by: &'static str) -> RequestOutput {
         let (events, received) = unbounded_channel();
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let output = RequestOutput::new(request.id, (request.input_tokens, ends_by), received, commands.clone());
+        let output = RequestOutput::new(request.id, request.input_tokens, ends_by, received, commands.clone());
         // If the simulation is gone, no token comes.
         let _ = commands.send(SimulationCommand::Submit(Box::new(request), events));
         output
@@ -366,12 +367,7 @@ fn with_output(id: RequestId, prompt: &[Token], output: u32, adapter: Name) -> V
     tokens
 }
 
-fn request(
-    id: RequestId,
-    (input, output): (u32, u32),
-    parsed: &ParsedRequest,
-    (tags, content): (Tags, Content),
-) -> Request {
+fn request(id: RequestId, input: u32, output: u32, parsed: &ParsedRequest, tags: Tags, content: Content) -> Request {
     Request {
         tags,
         content,

@@ -43,7 +43,7 @@ pub(super) fn simulate(
             Waited::Closed => return Ok(()),
         };
         while let Some(command) = next {
-            execute(command, &mut service, &mut deliveries, (&mut simulated, clock))?;
+            execute(command, &mut service, &mut deliveries, &mut simulated, clock)?;
             next = commands.try_recv().ok();
         }
         simulated = simulated.max(clock.now());
@@ -77,7 +77,8 @@ fn execute(
     command: SimulationCommand,
     service: &mut LiveService,
     deliveries: &mut Deliveries,
-    (simulated, clock): (&mut Micros, SimulatedClock),
+    simulated: &mut Micros,
+    clock: SimulatedClock,
 ) -> Result<(), RunError> {
     match command {
         SimulationCommand::Submit(mut request, events) => {

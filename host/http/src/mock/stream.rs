@@ -42,7 +42,8 @@ impl RequestOutput {
     /// The output of request `id`, nothing of which has left.
     pub fn new(
         id: RequestId,
-        (prompt_tokens, ends_by): (u32, &'static str),
+        prompt_tokens: u32,
+        ends_by: &'static str,
         events: UnboundedReceiver<StreamEvent>,
         commands: Sender<SimulationCommand>,
     ) -> Self {

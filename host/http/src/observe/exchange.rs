@@ -125,7 +125,8 @@ pub(crate) async fn exchange(
     connections: &Connections,
     request: Request<Full<Bytes>>,
     options: &ReadOptions,
-    (limit, mut interrupted): (Duration, watch::Receiver<bool>),
+    limit: Duration,
+    mut interrupted: watch::Receiver<bool>,
 ) -> Exchange {
     let mut measured = Exchange::default();
     let begun = Instant::now();

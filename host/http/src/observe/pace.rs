@@ -143,7 +143,7 @@ async fn before_start(
     let options =
         ReadOptions { start: Instant::now(), streaming: settings.streaming, record_chunks: false, keep_text: false };
     let message = messages.probe(words).map_err(RunError::runtime)?;
-    let probed = exchange(connections, message, &options, (settings.timeout, watch::channel(false).1)).await;
+    let probed = exchange(connections, message, &options, settings.timeout, watch::channel(false).1).await;
     match &probed.end {
         Some(ExchangeEnd::Completed) => Ok(probed),
         end => {
@@ -213,7 +213,7 @@ impl LoadPace<'_> {
         }
         self.show(show);
         let unsent = if stops { self.following.len() as u64 + self.requests.count() as u64 } else { 0 };
-        Recording::new(self.settings, self.names, self.records, (unsent, stops), self.options.start.elapsed())
+        Recording::new(self.settings, self.names, self.records, unsent, stops, self.options.start.elapsed())
     }
 
     /// The planned time of the next request.
@@ -266,7 +266,7 @@ impl LoadPace<'_> {
         let (report, interrupted) = (self.report.clone(), self.interrupted.clone());
         tokio::task::spawn_local(async move {
             let exchange = match message {
-                Ok(message) => limited(&connections, message, &options, (limit, interrupted), permits).await,
+                Ok(message) => limited(&connections, message, &options, limit, interrupted, permits).await,
                 // A name of the workload that no header may have.
                 Err(error) => Exchange { end: Some(ExchangeEnd::Malformed(error.to_string())), ..Exchange::default() },
             };
@@ -327,10 +327,11 @@ async fn limited(
     connections: &Connections,
     message: hyper::Request<Full<Bytes>>,
     options: &ReadOptions,
-    (limit, mut interrupted): (Duration, watch::Receiver<bool>),
+    limit: Duration,
+    mut interrupted: watch::Receiver<bool>,
     permits: Option<Rc<Semaphore>>,
 ) -> Exchange {
-    let Some(permits) = permits else { return exchange(connections, message, options, (limit, interrupted)).await };
+    let Some(permits) = permits else { return exchange(connections, message, options, limit, interrupted).await };
     // Nothing closes it.
     let permit = tokio::select! {
         permit = permits.acquire() => permit.ok(),
@@ -339,7 +340,7 @@ async fn limited(
     if permit.is_none() {
         return Exchange { end: Some(ExchangeEnd::Interrupted), ..Exchange::default() };
     }
-    exchange(connections, message, options, (limit, interrupted)).await
+    exchange(connections, message, options, limit, interrupted).await
 }
 
 /// Waits until `at` after `start`; for ever if there is no such moment.

@@ -55,7 +55,8 @@ impl Recording {
         settings: &ObserveSettings,
         names: Names,
         mut records: Vec<ObservedRequest>,
-        (unsent, is_interrupted): (u64, bool),
+        unsent: u64,
+        is_interrupted: bool,
         duration: Duration,
     ) -> Self {
         records.sort_by_key(|record| (record.planned, record.request.id));
