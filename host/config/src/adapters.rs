@@ -270,7 +270,8 @@ impl DeployedAdapters {
     /// If an adapter has a larger rank than the slots, fewer adapters fit the host's memory than the GPU, or their size is unknown.
     pub(super) fn new(
         args: &AdapterArgs,
-        (name, model): (&str, Option<&ModelConfig>),
+        name: &str,
+        model: Option<&ModelConfig>,
         tensor: u32,
     ) -> Result<Option<Self>, ConfigError> {
         let declared = args.declared.as_deref().unwrap_or_default();

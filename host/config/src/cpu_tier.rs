@@ -1,7 +1,7 @@
 //! The CPU tier of the KV cache, from options that are named after vLLM's.
 
 use blis_sim::memory;
-use blis_sim::model::ModelConfig;
+use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::offload::{BackpressurePolicy, ChunkEviction, LinkSpeed, OffloadConfig, SecondaryConfig, SecondaryKind};
 use blis_sim::units::Micros;
 
@@ -212,11 +212,12 @@ impl OffloadArgs {
         })
     }
 
-    /// The tier of an instance of `model` with that parallelism, and a note about its size.
+    /// The tier of an instance of `model` with that parallelism and `pipeline` stages, and a note about its size.
     pub(super) fn resolve(
         &self,
         model: &ModelConfig,
-        (tensor, pipeline, data): (u32, u32, u32),
+        Parallelism { tensor, data }: Parallelism,
+        pipeline: u32,
         block_size: u32,
     ) -> Result<(OffloadConfig, String), ConfigError> {
         let token_bytes = memory::kv_bytes_per_token(model, tensor);

@@ -48,7 +48,8 @@ impl TierArgs {
     pub(super) fn resolve(
         &self,
         model: Option<&ModelConfig>,
-        (tensor, block_size): (u32, u32),
+        tensor: u32,
+        block_size: u32,
     ) -> Result<BlisTiers, ConfigError> {
         match self {
             Self::Mirror(mirror) => Ok(BlisTiers::Mirror(*mirror)),

@@ -95,7 +95,7 @@ pub(crate) fn parameters(kind: LatencyKind) -> &'static [NumericParameter] {
 
 fn listed<'a>(coefficients: &[Coefficient], defaults: impl Iterator<Item = &'a f64>) -> Vec<NumericParameter> {
     let each = coefficients.iter().zip(defaults);
-    each.map(|(&(name, max, about), &default)| NumericParameter::new(name, default, (0.0, max), about)).collect()
+    each.map(|(&(name, max, about), &default)| NumericParameter::new(name, default, 0.0..=max, about)).collect()
 }
 
 /// The `blackbox` row of a model's preset.

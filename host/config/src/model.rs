@@ -114,7 +114,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
     let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let named = if quantization.is_none() { format_of_name(name) } else { None };
-    let mut config = keys.resolve(name, named, (&mut notes, &mut warnings)).map_err(in_file)?;
+    let mut config = keys.resolve(name, named, &mut notes, &mut warnings).map_err(in_file)?;
     let all_keys = all_keys(text);
     architecture::read(&all_keys, &mut config, (&mut notes, &mut warnings)).map_err(in_file)?;
     let quantization = quantization.or_else(|| named.map(|(method, _)| method.to_owned()));
@@ -279,7 +279,8 @@ impl ConfigKeys {
         self,
         name: &str,
         named: Option<(&str, f64)>,
-        (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
+        notes: &mut Vec<String>,
+        warnings: &mut Vec<String>,
     ) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);

@@ -91,7 +91,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let adapters = choice.adapters(tensor_parallel_size)?;
     notes.extend(adapters.as_ref().map(DeployedAdapters::note));
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
-    replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
+    replace_coefficients(args, kind, &mut alpha, &mut beta, &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (batch_limits, batch_limits_source) = choice.batch_limits();
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
@@ -103,7 +103,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         if kind != LatencyKind::Physics {
             notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
-        choice.note_cache(tensor_parallel_size, (total_kv_blocks, kv_blocks_source), &mut notes);
+        choice.note_cache(tensor_parallel_size, total_kv_blocks, kv_blocks_source, &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
     if let Some(kernels) = &choice.kernels {
@@ -131,7 +131,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let offload = choice.offload(tensor_parallel_size, &mut notes)?;
     let tiers = args.blis_tiers.as_ref();
     let blis_tiers = tiers
-        .map(|tiers| tiers.resolve(config.map(|model| &model.config), (tensor_parallel_size, args.block_size)))
+        .map(|tiers| tiers.resolve(config.map(|model| &model.config), tensor_parallel_size, args.block_size))
         .transpose()?;
     Ok(Deployment {
         hardware: hardware.name.clone(),
@@ -154,7 +154,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         adapters,
         weight_bytes,
         kv_token_bytes,
-        model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
+        model_facts: model_facts(config, hardware, parallelism),
         notes,
         warnings,
         model: name,
@@ -196,7 +196,8 @@ fn kernel_notes(hardware: &str, kernels: &MeasuredKernels, gpus: u32) -> Vec<Str
 fn replace_coefficients(
     args: &DeploymentArgs,
     kind: LatencyKind,
-    (alpha, beta): (&mut [f64], &mut [f64]),
+    alpha: &mut [f64],
+    beta: &mut [f64],
     notes: &mut Vec<String>,
 ) -> Result<(), ConfigError> {
     let values = &args.latency_parameters;
@@ -211,11 +212,11 @@ fn replace_coefficients(
 
 /// Properties for latency models that are plugins, by the names in `config.json` and in the GPU's file. Without a model
 /// configuration, only those of the GPU.
-fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
+fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, parallelism: Parallelism) -> Vec<(String, f64)> {
     let gpu = &hardware.gpu;
     let mut facts = vec![
-        ("tensor_parallel_size", f64::from(tp)),
-        ("data_parallel_size", f64::from(dp)),
+        ("tensor_parallel_size", f64::from(parallelism.tensor)),
+        ("data_parallel_size", f64::from(parallelism.data)),
         ("tflops_fp16", gpu.tflops_fp16),
         ("tflops_fp8", gpu.tflops_fp8),
         ("tflops_fp4", gpu.tflops_fp4),
@@ -295,7 +296,7 @@ impl Resolution<'_> {
     /// The adapters with that tensor-parallel size, if there are any.
     fn adapters(&self, tensor: u32) -> Result<Option<DeployedAdapters>, ConfigError> {
         let Some(args) = &self.args.adapters else { return Ok(None) };
-        DeployedAdapters::new(args, (self.name, self.config.map(|model| &model.config)), tensor)
+        DeployedAdapters::new(args, self.name, self.config.map(|model| &model.config), tensor)
     }
 
     /// The energy of a step, if model and power are known.
@@ -586,8 +587,8 @@ impl Resolution<'_> {
                 instead: "",
             });
         };
-        let parallelism = (tensor, self.pipeline, self.args.data_parallel_size);
-        let (tier, note) = offload.resolve(config, parallelism, self.args.block_size)?;
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        let (tier, note) = offload.resolve(config, parallelism, self.pipeline, self.args.block_size)?;
         notes.push(note);
         Ok(Some(tier))
     }

@@ -16,7 +16,7 @@ const FILE: &str = "lora:
 fn deployed(change: impl FnOnce(&mut AdapterArgs)) -> DeployedAdapters {
     let mut args = AdapterArgs::parse("lora.yaml", FILE).expect("a file");
     change(&mut args);
-    DeployedAdapters::new(&args, ("llama", Some(&llama_8b())), 1).expect("they fit").expect("they are on")
+    DeployedAdapters::new(&args, "llama", Some(&llama_8b()), 1).expect("they fit").expect("they are on")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn blis_loads_by_its_own_figures() {
     let off = |change: fn(&mut AdapterArgs)| {
         let mut args = AdapterArgs { as_in_blis: true, ..AdapterArgs::parse("lora.yaml", FILE).expect("a file") };
         change(&mut args);
-        DeployedAdapters::new(&args, ("llama", None), 1).expect("nothing is wrong").is_none()
+        DeployedAdapters::new(&args, "llama", None, 1).expect("nothing is wrong").is_none()
     };
     assert!(off(|args| args.slots = None) && off(|args| args.declared = None));
 }
@@ -94,7 +94,7 @@ fn mistakes_show_their_line() {
         "lora: {adapter: []}\n",
     ];
     let larger = AdapterArgs { max_rank: Some(8), ..AdapterArgs::parse("lora.yaml", FILE).expect("a file") };
-    let larger = DeployedAdapters::new(&larger, ("llama", Some(&llama_8b())), 1).expect_err("rank 16").to_string();
+    let larger = DeployedAdapters::new(&larger, "llama", Some(&llama_8b()), 1).expect_err("rank 16").to_string();
     insta::assert_snapshot!(format!("{}\n{larger}", texts.map(mistake).join("\n")), @r"
     lora.yaml:1:1: the file of adapters is empty
       1 | 
@@ -136,7 +136,7 @@ fn fewer_adapters_in_host_memory_than_slots_are_refused() {
         let file = AdapterArgs::parse("lora.yaml", FILE).expect("a file");
         AdapterArgs { slots: Some(4), host_slots: Some(2), as_in_blis, ..file }
     };
-    let deployed = |as_in_blis| DeployedAdapters::new(&args(as_in_blis), ("llama", Some(&llama_8b())), 1);
+    let deployed = |as_in_blis| DeployedAdapters::new(&args(as_in_blis), "llama", Some(&llama_8b()), 1);
     insta::assert_snapshot!(deployed(false).expect_err("refused"), @r"
     2 adapters in the host's memory (`--max-cpu-loras`) are fewer than 4 on the GPU (`--max-loras`)
     hint: an adapter on the GPU is in the host's memory, too: raise `--max-cpu-loras`, or lower `--max-loras`

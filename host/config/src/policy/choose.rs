@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::PolicyError;
+use super::error::{Contradiction, PolicyError};
 use super::outside::put;
 use super::parameter::number_of;
 use super::registry::{CACHE_AND_LOAD, PREFIX_CAPACITY, WEIGHTED};
@@ -126,7 +126,7 @@ impl SettingSources<'_> {
         let Some(row) = BuiltIn::find(kind, name) else {
             let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
             let mut used = PolicyUse::new(kind, name.source.clone(), Arc::clone(&loaded));
-            used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
+            used.set(&self.by_name(kind))?;
             if kind == Kind::Routing && loaded.plugin.description().kinds.contains(&Kind::RoutingFilter) {
                 used.steps.push(own_filter(&used, name, loaded));
             }
@@ -156,7 +156,7 @@ impl SettingSources<'_> {
         let Some(name) = self.flags.name(kind) else { return Ok(None) };
         let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
         let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
-        used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
+        used.set(&self.by_name(kind))?;
         Ok(Some(used))
     }
 
@@ -174,7 +174,7 @@ impl SettingSources<'_> {
                 let number = number.map_err(|(what, hint)| Contradiction::new(&given.value.source, what, hint))?;
                 put(&mut used.parameters, &given.name, given.value.clone().map(|_| number));
             }
-            used.set(&self.of(choices, row.kind)).map_err(Contradiction::from)?;
+            used.set(&self.of(choices, row.kind))?;
         }
         if row.name == CACHE_AND_LOAD {
             check_pair(&used)?;
@@ -225,7 +225,7 @@ impl SettingSources<'_> {
             if let Some(scorers) = &choices.scorers {
                 used.parameters = listed(row, scorers);
             }
-            used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
+            used.set(&self.of(choices, Kind::Routing))?;
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let is_weighed = |(name, weight): &(String, Sourced<f64>)| name != PREFIX_CAPACITY && **weight > 0.0;
@@ -334,7 +334,7 @@ fn step(
         .iter()
         .map(|(name, value)| (name.clone(), Sourced { value: value.clone(), source: source.clone() }))
         .collect();
-    used.set(&given).map_err(Contradiction::from)?;
+    used.set(&given)?;
     Ok(PipelineStep { role, name: name.to_owned(), used })
 }
 
@@ -398,24 +398,8 @@ fn setting_name(source: &SettingSource, key: &str) -> String {
     }
 }
 
-/// A contradiction, without the text of the file.
-struct Contradiction {
-    source: SettingSource,
-    what: String,
-    hint: String,
-}
-
-impl From<(SettingSource, String, String)> for Contradiction {
-    fn from((source, what, hint): (SettingSource, String, String)) -> Self {
-        Self { source, what, hint }
-    }
-}
-
 impl Contradiction {
-    fn new(source: &SettingSource, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { source: source.clone(), what: what.into(), hint: hint.into() }
-    }
-
+    /// The error for users; `bundle` has the text of its file.
     fn into_error(self, bundle: Option<&Bundle>) -> PolicyError {
         let Self { source, what, hint } = self;
         match (source, bundle) {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::error::Contradiction;
 use super::parameter::{self, ParameterInput, number_of};
 use super::{BuiltIn, FilterSetting, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, OtherValue};
@@ -173,13 +174,10 @@ impl PolicyUse {
     /// `mine.rhai.cache`.
     ///
     /// # Errors
-    /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
-    pub(super) fn set(
-        &mut self,
-        given: &[(String, Sourced<ParameterInput>)],
-    ) -> Result<(), (SettingSource, String, String)> {
+    /// If a parameter does not exist or its value is out of range.
+    pub(super) fn set(&mut self, given: &[(String, Sourced<ParameterInput>)]) -> Result<(), Contradiction> {
         for (name, value) in given {
-            self.set_one(name, value).map_err(|(what, hint)| (value.source.clone(), what, hint))?;
+            self.set_one(name, value).map_err(|(what, hint)| Contradiction::new(&value.source, what, hint))?;
         }
         Ok(())
     }

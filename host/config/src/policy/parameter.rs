@@ -1,12 +1,13 @@
 //! Parameters: the numeric ones of built-in policies (name, default, range and meaning), and values as users give them.
 
 use std::fmt::{self, Display};
+use std::ops::RangeInclusive;
 
 use blis_diag::{quoted, yaml};
 use blis_plugin::{OtherParameter, OtherValue, PolicyDescription, PolicyParameter, ValueTable};
 
 /// Range of numbers of tokens, and of tokens per second.
-pub(crate) const TOKENS: (f64, f64) = (1.0, 1e6);
+pub(crate) const TOKENS: RangeInclusive<f64> = 1.0..=1e6;
 
 /// A number of a built-in policy that users may set.
 #[derive(Clone, Debug)]
@@ -46,7 +47,8 @@ impl ParameterValues {
 }
 
 impl NumericParameter {
-    pub const fn new(name: &'static str, default: f64, (min, max): (f64, f64), about: &'static str) -> Self {
+    pub const fn new(name: &'static str, default: f64, range: RangeInclusive<f64>, about: &'static str) -> Self {
+        let (min, max) = (*range.start(), *range.end());
         Self { name, default, min, max, about, key: "", rounding: Rounding::None }
     }
 

@@ -1,6 +1,8 @@
 //! The built-in policies: one row each, from which names, help, parameters and bundles follow. A row gives the same
 //! description as a plugin and can be loaded like one ([`BuiltIn::load`]).
 
+use std::ops::RangeInclusive;
+
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::offload::ChunkEviction;
 use blis_sim::policy::flow::{
@@ -75,7 +77,7 @@ const fn number(
     name: &'static str,
     key: &'static str,
     default: f64,
-    range: (f64, f64),
+    range: RangeInclusive<f64>,
     about: &'static str,
 ) -> NumericParameter {
     NumericParameter::new(name, default, range, about).with_key(key)
@@ -83,7 +85,7 @@ const fn number(
 
 /// A weight of `weighted`. Only the ratios of weights matter.
 const fn scorer(kind: ScorerKind, default: f64) -> NumericParameter {
-    NumericParameter::new(kind.name(), default, (0.0, 10.0), kind.about())
+    NumericParameter::new(kind.name(), default, 0.0..=10.0, kind.about())
 }
 
 /// A row without parameters.
@@ -102,23 +104,23 @@ impl BuiltIn {
 }
 
 const PROTECTED_USES: NumericParameter =
-    NumericParameter::new("protected-uses", 2.0, (1.0, 1e6), "Uses from which on a chunk is protected");
+    NumericParameter::new("protected-uses", 2.0, 1.0..=1e6, "Uses from which on a chunk is protected");
 const LEAST_PROBABILITY: NumericParameter = NumericParameter::new(
     "least-probability",
     0.05,
-    (1e-9, 0.999),
+    1e-9..=0.999,
     "Probability of reuse at which a chunk is no longer worth its room",
 );
 const MAX_CONCURRENCY: NumericParameter =
-    NumericParameter::new("max-concurrency", 100.0, (0.001, 1e9), "Requests in flight with which an instance is full");
+    NumericParameter::new("max-concurrency", 100.0, 0.001..=1e9, "Requests in flight with which an instance is full");
 const MAX_TOKENS: NumericParameter = NumericParameter::new(
     "max-tokens",
     1_000_000.0,
-    (0.001, 1e12),
+    0.001..=1e12,
     "Prompt tokens in flight with which it is full: not cached, before the first token",
 );
 const CONCURRENCY_MODE: NumericParameter =
-    NumericParameter::new("mode", 0.0, (0.0, 2.0), "What counts: 0 requests, 1 tokens, 2 both, the fuller of them")
+    NumericParameter::new("mode", 0.0, 0.0..=2.0, "What counts: 0 requests, 1 tokens, 2 both, the fuller of them")
         .rounded(Rounding::Down);
 
 fn concurrency_mode(set: &ParameterValues) -> ConcurrencyMode {
@@ -130,7 +132,7 @@ fn concurrency_mode(set: &ParameterValues) -> ConcurrencyMode {
 }
 
 /// Priorities of classes are from -100 to 100.
-const PRIORITY: (f64, f64) = (-100.0, 101.0);
+const PRIORITY: RangeInclusive<f64> = -100.0..=101.0;
 
 /// The rows of all kinds, those of a kind together, its default first.
 static BUILT_INS: &[BuiltIn] = &[
@@ -159,7 +161,7 @@ static BUILT_INS: &[BuiltIn] = &[
             "threshold",
             "tier_shed_threshold",
             0.0,
-            (0.0, 10_000.0),
+            0.0..=10_000.0,
             "Largest load of an instance up to which all are admitted, requests",
         )
         .rounded(Rounding::Down),
@@ -177,14 +179,14 @@ static BUILT_INS: &[BuiltIn] = &[
             "queue-depth",
             "gaie_qd_threshold",
             5.0,
-            (0.1, 1_000.0),
+            0.1..=1_000.0,
             "Waiting queue length that counts as saturated, requests",
         ),
         number(
             "kv-utilization",
             "gaie_kv_threshold",
             0.8,
-            (0.01, 1.0),
+            0.01..=1.0,
             "KV-cache utilisation that counts as saturated, 0 to 1",
         ),
     ]),
@@ -194,7 +196,7 @@ static BUILT_INS: &[BuiltIn] = &[
         "Sheddable classes if an instance is predicted to serve them in time (llm-d's latency-slo-admitter)",
         Build::Admission(|set, _| Ok(Box::new(LatencySlo::new(set.get("ttft-ms"))?))),
     )
-    .with(&[NumericParameter::new("ttft-ms", 1000.0, (1.0, 1e7), "TTFT target of classes without one, ms")]),
+    .with(&[NumericParameter::new("ttft-ms", 1000.0, 1.0..=1e7, "TTFT target of classes without one, ms")]),
     row(
         Kind::Admission,
         "probabilistic",
@@ -209,20 +211,20 @@ static BUILT_INS: &[BuiltIn] = &[
         NumericParameter::new(
             "factor",
             300.0,
-            (0.001, 1e6),
+            0.001..=1e6,
             "Probability of rejection at a saturation of 1, if it were no more than 1",
         ),
-        NumericParameter::new("power", 5.0, (0.1, 20.0), "Power of the saturation"),
+        NumericParameter::new("power", 5.0, 0.1..=20.0, "Power of the saturation"),
         NumericParameter::new(
             "queue-depth",
             5.0,
-            (0.1, 1_000.0),
+            0.1..=1_000.0,
             "Waiting queue length that counts as saturated, requests",
         ),
         NumericParameter::new(
             "kv-utilization",
             0.8,
-            (0.01, 1.0),
+            0.01..=1.0,
             "KV-cache utilisation that counts as saturated, 0 to 1",
         ),
     ]),
@@ -277,8 +279,8 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Routing(|set| Ok(Box::new(CacheAndLoad::new(set.get("cache-weight"), set.get("load-weight"))?))),
     )
     .with(&[
-        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0), "Weight of free KV blocks"),
-        number("load-weight", "load_weight", 1.0, (0.0, 10.0), "Weight of a low load"),
+        number("cache-weight", "cache_weight", 1.0, 0.0..=10.0, "Weight of free KV blocks"),
+        number("load-weight", "load_weight", 1.0, 0.0..=10.0, "Weight of a low load"),
     ])
     .with_scores(),
     row(
@@ -313,9 +315,9 @@ static BUILT_INS: &[BuiltIn] = &[
         }),
     )
     .with(&[
-        NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests of a saturated instance"),
-        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Used share of its KV blocks, 0 to 1"),
-        NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
+        NumericParameter::new("queue-depth", 5.0, 0.1..=1e9, "Waiting requests of a saturated instance"),
+        NumericParameter::new("kv-utilization", 0.8, 0.01..=1.0, "Used share of its KV blocks, 0 to 1"),
+        NumericParameter::new("headroom", 0.0, 0.0..=100.0, "Share by which both may be exceeded"),
     ]),
     row(
         Kind::RoutingFilter,
@@ -333,7 +335,7 @@ static BUILT_INS: &[BuiltIn] = &[
     .with(&[
         MAX_CONCURRENCY,
         MAX_TOKENS,
-        NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
+        NumericParameter::new("headroom", 0.0, 0.0..=100.0, "Share by which both may be exceeded"),
         CONCURRENCY_MODE,
     ]),
     row(
@@ -379,12 +381,12 @@ static BUILT_INS: &[BuiltIn] = &[
         }),
     )
     .with(&[
-        NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests with which an instance is full"),
-        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Share of used KV blocks with which it is full"),
+        NumericParameter::new("queue-depth", 5.0, 0.1..=1e9, "Waiting requests with which an instance is full"),
+        NumericParameter::new("kv-utilization", 0.8, 0.01..=1.0, "Share of used KV blocks with which it is full"),
         NumericParameter::new(
             "staleness-ms",
             200.0,
-            (0.0, 1e9),
+            0.0..=1e9,
             "Age of the signals beyond which the service counts as full, ms; 0 for never",
         ),
     ]),
@@ -413,14 +415,14 @@ static BUILT_INS: &[BuiltIn] = &[
         "The same limit for every band",
         Build::Ceilings(|set| Box::new(StaticCeiling { ceiling: set.get("limit") })),
     )
-    .with(&[NumericParameter::new("limit", 1.0, (0.001, 1.0), "Saturation from which on all bands wait")]),
+    .with(&[NumericParameter::new("limit", 1.0, 0.001..=1.0, "Saturation from which on all bands wait")]),
     row(
         Kind::Ceilings,
         "priority-holdback",
         "Limits that fall evenly from the highest band to the lowest",
         Build::Ceilings(|set| Box::new(PriorityHoldback { min: set.get("limit"), max: 1.0 })),
     )
-    .with(&[NumericParameter::new("limit", 1.0, (0.001, 1.0), "Saturation from which on the lowest band waits")]),
+    .with(&[NumericParameter::new("limit", 1.0, 0.001..=1.0, "Saturation from which on the lowest band waits")]),
     row(
         Kind::Ceilings,
         "soft-reflective",
@@ -448,7 +450,7 @@ static BUILT_INS: &[BuiltIn] = &[
     .with(&[NumericParameter::new(
         "service-weight",
         0.8,
-        (0.0, 1.0),
+        0.0..=1.0,
         "Weight of the service; the wait of the first request has the rest",
     )]),
     row(
@@ -460,7 +462,7 @@ static BUILT_INS: &[BuiltIn] = &[
     .with(&[NumericParameter::new(
         "output-weight",
         2.0,
-        (0.0, 1000.0),
+        0.0..=1000.0,
         "Prompt tokens that an output token counts as",
     )]),
     row(
@@ -575,14 +577,14 @@ static BUILT_INS: &[BuiltIn] = &[
         NumericParameter::new(
             "tokens",
             16.0,
-            (0.0, 1e9),
+            0.0..=1e9,
             "Tokens of the prompt that are not cached on the chosen instance; 0 for never",
         )
         .rounded(Rounding::Down),
         NumericParameter::new(
             "prompt-tokens",
             0.0,
-            (0.0, 1e9),
+            0.0..=1e9,
             "Tokens of the whole prompt; shorter ones are never prefilled elsewhere",
         )
         .rounded(Rounding::Down),
@@ -603,13 +605,13 @@ static BUILT_INS: &[BuiltIn] = &[
         NumericParameter::new(
             "prefill-rate",
             33_821.0,
-            (1.0, 1e9),
+            1.0..=1e9,
             "Prompt tokens that an instance computes per second",
         ),
         NumericParameter::new(
             "ttft-target-ms",
             1000.0,
-            (1.0, 1e7),
+            1.0..=1e7,
             "TTFT that requests prefilled elsewhere should have, ms",
         ),
     ]),
@@ -635,7 +637,7 @@ static PREFIX_CACHE_PARAMETERS: [NumericParameter; 3] = [
     NumericParameter::new(
         "affinity",
         0.8,
-        (0.0, 1.0),
+        0.0..=1.0,
         "Cached share of the prompt from which an instance has the prefix",
     ),
     NumericParameter::new(
@@ -647,7 +649,7 @@ static PREFIX_CACHE_PARAMETERS: [NumericParameter; 3] = [
     NumericParameter::new(
         "max-penalty-ms",
         18_000.0,
-        (0.0, 1e7),
+        0.0..=1e7,
         "Longest additional wait for a cached prefix, ms; 0 for any",
     ),
 ];
@@ -667,7 +669,7 @@ pub const PREFIX_CAPACITY: &str = "prefix-capacity";
 const SENT_BLOCKS_PARAMETER: NumericParameter = NumericParameter::new(
     PREFIX_CAPACITY,
     SENT_BLOCKS as f64,
-    (1.0, 1e9),
+    1.0..=1e9,
     "KV blocks sent to each instance that the scorer prefix-affinity remembers",
 )
 .rounded(Rounding::Down);

@@ -1,5 +1,7 @@
 //! The scaling policies: one row each, from which names, help and parameters follow (`--autoscaler`).
 
+use std::ops::RangeInclusive;
+
 use blis_plugin::PolicyParameter;
 use blis_sim::cluster::PhaseTime;
 use blis_sim::scaling::hpa::TOLERANCE;
@@ -50,14 +52,14 @@ impl PartialEq for ScalingUse {
     }
 }
 
-const fn number(name: &'static str, default: f64, range: (f64, f64), about: &'static str) -> NumericParameter {
+const fn number(name: &'static str, default: f64, range: RangeInclusive<f64>, about: &'static str) -> NumericParameter {
     NumericParameter::new(name, default, range, about)
 }
 
-const COUNT: (f64, f64) = (0.001, 1e6);
-const SHARE: (f64, f64) = (0.001, 1.0);
+const COUNT: RangeInclusive<f64> = 0.001..=1e6;
+const SHARE: RangeInclusive<f64> = 0.001..=1.0;
 const HPA_TOLERANCE: NumericParameter =
-    number("tolerance", TOLERANCE, (0.0, 10.0), "Share by which a signal may differ from its target without a change");
+    number("tolerance", TOLERANCE, 0.0..=10.0, "Share by which a signal may differ from its target without a change");
 const QUEUED: NumericParameter = number("queued", 1.0, COUNT, "Queued requests for one replica");
 const RUNNING: NumericParameter = number("running", 16.0, COUNT, "Running requests for one replica");
 
@@ -71,7 +73,7 @@ static ROWS: &[ScalingRow] = &[
     ScalingRow {
         name: "saturation",
         about: "Saturation of the pool, as flow control has it",
-        parameters: &[number("target", 0.7, (0.001, 100.0), "Saturation to be kept"), HPA_TOLERANCE],
+        parameters: &[number("target", 0.7, 0.001..=100.0, "Saturation to be kept"), HPA_TOLERANCE],
         build: ScalingBuild::Signals(|set| SignalSet::Saturation { target: set.get("target") }),
     },
     ScalingRow {
@@ -87,8 +89,8 @@ static ROWS: &[ScalingRow] = &[
         name: "token-aware",
         about: "Uncached prompt tokens in flight, and KV cache in use (llm-d's guide keda-epp-token-aware)",
         parameters: &[
-            number("prefill-rate", 15_928.0, (1.0, 1e9), "Prompt tokens that a replica prefills per second"),
-            number("prefill-s", 1.5, (0.001, 1e6), "Seconds of prefill in flight for one replica"),
+            number("prefill-rate", 15_928.0, 1.0..=1e9, "Prompt tokens that a replica prefills per second"),
+            number("prefill-s", 1.5, 0.001..=1e6, "Seconds of prefill in flight for one replica"),
             number("kv", 0.8, SHARE, "Share of used KV blocks of one replica"),
             HPA_TOLERANCE,
         ],
@@ -102,10 +104,10 @@ static ROWS: &[ScalingRow] = &[
         name: "slo-aware",
         about: "P90 of TTFT and of TPOT over their SLOs (llm-d's guide slo-aware)",
         parameters: &[
-            number("ttft-ms", 3000.0, (0.001, 1e9), "SLO of the P90 of TTFT, ms"),
-            number("tpot-ms", 100.0, (0.001, 1e9), "SLO of the P90 of TPOT, ms"),
-            number("up", 0.55, (0.001, 2.0), "Share of the SLO above which replicas are added"),
-            number("down", 0.4, (0.001, 2.0), "Share of the SLO below which replicas are removed, below up"),
+            number("ttft-ms", 3000.0, 0.001..=1e9, "SLO of the P90 of TTFT, ms"),
+            number("tpot-ms", 100.0, 0.001..=1e9, "SLO of the P90 of TPOT, ms"),
+            number("up", 0.55, 0.001..=2.0, "Share of the SLO above which replicas are added"),
+            number("down", 0.4, 0.001..=2.0, "Share of the SLO below which replicas are removed, below up"),
             HPA_TOLERANCE,
         ],
         build: ScalingBuild::Signals(|set| SignalSet::SloAware {
@@ -121,8 +123,8 @@ static ROWS: &[ScalingRow] = &[
         parameters: &[
             number("kv", 0.8, SHARE, "Share of used KV blocks from which on a replica is saturated"),
             number("queue", 5.0, COUNT, "Waiting requests from which on a replica is saturated"),
-            number("spare-kv", 0.1, (0.0, 1.0), "Mean share of KV blocks to spare below which a replica is added"),
-            number("spare-queue", 3.0, (0.0, 1e6), "Mean waiting requests to spare below which a replica is added"),
+            number("spare-kv", 0.1, 0.0..=1.0, "Mean share of KV blocks to spare below which a replica is added"),
+            number("spare-queue", 3.0, 0.0..=1e6, "Mean waiting requests to spare below which a replica is added"),
         ],
         build: ScalingBuild::Wva1(|set| WvaV1Settings {
             kv: set.get("kv"),
@@ -150,16 +152,16 @@ static ROWS: &[ScalingRow] = &[
     ScalingRow {
         name: "static",
         about: "Always the same number, for comparison",
-        parameters: &[number("replicas", 1.0, (0.0, 65_536.0), "Number of replicas")],
+        parameters: &[number("replicas", 1.0, 0.0..=65_536.0, "Number of replicas")],
         build: ScalingBuild::Static,
     },
     ScalingRow {
         name: "perfect",
         about: "Arrival rate over the rate of a replica, known in advance: a bound, for comparison",
         parameters: &[
-            number("rate", 1.0, (1e-6, 1e6), "Requests per second that a replica serves within the SLO"),
-            number("interval-s", 15.0, (0.001, 1e6), "Interval of the arrival rate, s"),
-            number("lead-s", 0.0, (0.0, 1e6), "Time by which replicas are added before they are needed, s"),
+            number("rate", 1.0, 1e-6..=1e6, "Requests per second that a replica serves within the SLO"),
+            number("interval-s", 15.0, 0.001..=1e6, "Interval of the arrival rate, s"),
+            number("lead-s", 0.0, 0.0..=1e6, "Time by which replicas are added before they are needed, s"),
         ],
         build: ScalingBuild::Perfect,
     },
@@ -168,13 +170,13 @@ static ROWS: &[ScalingRow] = &[
         about: "BLIS's own loop, for --parity blis: it goes to zero without demand and never comes back",
         parameters: &[
             number("kv", 0.8, SHARE, "Share of the KV cache that counts as capacity"),
-            number("up", 0.8, (0.001, 10.0), "Share of the capacity in use above which replicas are added"),
-            number("down", 0.4, (0.001, 10.0), "Share of the capacity below which replicas are removed, below up"),
-            number("avg-input", 512.0, (0.0, 1e9), "Tokens of a waiting request"),
-            number("up-window-s", 0.0, (0.0, 1e6), "Seconds for which replicas must be missing"),
-            number("down-window-s", 0.0, (0.0, 1e6), "Seconds for which replicas must be too many"),
-            number("delay-s", 0.0, (0.0, 1e6), "Mean time from a decision to its effect, s"),
-            number("delay-sd-s", 0.0, (0.0, 1e6), "Its standard deviation, s"),
+            number("up", 0.8, 0.001..=10.0, "Share of the capacity in use above which replicas are added"),
+            number("down", 0.4, 0.001..=10.0, "Share of the capacity below which replicas are removed, below up"),
+            number("avg-input", 512.0, 0.0..=1e9, "Tokens of a waiting request"),
+            number("up-window-s", 0.0, 0.0..=1e6, "Seconds for which replicas must be missing"),
+            number("down-window-s", 0.0, 0.0..=1e6, "Seconds for which replicas must be too many"),
+            number("delay-s", 0.0, 0.0..=1e6, "Mean time from a decision to its effect, s"),
+            number("delay-sd-s", 0.0, 0.0..=1e6, "Its standard deviation, s"),
         ],
         build: ScalingBuild::Blis,
     },

@@ -15,7 +15,7 @@ impl Resolution<'_> {
 
     /// Notes what a cache of that many blocks leaves out where layers keep a window or a state: the memory that a request
     /// takes is then no multiple of its length.
-    pub(super) fn note_cache(&self, tensor: u32, (blocks, source): (u32, KvBlocksSource), notes: &mut Vec<String>) {
+    pub(super) fn note_cache(&self, tensor: u32, blocks: u32, source: KvBlocksSource, notes: &mut Vec<String>) {
         let Some(model) = self.config.filter(|_| source == KvBlocksSource::Computed) else { return };
         if self.args.batch.engine.is_none() {
             if model.config.architecture.is_some() {

@@ -8,7 +8,7 @@ use super::Saturation;
 use super::config::ConfigPage;
 use super::plugins::{PluginType, Role};
 use super::read::{DeclaredPlugin, Reader};
-use crate::policy::error::PolicyError;
+use crate::policy::error::{Contradiction, PolicyError};
 use crate::policy::{BuiltIn, ParameterInput, PolicyUse, SettingSource, Sourced};
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
@@ -29,7 +29,7 @@ impl Reader<'_> {
             let mut used = PolicyUse::built_in(policy, SettingSource::Default);
             self.parameters(plugin, row, |parameter, value| {
                 let value = Sourced::default_value(ParameterInput::Number(value));
-                used.set(&[(parameter.to_owned(), value)]).map_err(|(_, what, hint)| (what, hint))
+                used.set(&[(parameter.to_owned(), value)]).map_err(|Contradiction { what, hint, .. }| (what, hint))
             })?;
             if let Some(first) = &admitter {
                 let what = format!("there is one admission policy: `{name}` is left out beside `{}`", first.name());

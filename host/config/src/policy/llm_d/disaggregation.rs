@@ -12,7 +12,7 @@ use super::plugins::{
 use super::read::{DeclaredPlugin, NamedProfile, Reader};
 use super::value::AnyYaml;
 use super::{Profile, RoleProfiles};
-use crate::policy::error::PolicyError;
+use crate::policy::error::{Contradiction, PolicyError};
 use crate::policy::{BuiltIn, ParameterInput, PolicyUse, SettingSource, Sourced};
 use blis_diag::yaml::{Mark, Spanned, Word};
 use blis_diag::{Diagnostic, name_hint, quoted};
@@ -205,7 +205,7 @@ impl Reader<'_> {
         let mut used = decider_policy(ours, 0.0);
         self.parameters(plugin, row, |parameter, value| {
             let value = Sourced::default_value(ParameterInput::Number(value));
-            used.set(&[(parameter.to_owned(), value)]).map_err(|(_, what, hint)| (what, hint))
+            used.set(&[(parameter.to_owned(), value)]).map_err(|Contradiction { what, hint, .. }| (what, hint))
         })?;
         let reads_caches = row.parameters.iter().any(|one| one.meaning == Meaning::Producer);
         if reads_caches && !self.is_precise(plugins, plugin)? {
