@@ -114,7 +114,7 @@ fn operations(folder: &std::path::Path, prefix: &str) -> Vec<OperationErrors> {
     let catalogue = Catalogue::load(None).expect("built-in files");
     let hardware = catalogue.find(prefix).expect("a GPU");
     let kernels = catalogue.kernels(hardware).expect("kernels").curves;
-    kernel_errors(folder, prefix, (&hardware.name, &hardware.gpu), &kernels).unwrap_or_else(|error| panic!("{error}"))
+    kernel_errors(folder, prefix, &hardware.name, &hardware.gpu, &kernels).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What the names of tables of kernels start with.

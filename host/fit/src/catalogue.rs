@@ -65,7 +65,7 @@ pub(super) fn expert_parallel(text: Option<&str>) -> Result<bool, Diagnostic> {
 pub(super) fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
     let (text, _) = read(path)?;
     let entries = rows::<RunEntry>(path, &text)?;
-    entries.into_iter().zip(2..).map(|(entry, line)| entry.run((path, line), options)).collect()
+    entries.into_iter().zip(2..).map(|(entry, line)| entry.run(path, line, options)).collect()
 }
 
 /// A run of a catalogue without its requests.
@@ -80,9 +80,9 @@ pub(super) fn catalogue_runs(path: &Path, options: &RunOptions) -> Result<Vec<Ca
     let entries = rows::<RunEntry>(path, &text)?;
     let run = |(entry, line): (RunEntry, u64)| {
         let deployment = entry.deployment(options).map_err(|mistake| FitError::file(path, Some(line), mistake))?;
-        let limits = (entry.max_num_seqs, entry.max_num_batched_tokens);
+        let (seqs, tokens) = (entry.max_num_seqs, entry.max_num_batched_tokens);
         let engine = options.engine.unwrap_or(MEASURED_ENGINE);
-        Ok(CatalogueRun { name: entry.run, deployment: served_by(engine, options.parity, limits, deployment) })
+        Ok(CatalogueRun { name: entry.run, deployment: served_by(engine, options.parity, seqs, tokens, deployment) })
     };
     entries.into_iter().zip(2..).map(run).collect()
 }
@@ -106,8 +106,8 @@ impl RunEntry {
         })
     }
 
-    /// The run of a line of the file `path`.
-    fn run(self, (path, line): (&Path, u64), options: &RunOptions) -> Result<MeasuredRun, FitError> {
+    /// The run of line `line` of the file `path`, counted from 1.
+    fn run(self, path: &Path, line: u64, options: &RunOptions) -> Result<MeasuredRun, FitError> {
         let wrong = |mistake: Diagnostic| FitError::file(path, Some(line), mistake);
         let folder = path.parent().unwrap_or(Path::new("."));
         let file = match &self.requests {

@@ -150,18 +150,15 @@ pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) ->
         requests: pairs.len(),
         e2e_mape: single.then(|| 100.0 * absolute.sum::<f64>() / pairs.len() as f64),
         e2e_pearson: pearson(&e2e.0, &e2e.1).filter(|_| single),
-        e2e: of_distribution(e2e, run.percentiles.map(|known| known.e2e_ms)),
-        ttft: of_distribution(ttft, run.percentiles.map(|known| known.ttft_ms)),
-        itl: itl.map(|itl| of_distribution(itl, None)),
+        e2e: of_distribution(e2e.0, e2e.1, run.percentiles.map(|known| known.e2e_ms)),
+        ttft: of_distribution(ttft.0, ttft.1, run.percentiles.map(|known| known.ttft_ms)),
+        itl: itl.map(|(measured, simulated)| of_distribution(measured, simulated, None)),
         queue: queue.map(|(measured, simulated)| OfStage::new(mean(&measured), mean(&simulated))),
     })
 }
 
 /// Compares two samples; `percentiles` are the measured ones, ms, if single requests are not known.
-fn of_distribution(
-    (mut measured, mut simulated): (Vec<f64>, Vec<f64>),
-    percentiles: Option<[f64; 2]>,
-) -> OfDistribution {
+fn of_distribution(mut measured: Vec<f64>, mut simulated: Vec<f64>, percentiles: Option<[f64; 2]>) -> OfDistribution {
     measured.sort_by(f64::total_cmp);
     simulated.sort_by(f64::total_cmp);
     let [p90, p99] = percentiles

@@ -132,7 +132,8 @@ pub const MEASURED_ENGINE: EngineProfile = EngineProfile::Vllm015;
 pub(super) fn served_by(
     engine: EngineProfile,
     parity: bool,
-    (max_num_seqs, max_num_batched_tokens): (u32, u32),
+    max_num_seqs: u32,
+    max_num_batched_tokens: u32,
     deployment: DeploymentArgs,
 ) -> DeploymentArgs {
     let batch = BatchSettings {

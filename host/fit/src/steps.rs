@@ -150,7 +150,7 @@ pub fn validate_steps(path: &Path, options: &RunOptions) -> Result<Vec<Validated
         Some(file) if options.model.is_none() => catalogue_runs(file, options)?,
         _ => Vec::new(),
     };
-    runs.into_iter().map(|(name, rows)| validate_run((path, name), rows, &known, options)).collect()
+    runs.into_iter().map(|(name, rows)| validate_run(path, name, rows, &known, options)).collect()
 }
 
 /// The steps of a table, or those of an OTLP-JSON file.
@@ -185,7 +185,8 @@ impl From<SampledStep> for StepRow {
 }
 
 fn validate_run(
-    (path, name): (&Path, String),
+    path: &Path,
+    name: String,
     mut rows: Vec<StepRow>,
     known: &[CatalogueRun],
     options: &RunOptions,
@@ -246,8 +247,9 @@ fn deployment_args(
         total_kv_blocks: Some(options.total_kv_blocks.unwrap_or(row.kv_blocks)),
         ..single_deployment(options, model)
     };
-    let limits = (options.max_num_seqs.unwrap_or(256), options.max_num_batched_tokens.unwrap_or(2048));
-    let args = served_by(options.engine.unwrap_or(MEASURED_ENGINE), options.parity, limits, args);
+    let engine = options.engine.unwrap_or(MEASURED_ENGINE);
+    let (seqs, tokens) = (options.max_num_seqs.unwrap_or(256), options.max_num_batched_tokens.unwrap_or(2048));
+    let args = served_by(engine, options.parity, seqs, tokens, args);
     Ok((args, "deployment of the command line and the columns of the file".to_owned()))
 }
 

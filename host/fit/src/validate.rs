@@ -156,8 +156,7 @@ pub(super) fn weighted(run: &MeasuredRun, weights: &[f64]) -> Result<Deployment,
 
 /// The deployment options of `run`. Under parity, the size of the KV cache follows BLIS's formula.
 fn deployment_args(run: &MeasuredRun) -> DeploymentArgs {
-    let limits = (run.max_num_seqs, run.max_num_batched_tokens);
-    served_by(run.engine, run.parity, limits, run.deployment.clone())
+    served_by(run.engine, run.parity, run.max_num_seqs, run.max_num_batched_tokens, run.deployment.clone())
 }
 
 /// The deployment of the run `name`, resolved.

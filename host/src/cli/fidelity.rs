@@ -325,8 +325,7 @@ fn validate_kernels(args: &ValidateArgs) -> Result<(), RunError> {
     for prefix in table_prefixes(folder).map_err(failure)? {
         let hardware = catalogue.find(&prefix).map_err(RunError::refused)?;
         let kernels = catalogue.kernels(hardware).map_err(RunError::refused)?.curves;
-        let gpu = (hardware.name.as_str(), &hardware.gpu);
-        errors.extend(kernel_errors(folder, &prefix, gpu, &kernels).map_err(failure)?);
+        errors.extend(kernel_errors(folder, &prefix, &hardware.name, &hardware.gpu, &kernels).map_err(failure)?);
     }
     print_table(args.output, &errors, || kernel_table(&errors), || kernel_page(&errors))
 }

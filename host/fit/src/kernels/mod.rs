@@ -134,7 +134,7 @@ fn fitted_curve(table: &KernelTable) -> FittedCurve {
     let values = fitted(table);
     FittedCurve {
         name: table.name,
-        up_to_rows: table.rows.map(|(_, most)| most),
+        up_to_rows: table.rows.map(|range| range.up_to),
         errors: TableErrors::of(table.errors(&values)),
         values: table.names.iter().copied().zip(values).collect(),
     }
@@ -165,7 +165,8 @@ pub fn table_prefixes(folder: &Path) -> Result<BTreeSet<String>, FitError> {
 pub fn kernel_errors(
     folder: &Path,
     prefix: &str,
-    (name, gpu): (&str, &Gpu),
+    name: &str,
+    gpu: &Gpu,
     kernels: &Kernels,
 ) -> Result<Vec<OperationErrors>, FitError> {
     let mut by_operation: Vec<(String, Vec<f64>)> = Vec::new();

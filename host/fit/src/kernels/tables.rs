@@ -14,8 +14,8 @@ use crate::runs::{FitError, read_rows};
 pub(super) struct KernelTable {
     /// Name of the curve in hardware files.
     pub(super) name: &'static str,
-    /// The numbers of rows that it is for: more than the first, up to the second.
-    pub(super) rows: Option<(f64, f64)>,
+    /// The numbers of rows that it is for, where there are several curves.
+    pub(super) rows: Option<RowRange>,
     /// Names of its parameters, where the fit starts, and the indices of those that are fitted.
     pub(super) names: &'static [&'static str],
     pub(super) start: Vec<f64>,
@@ -24,6 +24,32 @@ pub(super) struct KernelTable {
     pub(super) us: fn(&[f64], &[f64; 5]) -> f64,
     pub(super) points: Vec<Point>,
 }
+
+/// A range of numbers of rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RowRange {
+    /// There are more rows than these.
+    pub(super) above: f64,
+    /// The largest number of rows.
+    pub(super) up_to: f64,
+}
+
+/// A number format in which kernels were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct NumberFormat {
+    /// Its name in the tables.
+    name: &'static str,
+    /// Bytes of a number, its share of the scales included.
+    bytes: f64,
+}
+
+/// The formats that are read.
+const BF16: NumberFormat = NumberFormat { name: "bfloat16", bytes: 2.0 };
+const FP8: NumberFormat = NumberFormat { name: "fp8", bytes: 1.0 };
+const FP8_BLOCK: NumberFormat = NumberFormat { name: "fp8_block", bytes: 1.0 };
+/// Bytes of an NVFP4 weight: 4 bits, and a scale of 8 bits for each 16.
+const NVFP4: NumberFormat = NumberFormat { name: "nvfp4", bytes: 0.5625 };
+const W4A16_MXFP4: NumberFormat = NumberFormat { name: "w4a16_mxfp4", bytes: MXFP4_BYTES };
 
 /// One measured kernel.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +61,16 @@ pub(super) struct Point {
 }
 
 /// The ranges of rows of 8-bit and 4-bit products, each with a curve of its own.
-const ROWS: [(f64, f64); 4] = [(0.0, 32.0), (32.0, 128.0), (128.0, 512.0), (512.0, f64::INFINITY)];
+const ROWS: [RowRange; 4] = [
+    RowRange { above: 0.0, up_to: 32.0 },
+    RowRange { above: 32.0, up_to: 128.0 },
+    RowRange { above: 128.0, up_to: 512.0 },
+    RowRange { above: 512.0, up_to: f64::INFINITY },
+];
 
 /// Names of attention with a cache in 16 bits.
 const DECODES: &str = "attention of decodes";
 const PROMPTS: &str = "attention of prompts";
-
-/// Bytes of an NVFP4 weight: 4 bits, and a scale of 8 bits for each 16.
-const FP4_BYTES: f64 = 0.5625;
 
 /// Fused experts with 16-bit weights, and with 4-bit weights and 16-bit inputs.
 pub(super) const EXPERTS: &str = "experts";
@@ -56,27 +84,25 @@ pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<Kerne
     if let Some(file) = find("gemm_perf") {
         let rows: Vec<GemmRow> = read_rows(file)?;
         tables.push(gemm(&rows, gpu));
-        tables
-            .extend(ROWS.map(|range| gemm_by_rows("gemm_8bit", &rows, ("fp8", 1.0), gpu.peak_tflops(1.0), gpu, range)));
-        let fp4 = |range| gemm_by_rows("gemm_4bit", &rows, ("nvfp4", FP4_BYTES), gpu.tflops_fp4, gpu, range);
+        tables.extend(ROWS.map(|range| gemm_by_rows("gemm_8bit", &rows, FP8, gpu.peak_tflops(1.0), gpu, range)));
+        let fp4 = |range| gemm_by_rows("gemm_4bit", &rows, NVFP4, gpu.tflops_fp4, gpu, range);
         tables.extend(ROWS.map(fp4).into_iter().filter(|_| gpu.tflops_fp4 > 0.0));
     }
     // Of several versions of a table only the last has 4-bit weights.
     if let Some(file) = files.iter().rfind(|file| name(file).contains("moe_perf")) {
-        let format = ("w4a16_mxfp4", MXFP4_BYTES);
-        let table = experts(EXPERTS_4BIT_WEIGHTS, &read_rows::<MoeRow>(file)?, format, gpu.tflops_fp16, gpu);
+        let table = experts(EXPERTS_4BIT_WEIGHTS, &read_rows::<MoeRow>(file)?, W4A16_MXFP4, gpu.tflops_fp16, gpu);
         // The passes over inputs and outputs are those of `experts`, and the arithmetic on padded rows shows beside few bytes.
         tables.push(KernelTable { start: vec![30.0, 0.8, 0.5, 2.0, 5.0], free: vec![0, 1, 2, 4], ..table });
     }
     if let Some(file) = find("moe_perf") {
         let rows: Vec<MoeRow> = read_rows(file)?;
-        tables.push(experts(EXPERTS, &rows, ("bfloat16", 2.0), gpu.tflops_fp16, gpu));
+        tables.push(experts(EXPERTS, &rows, BF16, gpu.tflops_fp16, gpu));
         // Scales per block are what most checkpoints in 8 bits have; of some GPUs only scales per tensor were measured.
-        let blocks = experts("experts_8bit", &rows, ("fp8_block", 1.0), gpu.peak_tflops(1.0), gpu);
-        let tensors = || experts("experts_8bit", &rows, ("fp8", 1.0), gpu.peak_tflops(1.0), gpu);
+        let blocks = experts("experts_8bit", &rows, FP8_BLOCK, gpu.peak_tflops(1.0), gpu);
+        let tensors = || experts("experts_8bit", &rows, FP8, gpu.peak_tflops(1.0), gpu);
         tables.push(if blocks.points.is_empty() { tensors() } else { blocks });
         if gpu.tflops_fp4 > 0.0 {
-            tables.push(experts("experts_4bit", &rows, ("nvfp4", FP4_BYTES), gpu.tflops_fp4, gpu));
+            tables.push(experts("experts_4bit", &rows, NVFP4, gpu.tflops_fp4, gpu));
         }
     }
     if let Some(file) = find("context_attention_perf") {
@@ -84,8 +110,8 @@ pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<Kerne
     }
     if let Some(file) = find("generation_attention_perf") {
         let rows = read_rows::<AttentionRow>(file)?;
-        tables.push(decode_attention(DECODES, &rows, gpu, ("bfloat16", 2.0)));
-        tables.push(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, ("fp8", 1.0)));
+        tables.push(decode_attention(DECODES, &rows, gpu, BF16));
+        tables.push(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, FP8));
     }
     tables.retain(|table| !table.points.is_empty());
     Ok(tables)
@@ -117,7 +143,7 @@ impl KernelTable {
             vec![launch_us, bandwidth, flops, tile_rows, input_passes, narrow_outputs]
         };
         let by_rows = |ranges: &[RowCurve]| {
-            let (_, most) = self.rows?;
+            let most = self.rows?.up_to;
             Some(product(&ranges.iter().find(|range| range.up_to_rows >= most)?.curve))
         };
         let experts = |curve: &Curve| {
@@ -165,7 +191,7 @@ pub(super) fn slower(memory: f64, arithmetic: f64) -> f64 {
 
 fn products<'a>(
     rows: impl Iterator<Item = &'a GemmRow>,
-    (dtype, bytes): (&str, f64),
+    NumberFormat { name: dtype, bytes }: NumberFormat,
     tflops: f64,
     gpu: &Gpu,
 ) -> Vec<Point> {
@@ -197,35 +223,36 @@ pub(super) fn gemm(rows: &[GemmRow], gpu: &Gpu) -> KernelTable {
         start: vec![4.0, 0.8, 0.7, 40.0, 0.0, 0.0],
         free: vec![0, 1, 2, 3],
         us: product_us,
-        points: products(rows.iter(), ("bfloat16", 2.0), gpu.tflops_fp16, gpu),
+        points: products(rows.iter(), BF16, gpu.tflops_fp16, gpu),
     }
 }
 
-/// Products in fewer bits with more than `few` and up to `many` rows.
+/// Products in fewer bits with so many rows.
 fn gemm_by_rows(
     name: &'static str,
     rows: &[GemmRow],
-    format: (&str, f64),
+    format: NumberFormat,
     tflops: f64,
     gpu: &Gpu,
-    (few, many): (f64, f64),
+    range: RowRange,
 ) -> KernelTable {
     /// 1, 3 or 5 times a power of two: some tables have all multiples of 256, others not.
     fn is_usual(rows: f64) -> bool {
         let odd = rows as u64 >> (rows as u64).trailing_zeros().min(63);
         [1, 3, 5].contains(&odd)
     }
-    let of_range = rows.iter().filter(|row| row.m > few && row.m <= many && is_usual(row.m));
+    let RowRange { above, up_to } = range;
+    let of_range = rows.iter().filter(|row| row.m > above && row.m <= up_to && is_usual(row.m));
     // Few rows do not show the peak: the fit takes it from the last range. Only tiles that are partly empty explain more
     // arithmetic than there is.
-    let (tile_rows, free) = match (few, many) {
-        (_, many) if many.is_infinite() => (0.0, vec![0, 1, 2, 4, 5]),
-        (0.0, _) => (0.0, vec![0, 1, 4, 5]),
+    let (tile_rows, free) = match above {
+        _ if up_to.is_infinite() => (0.0, vec![0, 1, 2, 4, 5]),
+        0.0 => (0.0, vec![0, 1, 4, 5]),
         _ => (10.0, vec![0, 1, 3, 4, 5]),
     };
     KernelTable {
         name,
-        rows: Some((few, many)),
+        rows: Some(range),
         names: PRODUCT,
         start: vec![8.0, 0.8, 0.7, tile_rows, 3.0, 1000.0],
         free,
@@ -256,7 +283,8 @@ fn experts_us(x: &[f64], &[weights, arithmetic, activations, row, _]: &[f64; 5])
     x[0] + slower(weights / x[1], (arithmetic + x[4] * row) / x[2]) + x[3] * activations
 }
 
-fn experts(name: &'static str, rows: &[MoeRow], (dtype, bytes): (&str, f64), tflops: f64, gpu: &Gpu) -> KernelTable {
+fn experts(name: &'static str, rows: &[MoeRow], format: NumberFormat, tflops: f64, gpu: &Gpu) -> KernelTable {
+    let NumberFormat { name: dtype, bytes } = format;
     let (bandwidth, flops) = (gpu.hbm_tb_s * 1e6, tflops * 1e6);
     let fits = |row: &&MoeRow| {
         row.moe_dtype == dtype && row.moe_ep_size == 1.0 && row.num_tokens <= 8192.0 && row.distribution == EVEN
@@ -314,16 +342,16 @@ impl AttentionRow {
 /// Decodes that read fewer bytes than so many times the L2 cache holds say nothing about reading from memory.
 const L2_SIZES: f64 = 1.5;
 
-/// `cache`: name of the type of cached elements, and their bytes.
-fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, (cache, bytes): (&str, f64)) -> KernelTable {
+/// `cache`: the type of cached elements.
+fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, cache: NumberFormat) -> KernelTable {
     // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
     let serving = |row: &&AttentionRow| {
         let context = row.isl + row.step;
-        row.is_usual(cache) && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
+        row.is_usual(cache.name) && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
     };
     let point = |row: &AttentionRow| {
         let heads = row.batch_size * row.num_key_value_heads;
-        let moved = heads * (row.isl + row.step) * row.head_dim * 2.0 * bytes;
+        let moved = heads * (row.isl + row.step) * row.head_dim * 2.0 * cache.bytes;
         Point { parts: [moved / (gpu.hbm_tb_s * 1e6), heads, 0.0, 0.0, 0.0], us: row.latency * 1e3 }
     };
     let points = rows.iter().filter(serving).map(point);
@@ -354,6 +382,6 @@ fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> KernelTable {
         start: vec![12.0, 0.5, 0.5],
         free: vec![0, 1, 2],
         us: |x, &[arithmetic, moved, ..]| x[0] + arithmetic / x[1] + moved / x[2],
-        points: rows.iter().filter(|row| row.is_usual("bfloat16")).map(point).collect(),
+        points: rows.iter().filter(|row| row.is_usual(BF16.name)).map(point).collect(),
     }
 }
