@@ -14,6 +14,15 @@ pub struct RunBudget {
     handle: Arc<CancelHandle>,
 }
 
+/// What ends simulations before their end: their handle, and the operations that plugins may use in each.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulationLimit<'a> {
+    /// Ends the simulations when it is used.
+    pub handle: &'a Arc<CancelHandle>,
+    /// Fuel or operations that plugins may use, if that is more than the limit of a run.
+    pub budget: u64,
+}
+
 /// Ends all simulations that are attached to it, from any thread: the wall limit of their evaluation has passed.
 #[derive(Debug, Default)]
 pub struct CancelHandle {

@@ -95,6 +95,15 @@ pub struct Task {
     pub seed: u64,
 }
 
+/// The requests of one run of a suite: the runs of all policies under the same key are of the same requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RunKey {
+    /// Index of the scenario in the suite.
+    pub scenario: usize,
+    /// Seed of the requests.
+    pub seed: u64,
+}
+
 /// Provides the results of simulations.
 pub trait RunSource {
     /// Why a run has no summary.

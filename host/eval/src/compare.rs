@@ -22,6 +22,7 @@ use crate::runs::{at_once, on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
+use crate::targets::NamedWorkload;
 use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 /// A comparison with checked settings.
@@ -69,7 +70,8 @@ impl CompareConfig {
         spec: ExperimentSpec,
         variations: &[Variation],
         names: &[String],
-        (seeds, threads): (u32, usize),
+        seeds: u32,
+        threads: usize,
     ) -> Result<Self, RunError> {
         if !variations.is_empty() {
             return Self::of_settings(&spec, variations, seeds, threads);
@@ -150,14 +152,15 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
     let one = |&(policy, deployment): &(&Experiment, &Deployment), seed: u64| -> Result<ComparedRun, RunError> {
         let run = policy.with_seed(seed);
         let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
-        let named = (&workload.names, &workload.slo_targets);
-        let requests = workload.requests(&run)?;
-        let log = measure::end_log(&config.base, named.0, named.1);
-        let measured = measure::measure(&run, deployment, named, requests, log)?;
+        let SharedWorkload { names, slo_targets, .. } = &workload;
+        let (requests, follow_ups) = workload.requests(&run)?;
+        let log = measure::end_log(&config.base, names, slo_targets);
+        let named = NamedWorkload { names, slo_targets };
+        let measured = measure::measure(&run, deployment, named, requests, follow_ups, log)?;
         let figures = Figures::from(&measured.report);
         let charged = weights.zip(measured.observer);
         let charged =
-            charged.map(|(weights, log)| log.charge(&measured.report, &rules, named.0).figures(weights, &figures));
+            charged.map(|(weights, log)| log.charge(&measured.report, &rules, names).figures(weights, &figures));
         Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
     };
     let requests = [config.base.spec.num_requests.map(u64::from)];

@@ -21,7 +21,7 @@ use crate::regret::{
     Surveyor, WorkloadTexts, add_advice, decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
-use crate::targets::slo_targets;
+use crate::targets::{NamedWorkload, slo_targets};
 use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
@@ -70,15 +70,15 @@ pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport,
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
     let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
-    let named = (&names, &slo_targets);
+    let named = NamedWorkload { names: &names, slo_targets: &slo_targets };
     let observer = surveyor(&config, &names, &slo_targets);
-    let measured = measure::measure(&config, &deployment, named, (requests, follow_ups), observer)?;
+    let measured = measure::measure(&config, &deployment, named, requests, follow_ups, observer)?;
     let warnings = measure::plugin_warnings(&config, &measured.incidents);
     let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
     let (arrivals, served) = (survey.arrivals(), survey.served(config.warmup));
     let regret = regret(&config, &deployment, named, survey)?;
     let bound =
-        extras.bound.then(|| BoundReport::new((&config, &deployment, &names), (&arrivals, &served), &measured.report));
+        extras.bound.then(|| BoundReport::new(&config, &deployment, &names, &arrivals, &served, &measured.report));
     let look_ahead = extras.look_ahead.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
         LookAheadReport::new(&config, &deployment, named, ArrivalList::new(arrivals.clone()), window, &measured.report)
@@ -124,10 +124,10 @@ fn check_roles(config: &Experiment) -> Result<(), RunError> {
 pub(crate) fn regret(
     config: &Experiment,
     deployment: &Deployment,
-    named: (&Names, &BTreeMap<String, GoodputTargets>),
+    named: NamedWorkload<'_>,
     mut survey: Survey,
 ) -> Result<Regret, RunError> {
-    let (decisions, window) = decisions(config, deployment, named, (&mut survey, None))?;
+    let (decisions, window) = decisions(config, deployment, named, &mut survey, None)?;
     if let Some(path) = &config.evaluation.regret.path {
         write(path, &decisions).map_err(|error| RunError::file(&error))?;
     }
@@ -139,10 +139,11 @@ pub(crate) fn regret(
 pub(crate) fn compared_decisions(
     config: &Experiment,
     deployment: &Deployment,
-    named: (&Names, &BTreeMap<String, GoodputTargets>),
-    (mut survey, reference): (Survey, Option<&Experiment>),
+    named: NamedWorkload<'_>,
+    mut survey: Survey,
+    reference: Option<&Experiment>,
 ) -> Result<(Vec<DecisionRegret>, Regret), RunError> {
-    let (decisions, window) = decisions(config, deployment, named, (&mut survey, reference))?;
+    let (decisions, window) = decisions(config, deployment, named, &mut survey, reference)?;
     Ok((decisions.clone(), Regret::new(decisions, &survey, window)))
 }
 
@@ -150,12 +151,13 @@ pub(crate) fn compared_decisions(
 fn decisions(
     config: &Experiment,
     deployment: &Deployment,
-    named: (&Names, &BTreeMap<String, GoodputTargets>),
-    (survey, reference): (&mut Survey, Option<&Experiment>),
+    named: NamedWorkload<'_>,
+    survey: &mut Survey,
+    reference: Option<&Experiment>,
 ) -> Result<(Vec<DecisionRegret>, Micros), RunError> {
     check_roles(config)?;
     let settings = &config.evaluation.regret;
-    survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
+    survey.with_targets(!slo_targets(config, named.names, named.slo_targets).is_empty());
     // Without adapters the samples are those of the other kinds.
     let is_made = |kind| kind != DecisionKind::AdapterEviction || survey.decisions(kind) > 0;
     let is_sampled = |&kind: &DecisionKind| settings.samples_kind(kind.of_policy()) && is_made(kind);
@@ -175,13 +177,14 @@ fn decisions(
     let actual = survey.actual_decisions();
     let setup = |config| {
         let arrivals = ArrivalList::new(survey.arrivals());
-        BranchSetup { config, deployment, names: named.0, arrivals }
+        BranchSetup { config, deployment, names: named.names, arrivals }
     };
     if let Some(reference) = reference {
         setup(reference).on_timeline(|timeline| add_advice(timeline, &mut samples, &actual))?;
     }
-    let decisions = setup(config)
-        .on_timeline(|timeline| decision_regrets(timeline, &samples, &actual, &branches, &WorkloadNames(named.0)))?;
+    let decisions = setup(config).on_timeline(|timeline| {
+        decision_regrets(timeline, &samples, &actual, &branches, &WorkloadNames(named.names))
+    })?;
     Ok((decisions, window))
 }
 
@@ -265,12 +268,12 @@ impl LookAheadReport {
     fn new(
         config: &Experiment,
         deployment: &Deployment,
-        (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
+        NamedWorkload { names, slo_targets }: NamedWorkload<'_>,
         arrivals: ArrivalList,
         window: Micros,
         policy: &Report,
     ) -> Result<Self, RunError> {
-        let mut metrics = Metrics::new(measure::metrics_options(config, names, targets));
+        let mut metrics = Metrics::new(measure::metrics_options(config, names, slo_targets));
         let alternatives = config.evaluation.regret.alternatives as usize;
         let setup = BranchSetup { config, deployment, names, arrivals };
         let (counters, counts) =
@@ -331,8 +334,11 @@ const ASSUMPTIONS: [&str; 4] = [
 
 impl BoundReport {
     fn new(
-        (config, deployment, names): (&Experiment, &Deployment, &Names),
-        (arrivals, served): (&[Request], &[ServedRequest]),
+        config: &Experiment,
+        deployment: &Deployment,
+        names: &Names,
+        arrivals: &[Request],
+        served: &[ServedRequest],
         policy: &Report,
     ) -> Result<Self, RunError> {
         let (service, incidents) = service::bounded(config, deployment, names)?;

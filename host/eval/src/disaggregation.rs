@@ -318,14 +318,17 @@ impl DisaggregationSettings {
     }
 
     /// What the simulator needs. `deployments` are those of the pools; the routing policies of pools that have no filters and
-    /// scorers of their own are made by `policy`; `sent_blocks` is the capacity of the record of sent prompts of the others.
+    /// scorers of their own are made by `policy`; `sent_blocks` is the capacity of the record of sent prompts of the others, and ties
+    /// are broken by `tie_break`, at random from `seed`.
     ///
     /// # Errors
     /// If the KV cache of a model is of unknown size, or a scorer is not built in.
     pub(crate) fn build(
         &self,
         deployments: &[&Deployment],
-        (seed, tie_break, sent_blocks): (u64, TieBreakName, u32),
+        seed: u64,
+        tie_break: TieBreakName,
+        sent_blocks: u32,
         policy: impl Fn() -> Result<Box<dyn RoutingPolicy>, RunError>,
     ) -> Result<DisaggregationConfig, RunError> {
         let pools = || self.pools.iter().zip(deployments);

@@ -66,7 +66,8 @@ pub fn fill(
     document: &mut EvaluationResult,
     suite: &Suite,
     cascade: &CascadeResult,
-    (regret, known): (Option<&ScenarioRegret>, &[ComparedPolicy]),
+    regret: Option<&ScenarioRegret>,
+    known: &[ComparedPolicy],
     bytes: usize,
 ) {
     let artifacts = &mut document.artifacts;

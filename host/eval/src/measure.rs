@@ -26,7 +26,7 @@ use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
 use crate::over_time;
 use crate::service;
 use crate::spec::SimulationName;
-use crate::targets::slo_targets;
+use crate::targets::{NamedWorkload, slo_targets};
 use crate::worker;
 use crate::workload_config::{WorkloadConfig, plural};
 
@@ -55,28 +55,30 @@ pub(crate) fn simulations_of_worker(finished: u64) {
     FINISHED.fetch_max(finished, Ordering::Relaxed);
 }
 
-/// Simulates `requests` on the cluster of `config`.
+/// Simulates `requests`, and the `follow_ups` of a closed loop, on the cluster of `config`.
 pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
-    (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
-    (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
+    NamedWorkload { names, slo_targets }: NamedWorkload<'_>,
+    requests: impl Iterator<Item = Request>,
+    follow_ups: Option<Box<dyn FollowUps + Send>>,
     observer: S,
 ) -> Result<Measurement<S>, RunError> {
     let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
     let mut observer = observer;
-    let options = metrics_options(config, names, targets);
+    let options = metrics_options(config, names, slo_targets);
     let mut metrics = Metrics::new(MetricsOptions { adapters: deployment.adapters.is_some(), ..options });
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
     let mut requests = with_deadlines(requests, &config.workload).inspect(arrives);
     let mut clients = follow_ups.map(|inner| ClosedLoopClients { inner, semantics: config.engine.semantics, arrives });
-    let arrivals = (&mut requests as _, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
+    let follow_ups = clients.as_mut().map(|clients| clients as &mut dyn FollowUps);
+    let arrivals = ArrivalSource { requests: &mut requests, follow_ups };
     let (run, energy) = match energy_log(config, deployment)? {
-        None => (simulate(config, deployment, names, arrivals, (&mut metrics, &mut observer))?, None),
+        None => (simulate(config, deployment, names, arrivals, &mut metrics, &mut observer)?, None),
         Some(log) => {
             let mut both = (log, observer);
-            let run = simulate(config, deployment, names, arrivals, (&mut metrics, &mut both))?;
+            let run = simulate(config, deployment, names, arrivals, &mut metrics, &mut both)?;
             observer = both.1;
             (run, Some(both.0.used()))
         }
@@ -157,7 +159,11 @@ struct ClusterRun {
 }
 
 /// Requests as they arrive, and the clients whose further requests follow from the ends of earlier ones.
-type ArrivalSource<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
+struct ArrivalSource<'a> {
+    requests: &'a mut dyn Iterator<Item = Request>,
+    /// `None` if no request follows from another.
+    follow_ups: Option<&'a mut dyn FollowUps>,
+}
 
 /// Runs the service to its end.
 fn simulate(
@@ -165,7 +171,8 @@ fn simulate(
     deployment: &Deployment,
     names: &Names,
     arrivals: ArrivalSource<'_>,
-    (metrics, observer): (&mut Metrics, &mut dyn Observer),
+    metrics: &mut Metrics,
+    observer: &mut dyn Observer,
 ) -> Result<ClusterRun, RunError> {
     let wanted = observer.interests().contains(Interests::LOAD_SAMPLES);
     let moments = over_time::log(config).filter(|_| wanted).map(|log| log.moments());
@@ -173,28 +180,29 @@ fn simulate(
         SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
             let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            run_cluster(service::cluster(config, deployment, names, engine)?, moments, arrivals, (metrics, observer))
+            let (cluster, incidents) = service::cluster(config, deployment, names, engine)?;
+            run_cluster(cluster, &incidents, moments, arrivals, metrics, observer)
         }
-        SimulationName::Plain => run_cluster(
-            service::cluster(config, deployment, names, Plain::new)?,
-            moments,
-            arrivals,
-            (metrics, observer),
-        ),
+        SimulationName::Plain => {
+            let (cluster, incidents) = service::cluster(config, deployment, names, Plain::new)?;
+            run_cluster(cluster, &incidents, moments, arrivals, metrics, observer)
+        }
     }
 }
 
 fn run_cluster<I: Engine>(
-    (mut cluster, incidents): (Cluster<I>, Incidents),
+    mut cluster: Cluster<I>,
+    incidents: &Incidents,
     moments: Option<SampledMoments>,
-    (requests, follow_ups): ArrivalSource<'_>,
-    (metrics, observer): (&mut Metrics, &mut dyn Observer),
+    ArrivalSource { requests, follow_ups }: ArrivalSource<'_>,
+    metrics: &mut Metrics,
+    observer: &mut dyn Observer,
 ) -> Result<ClusterRun, RunError> {
     if let Some(moments) = moments {
         cluster = cluster.with_load_samples(moments);
     }
     let counters =
-        I::run(cluster, requests, follow_ups, metrics, observer).map_err(|halt| halt_error(halt, &incidents))?;
+        I::run(cluster, requests, follow_ups, metrics, observer).map_err(|halt| halt_error(halt, incidents))?;
     let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.decisions(), meter.used()));
     Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }

@@ -126,7 +126,7 @@ pub struct ReferenceDecisions {
 /// The patterns of all `decisions` of `scenario`, drawn at random from each kind, in the order in which they were made. `reference` is
 /// the policy of [`DecisionRegret::advised`]. Decisions with two choices are apart by what was chosen.
 #[must_use]
-pub fn find(scenario: &str, (decisions, window_s): (&[DecisionRegret], f64), reference: &str) -> Vec<DecisionPatterns> {
+pub fn find(scenario: &str, decisions: &[DecisionRegret], window_s: f64, reference: &str) -> Vec<DecisionPatterns> {
     let mut groups: BTreeMap<(DecisionKind, Option<&str>), Vec<&DecisionRegret>> = BTreeMap::new();
     for one in decisions.iter().filter(|one| one.stratum == Stratum::Uniform) {
         let is_split = matches!(one.kind, DecisionKind::Admission | DecisionKind::Load);

@@ -16,7 +16,6 @@ use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{DropReason, Outcome, Rejection, Status};
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
-use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Skipped, Workload};
 
 use crate::charges::EndLog;
@@ -41,6 +40,7 @@ use crate::regret::Regret;
 use crate::service;
 use crate::spec::ParityName;
 use crate::spec::parse::EVERY_CLASS;
+use crate::targets::NamedWorkload;
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
@@ -147,18 +147,18 @@ fn simulate(
         ),
     );
     let requests = progress.watch(requests, count);
+    let named = NamedWorkload { names: &names, slo_targets: &slo_targets };
     let timer = Timer::start();
     let Measurement { report, observer, incidents, .. } =
-        measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
+        measure(config, deployment, named, requests, follow_ups, observers)?;
     let cpu = timer.elapsed();
     let (((log, _), (refused, (load, tpot))), ((summary, (decisions, series)), ((journal, ends), surveyor))) = observer;
-    let named = (&names, &slo_targets);
     let regret =
         surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()
-        .map(|weights| fitness(weights, baseline, (config, &names), deployment, (&report, ends)))
+        .map(|weights| fitness(weights, baseline, config, &names, deployment, &report, ends))
         .transpose()?;
     let cluster = &config.cluster;
     let most = match (&cluster.disaggregation, &cluster.scaling) {
@@ -168,7 +168,7 @@ fn simulate(
     };
     let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
-    let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
+    let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));
     let empty = empty_figures(config);
@@ -243,9 +243,11 @@ fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, RunErro
 fn fitness(
     weights: &FitnessWeights,
     baseline: Option<(String, Experiment)>,
-    (config, names): (&Experiment, &Names),
+    config: &Experiment,
+    names: &Names,
     deployment: &Deployment,
-    (report, ends): (&Report, Option<EndLog>),
+    report: &Report,
+    ends: Option<EndLog>,
 ) -> Result<(Fitness, Option<String>), RunError> {
     let (Some((name, baseline)), Some(ends)) = (baseline, ends) else {
         return Ok((weights.blis(&Figures::from(report), no_sample(config.engine.semantics)), None));
@@ -258,8 +260,8 @@ fn fitness(
     let own = charge(ends, report, names);
     let Workload { requests, follow_ups, names, slo_targets, .. } = open::open(&baseline)?;
     let log = EndLog::new(&metrics_options(&baseline, &names, &slo_targets));
-    let named = (&names, &slo_targets);
-    let Measurement { report, observer, .. } = measure(&baseline, deployment, named, (requests, follow_ups), log)?;
+    let named = NamedWorkload { names: &names, slo_targets: &slo_targets };
+    let Measurement { report, observer, .. } = measure(&baseline, deployment, named, requests, follow_ups, log)?;
     Ok((weights.relative(&own, &charge(observer, &report, &names)), Some(name)))
 }
 
@@ -275,7 +277,7 @@ fn export(
     config: &Experiment,
     deployment: &Deployment,
     journal: Option<&Journal>,
-    (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
+    NamedWorkload { names, slo_targets }: NamedWorkload<'_>,
 ) -> Result<(), RunError> {
     let Some(journal) = journal else { return Ok(()) };
     let about = blis_report::ServiceInfo {
@@ -381,7 +383,8 @@ fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -
 fn warnings(
     config: &Experiment,
     deployment: &Deployment,
-    (report, names): (&Report, &Names),
+    report: &Report,
+    names: &Names,
     skipped: &Skipped,
     refused: &RefusedRequests,
 ) -> Vec<(String, String)> {

@@ -172,8 +172,9 @@ pub(crate) fn cluster<I: Instance>(
     }
     if let Some(roles) = &settings.disaggregation {
         let deployments: Vec<&Deployment> = pools.iter().collect();
-        let of_routing = (config.seed, settings.tie_break, settings.policies.sent_blocks());
-        let mut built = roles.build(&deployments, of_routing, || plugins.routing())?;
+        let sent_blocks = settings.policies.sent_blocks();
+        let mut built =
+            roles.build(&deployments, config.seed, settings.tie_break, sent_blocks, || plugins.routing())?;
         if let Some(decider) = plugins.disaggregation()? {
             built.decider = decider;
         }

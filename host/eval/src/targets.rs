@@ -12,6 +12,15 @@ use blis_config::policy::Sourced;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
+/// What the requests of a workload name, and the targets that it records for them.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedWorkload<'a> {
+    /// Texts of the classes, tenants, models and adapters that requests name.
+    pub names: &'a Names,
+    /// SLO targets that a trace records, by class; those of flags precede them.
+    pub slo_targets: &'a BTreeMap<String, GoodputTargets>,
+}
+
 /// The targets of flags, then those of the trace, latency by latency, for the classes that occur.
 pub(crate) fn slo_targets(
     config: &Experiment,

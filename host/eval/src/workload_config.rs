@@ -229,8 +229,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     };
     if let Some(count) = settings.concurrency {
         let think_time = settings.think_time_ms.unwrap_or(Micros::ZERO);
-        let end = (settings.num_requests, settings.horizon);
-        return users((name, count, think_time), spec, end, error);
+        return users(name, count, think_time, spec, settings.num_requests, settings.horizon, error);
     }
     spec.validate().map_err(error)?;
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: settings.timeout.is_none() }))
@@ -252,14 +251,17 @@ fn usual_limits(settings: &ExperimentSpec) -> MaxTokens {
     }
 }
 
-/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon, as set.
+/// Users in closed loop, with lengths and deadlines as in `lengths`. `num_requests` and `horizon` are as set.
 fn users(
-    (name, count, think_time): (&'static str, u32, Micros),
+    name: &'static str,
+    count: u32,
+    think_time: Micros,
     lengths: DistributionSpec,
-    end: (Option<u32>, Option<Micros>),
+    num_requests: Option<u32>,
+    horizon: Option<Micros>,
     error: impl Fn(SpecError) -> RunError,
 ) -> Result<WorkloadConfig, RunError> {
-    let num_requests = match end {
+    let num_requests = match (num_requests, horizon) {
         (Some(number), horizon) if number > 0 || horizon.is_some() => Some(u64::from(number)).filter(|&n| n > 0),
         (None, Some(_)) => None,
         (Some(_), _) => return Err(endless()),

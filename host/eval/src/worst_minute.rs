@@ -16,12 +16,13 @@ const INSTANCES: usize = 8;
 /// What a request counts that did not complete: the time of the whole table.
 const UNSERVED_ROWS: usize = ROWS;
 
-/// The table of the `own` requests beside those of the policy `other`, which served the same arrivals, from `warmup` on. Empty if
-/// there are fewer than six rows of a second.
+/// The table of the `own` requests beside the `others` of the policy `name`, which served the same arrivals, from `warmup` on. Empty
+/// if there are fewer than six rows of a second.
 pub fn worst_minute(
     scenario: &str,
     own: &[RequestTimes],
-    (name, other): (&str, &[RequestTimes]),
+    name: &str,
+    others: &[RequestTimes],
     warmup: Micros,
 ) -> String {
     let Some(last) = own.last().map(|one| one.arrival) else { return String::new() };
@@ -36,7 +37,7 @@ pub fn worst_minute(
     let measured = |times: &[RequestTimes]| -> Vec<TimeRow> {
         (0..rows).map(|row| TimeRow::new(times, start(row)..start(row + 1))).collect()
     };
-    let (own, other) = (measured(own), measured(other));
+    let (own, other) = (measured(own), measured(others));
     let excess = |from: &usize| -> f64 {
         let seconds = |rows: &[TimeRow]| rows[*from..from + ROWS].iter().map(|row| row.spent(length)).sum::<f64>();
         seconds(&own) - seconds(&other)
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn the_minute_with_the_slow_requests_is_shown() {
         let (own, other) = (requests(Micros(4_000_000), true), requests(Micros(2_000_000), true));
-        let text = worst_minute("bursts", &own, ("token-aware", &other), Micros(10_000_000));
+        let text = worst_minute("bursts", &own, "token-aware", &other, Micros(10_000_000));
         insta::assert_snapshot!(text, @r"
         Worst minute of bursts: from 30 to 90 s its requests spend 20.0 request-seconds more than with token-aware (in brackets)
         from s arrived         present   mean TTFT, ms  not served  served by instance
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn requests_that_are_not_served_are_no_gain() {
         let (own, other) = (requests(Micros(4_000_000), false), requests(Micros(4_000_000), true));
-        let text = worst_minute("overload", &own, ("least-loaded", &other), Micros::ZERO);
+        let text = worst_minute("overload", &own, "least-loaded", &other, Micros::ZERO);
         insta::assert_snapshot!(text, @r"
         Worst minute of overload: from 20 to 80 s its requests spend 566.0 request-seconds more than with least-loaded (in brackets)
         from s arrived         present   mean TTFT, ms  not served  served by instance
@@ -181,12 +182,8 @@ mod tests {
     #[test]
     fn a_candidate_that_is_as_good_has_no_worst_minute() {
         let same = requests(Micros(1_000_000), true);
-        let text = worst_minute("bursts", &same, ("token-aware", &same), Micros::ZERO);
+        let text = worst_minute("bursts", &same, "token-aware", &same, Micros::ZERO);
         assert_eq!(text, "Worst minute of bursts: in none its requests spend more time than with token-aware\n");
-        assert_eq!(
-            worst_minute("short", &same[..5], ("token-aware", &same), Micros::ZERO),
-            "",
-            "too short for a table"
-        );
+        assert_eq!(worst_minute("short", &same[..5], "token-aware", &same, Micros::ZERO), "", "too short for a table");
     }
 }

@@ -117,23 +117,26 @@ impl ReplicationFlags {
 
 /// `blis capacity`.
 pub(super) fn capacity(args: &CapacityArgs) -> Result<(), RunError> {
-    plan((&args.plan, &args.vary), ("Capacity", "searching the capacity"), planning::capacity)
+    plan(&args.plan, &args.vary, "Capacity", "searching the capacity", planning::capacity)
 }
 
 /// `blis size`.
 pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
-    const WHAT: (&str, &str) = ("Size", "searching the number of replicas");
+    const TITLE: &str = "Size";
+    const WHAT: &str = "searching the number of replicas";
     if args.elastic {
         let interval = args.interval.unwrap_or(ElasticCurve::INTERVAL);
-        return plan((&args.plan, &[]), WHAT, |config| planning::elastic(config, interval));
+        return plan(&args.plan, &[], TITLE, WHAT, |config| planning::elastic(config, interval));
     }
-    plan((&args.plan, &[]), WHAT, planning::size)
+    plan(&args.plan, &[], TITLE, WHAT, planning::size)
 }
 
 /// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile, `title` is that of its page.
 fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
-    (args, vary): (&PlanArgs<COMMANDS>, &[Variation]),
-    (title, what): (&str, &'static str),
+    args: &PlanArgs<COMMANDS>,
+    vary: &[Variation],
+    title: &str,
+    what: &'static str,
     search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
     let PlanArgs { given, slo, replications, output } = args;
@@ -142,7 +145,7 @@ fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
     let spec = given.over(output.config.as_deref())?;
     let config = match vary {
         [] => PlanConfig::new(spec, slo, seeds, threads)?,
-        vary => PlanConfig::of_settings(spec, vary, slo, (seeds, threads))?,
+        vary => PlanConfig::of_settings(spec, vary, slo, seeds, threads)?,
     };
     if output.explain_config {
         return explain_policies(&config.policies);
@@ -160,8 +163,9 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let SweepArgs { given, vary, slo, replications, output, .. } = args;
     output.begin();
     let by = if args.by_attainment { ComparedBy::Attainment } else { ComparedBy::Figures };
-    let config =
-        SweepConfig::new(&given.over(output.config.as_deref())?, vary, (slo, by), replications.checked(output)?)?;
+    let spec = given.over(output.config.as_deref())?;
+    let (seeds, threads) = replications.checked(output)?;
+    let config = SweepConfig::new(&spec, vary, slo, by, seeds, threads)?;
     if output.explain_config {
         let points = config.experiments().map(|(name, experiment)| (name, experiment.clone()));
         return explain_policies(&points.collect::<Vec<_>>());

@@ -140,6 +140,6 @@ impl CompareArgs {
     /// The comparison, validated.
     pub(super) fn config(&self) -> Result<CompareConfig, RunError> {
         let spec = self.given.over(self.output.config.as_deref())?;
-        CompareConfig::chosen(spec, &self.vary, &self.compared_policies, (self.seeds, self.threads))
+        CompareConfig::chosen(spec, &self.vary, &self.compared_policies, self.seeds, self.threads)
     }
 }

@@ -25,6 +25,7 @@ use crate::experiment::Experiment;
 use crate::measure::measure;
 use crate::open;
 use crate::service;
+use crate::targets::NamedWorkload;
 
 /// How a trace is compared.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,8 +81,8 @@ pub fn calibrate(config: &Experiment, options: CalibrationOptions) -> Result<Cal
         ));
     }
     let recorded: FxHashMap<RequestId, RecordedTimes> = recorded.into_iter().collect();
-    let measured =
-        measure(config, &deployment, (&names, &slo_targets), (requests, follow_ups), SimulatedEnds::default())?;
+    let named = NamedWorkload { names: &names, slo_targets: &slo_targets };
+    let measured = measure(config, &deployment, named, requests, follow_ups, SimulatedEnds::default())?;
     let SimulatedEnds { ends, shares_blocks } = measured.observer;
     let pairs = MatchedPairs::new(ends, &recorded, config.warmup, |tokens| deployment.latency.queueing_time(tokens));
     let mut unknown: Vec<String> = Vec::new();
@@ -99,7 +100,7 @@ pub fn calibrate(config: &Experiment, options: CalibrationOptions) -> Result<Cal
         unknown.push(format!("{} lines that could not be read", skipped.count));
     }
     let incidents = crate::measure::plugin_warnings(config, &measured.incidents);
-    Ok(Calibration::new(pairs, &names, options, config.seed, (unknown, notes, incidents)))
+    Ok(Calibration::new(pairs, &names, options, config.seed, unknown, notes, incidents))
 }
 
 /// The pairs, in the order of arrival, and the numbers of other requests.

@@ -114,7 +114,9 @@ impl Calibration {
         names: &Names,
         options: CalibrationOptions,
         seed: u64,
-        (not_recorded, notes, warnings): (Vec<String>, Vec<String>, Vec<(String, String)>),
+        not_recorded: Vec<String>,
+        notes: Vec<String>,
+        warnings: Vec<(String, String)>,
     ) -> Self {
         let client = ClientConstants { rtt_ms: options.rtt_ms, per_token_ms: 0.0 };
         let fitted = options.fit.then(|| FittedConstants::fit(&pairs, seed)).flatten();

@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::candidate::limits_of;
 use super::run_cache::RunCache;
-use crate::cancel::{CancelHandle, RunBudget};
-use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, StagePlan, Task};
+use crate::cancel::{CancelHandle, RunBudget, SimulationLimit};
+use crate::cascade::{ClassSummary, PolicyRole, RunKey, RunSource, RunSummary, StagePlan, Task};
 use crate::charges::{ClassEnds, ClassRules, EndLog};
 use crate::counterfactual;
 use crate::error::RunError;
@@ -28,6 +28,7 @@ use crate::open::{self, RequestStream};
 use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
+use crate::targets::NamedWorkload;
 use crate::worker::wall;
 use crate::workload_config::{FilesWithin, WorkloadConfig};
 use crate::{Figure, Figures};
@@ -46,7 +47,7 @@ pub struct EvaluationSuite {
     /// SHA-256 of the suite and of all files that it names, hexadecimal.
     hash: String,
     pub(super) scenarios: Vec<PreparedScenario>,
-    workloads: Mutex<HashMap<(usize, u64), Arc<ScenarioWorkload>>>,
+    workloads: Mutex<HashMap<RunKey, Arc<ScenarioWorkload>>>,
     /// Summaries of runs that all candidates share, by policy, scenario and seed.
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
     /// The same on the disk; `None` if they are not kept.
@@ -56,15 +57,15 @@ pub struct EvaluationSuite {
     self_contained: OnceLock<bool>,
     /// What has been added to the two since [`EvaluationSuite::begin`].
     added: Mutex<Additions>,
-    /// Scenario and seed of workloads that workers have generated and this process has not.
-    missing: Mutex<Vec<(usize, u64)>>,
+    /// Workloads that workers have generated and this process has not.
+    missing: Mutex<Vec<RunKey>>,
 }
 
 /// Runs and workloads that a worker has added to its copy of a suite.
 #[derive(Debug, Default)]
 struct Additions {
     runs: Vec<SharedRun>,
-    workloads: Vec<(usize, u64)>,
+    workloads: Vec<RunKey>,
 }
 
 /// The summary of a run that all candidates share.
@@ -229,42 +230,41 @@ impl EvaluationSuite {
         Ok(EvaluatedPolicy { key: format!("{}{set}", loaded.sha256), configs, is_fixed: true, per_request })
     }
 
-    fn workload(&self, scenario: usize, seed: u64) -> Result<Arc<ScenarioWorkload>, RunError> {
-        if let Some(workload) = lock(&self.workloads).get(&(scenario, seed)) {
+    fn workload(&self, at: RunKey) -> Result<Arc<ScenarioWorkload>, RunError> {
+        if let Some(workload) = lock(&self.workloads).get(&at) {
             return Ok(Arc::clone(workload));
         }
-        let config = self.scenarios[scenario].config.with_seed(seed);
+        let config = self.scenarios[at.scenario].config.with_seed(at.seed);
         let (generated, horizon) = open::open_until(&config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = generated;
         measure::check_weights(&self.suite.weights, &config, &names, &slo_targets)?;
         let kept = follow_ups.is_none().then(|| requests.collect());
         let workload = Arc::new(ScenarioWorkload { names, slo_targets, horizon, kept });
-        lock(&self.added).workloads.push((scenario, seed));
+        lock(&self.added).workloads.push(at);
         // Another thread may have generated the same workload meanwhile; then this one is dropped.
         let mut workloads = lock(&self.workloads);
         let kept = |workload: &Arc<ScenarioWorkload>| workload.kept.as_ref().map_or(0, |kept| kept.len());
         if workloads.values().map(kept).sum::<usize>() + kept(&workload) > MAX_KEPT_REQUESTS {
             workloads.clear(); // most likely those of earlier epochs
         }
-        Ok(Arc::clone(workloads.entry((scenario, seed)).or_insert(workload)))
+        Ok(Arc::clone(workloads.entry(at).or_insert(workload)))
     }
 
-    /// Simulates `policy` until `handle` is used; `observer` records the run. `budget` replaces the limit of
-    /// operations of a run if it is larger.
+    /// Simulates `policy` up to its `limit`; `observer` records the run.
     pub(super) fn simulate<S: Observer>(
         &self,
         policy: &EvaluatedPolicy,
-        (scenario, seed): (usize, u64),
-        (handle, budget): (&Arc<CancelHandle>, u64),
+        at: RunKey,
+        limit: SimulationLimit<'_>,
         observer: impl FnOnce(&Experiment, &ScenarioWorkload) -> S,
     ) -> Result<(Measurement<S>, Experiment, Arc<ScenarioWorkload>), RunError> {
-        let workload = self.workload(scenario, seed)?;
-        let mut config = Experiment { horizon: workload.horizon, ..policy.configs[scenario].with_seed(seed) };
-        config.budget = Some(RunBudget::new(workload.limit(policy).max(budget), handle));
+        let workload = self.workload(at)?;
+        let mut config = Experiment { horizon: workload.horizon, ..policy.configs[at.scenario].with_seed(at.seed) };
+        config.budget = Some(RunBudget::new(workload.limit(policy).max(limit.budget), limit.handle));
         let observer = observer(&config, &workload);
-        let deployment = &self.scenarios[scenario].deployment;
-        let named = (&workload.names, &workload.slo_targets);
-        let measured = measure::measure(&config, deployment, named, workload.requests(&config)?, observer)?;
+        let deployment = &self.scenarios[at.scenario].deployment;
+        let (requests, follow_ups) = workload.requests(&config)?;
+        let measured = measure::measure(&config, deployment, workload.named(), requests, follow_ups, observer)?;
         Ok((measured, config, workload))
     }
 
@@ -278,7 +278,8 @@ impl EvaluationSuite {
         let observer = |config: &Experiment, workload: &ScenarioWorkload| {
             EndLog::new(&measure::metrics_options(config, &workload.names, &workload.slo_targets))
         };
-        let (measured, _, workload) = self.simulate(policy, (scenario, seed), (handle, 0), observer)?;
+        let limit = SimulationLimit { handle, budget: 0 };
+        let (measured, _, workload) = self.simulate(policy, RunKey { scenario, seed }, limit, observer)?;
         let rules = self.class_rules(scenario, &workload.names);
         Ok(summary(measured, &self.suite, &rules, &workload.names))
     }
@@ -293,23 +294,24 @@ impl EvaluationSuite {
     pub(super) fn shared_run(
         &self,
         policy: &EvaluatedPolicy,
-        (scenario, seed): (usize, u64),
+        at: RunKey,
         handle: &Arc<CancelHandle>,
     ) -> Result<RunSummary, RunError> {
+        let RunKey { scenario, seed } = at;
         let key = (policy.key.clone(), scenario, seed);
         if let Some(summary) = lock(&self.shared_runs).get(&key) {
             return Ok(summary.clone());
         }
         let run_cache = self.run_cache.as_ref().filter(|_| policy.is_fixed);
         let mut is_fresh = false;
-        let summary = match run_cache.and_then(|cache| cache.get(&policy.key, (scenario, seed))) {
+        let summary = match run_cache.and_then(|cache| cache.get(&policy.key, at)) {
             Some(summary) => summary,
             None => {
                 let summary = self.run(policy, (scenario, seed), handle)?;
                 // Behind the wall the process that started this one keeps it.
                 is_fresh = run_cache.is_some() && wall::is_up();
                 if let Some(cache) = run_cache.filter(|_| !is_fresh) {
-                    cache.put(&policy.key, (scenario, seed), &summary);
+                    cache.put(&policy.key, at, &summary);
                 }
                 summary
             }
@@ -322,10 +324,10 @@ impl EvaluationSuite {
 
     /// Keeps what a worker has added to its copy, for the workers that will be started: runs that all candidates share,
     /// and which workloads [`Self::generate_next`] generates.
-    pub(super) fn keep_added(&self, (runs, workloads): (Vec<SharedRun>, Vec<(usize, u64)>)) {
+    pub(super) fn keep_added(&self, runs: Vec<SharedRun>, workloads: Vec<RunKey>) {
         if let Some(cache) = &self.run_cache {
-            for SharedRun { policy, scenario, seed, summary, .. } in runs.iter().filter(|run| run.is_fresh) {
-                cache.put(policy, (*scenario, *seed), summary);
+            for &SharedRun { ref policy, scenario, seed, ref summary, .. } in runs.iter().filter(|run| run.is_fresh) {
+                cache.put(policy, RunKey { scenario, seed }, summary);
             }
         }
         self.keep(runs);
@@ -348,17 +350,18 @@ impl EvaluationSuite {
     pub(super) fn read_ahead(&self, plans: &[StagePlan], names: &BTreeSet<&String>) -> bool {
         let policies: Vec<(&String, EvaluatedPolicy)> =
             names.iter().filter_map(|name| Some((*name, self.named(name).ok()?))).collect();
-        for (scenario, seeds) in plans.iter().flat_map(|plan| &plan.scenarios) {
+        for &(scenario, ref seeds) in plans.iter().flat_map(|plan| &plan.scenarios) {
             for &seed in seeds {
-                if self.scenarios[*scenario].reads_files() {
+                let at = RunKey { scenario, seed };
+                if self.scenarios[scenario].reads_files() {
                     // An error comes again, and is reported, when the run needs it.
-                    match self.workload(*scenario, seed) {
+                    match self.workload(at) {
                         Ok(workload) if workload.kept.is_none() => return false,
                         Ok(_) | Err(_) => {}
                     }
                 }
                 for (_, policy) in &policies {
-                    self.read_run(policy, (*scenario, seed));
+                    self.read_run(policy, at);
                 }
             }
         }
@@ -367,13 +370,14 @@ impl EvaluationSuite {
     }
 
     /// Takes a shared run into memory if it is on the disk.
-    fn read_run(&self, policy: &EvaluatedPolicy, (scenario, seed): (usize, u64)) {
+    fn read_run(&self, policy: &EvaluatedPolicy, at: RunKey) {
+        let RunKey { scenario, seed } = at;
         let key = (policy.key.clone(), scenario, seed);
         let Some(cache) = self.run_cache.as_ref().filter(|_| policy.is_fixed) else { return };
         if lock(&self.shared_runs).contains_key(&key) {
             return;
         }
-        if let Some(summary) = cache.get(&policy.key, (scenario, seed)) {
+        if let Some(summary) = cache.get(&policy.key, at) {
             let run = SharedRun { policy: key.0, scenario, seed, summary, is_fresh: false };
             lock(&self.added).runs.push(run.clone());
             self.keep(vec![run]);
@@ -407,8 +411,8 @@ impl EvaluationSuite {
         *lock(&self.added) = Additions::default();
     }
 
-    /// The shared runs, and the scenarios and seeds of the workloads, that were added since [`Self::begin`].
-    pub(super) fn added(&self) -> (Vec<SharedRun>, Vec<(usize, u64)>) {
+    /// The shared runs, and the workloads, that were added since [`Self::begin`].
+    pub(super) fn added(&self) -> (Vec<SharedRun>, Vec<RunKey>) {
         let Additions { runs, workloads } = std::mem::take(&mut *lock(&self.added));
         (runs, workloads)
     }
@@ -417,7 +421,7 @@ impl EvaluationSuite {
     pub(super) fn generate_next(&self) -> bool {
         let next = lock(&self.missing).pop();
         // A worker that needs it reports the error.
-        next.map(|(scenario, seed)| self.workload(scenario, seed)).is_some()
+        next.map(|at| self.workload(at)).is_some()
     }
 
     /// Whether there are workloads for [`Self::generate_next`].
@@ -426,17 +430,18 @@ impl EvaluationSuite {
     }
 
     /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is
-    /// at most `samples`, and at most what `budget` allows, or the limit of a run if that is larger. `None` if fewer
-    /// than `MIN_SAMPLES` fit. Ends when `handle` is used.
+    /// at most `samples`, and at most what `limit` allows, or the limit of a run if that is larger. `None` if fewer
+    /// than `MIN_SAMPLES` fit.
     pub fn scenario_regret(
         &self,
         policy: &EvaluatedPolicy,
-        (scenario, seed): (usize, u64),
+        at: RunKey,
         samples: u32,
         operations: u64,
-        (handle, budget): (&Arc<CancelHandle>, u64),
+        limit: SimulationLimit<'_>,
     ) -> Result<Option<ScenarioRegret>, RunError> {
-        let budget = budget.max(self.workload(scenario, seed)?.limit(policy));
+        let scenario = at.scenario;
+        let budget = limit.budget.max(self.workload(at)?.limit(policy));
         // The branches of one decision take about one and a half times the operations of the run.
         let fitting = budget.saturating_mul(2) / operations.saturating_mul(3).max(1);
         let samples = samples.min(u32::try_from(fitting).unwrap_or(u32::MAX));
@@ -448,10 +453,11 @@ impl EvaluationSuite {
         let observer = |config: &Experiment, workload: &ScenarioWorkload| {
             counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
         };
-        let (measured, config, workload) = self.simulate(&sampled, (scenario, seed), (handle, budget), observer)?;
+        let limit = SimulationLimit { budget, ..limit };
+        let (measured, config, workload) = self.simulate(&sampled, at, limit, observer)?;
         let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
         let deployment = &self.scenarios[scenario].deployment;
-        let regret = counterfactual::regret(&config, deployment, (&workload.names, &workload.slo_targets), survey)?;
+        let regret = counterfactual::regret(&config, deployment, workload.named(), survey)?;
         Ok(Some(ScenarioRegret { scenario: self.suite.scenarios[scenario].name.clone(), regret }))
     }
 }
@@ -467,6 +473,10 @@ mod leaks;
 const MIN_SAMPLES: u32 = 4;
 
 impl ScenarioWorkload {
+    /// What its requests name.
+    pub(super) fn named(&self) -> NamedWorkload<'_> {
+        NamedWorkload { names: &self.names, slo_targets: &self.slo_targets }
+    }
     /// Fuel or operations that a run of `policy` may use.
     fn limit(&self, policy: &EvaluatedPolicy) -> u64 {
         let requests = self.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
@@ -498,9 +508,10 @@ pub struct EvaluationContext<'a> {
 
 impl EvaluationContext<'_> {
     fn run_task(&self, task: &Task) -> Result<RunSummary, (PolicyRole, RunError)> {
-        let at = (task.scenario, task.seed);
+        let Task { scenario, seed, .. } = *task;
+        let at = RunKey { scenario, seed };
         let summary = match (task.role, &self.incumbent) {
-            (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, at, &self.handle),
+            (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, (scenario, seed), &self.handle),
             (PolicyRole::Incumbent, Some(incumbent)) => self.prepared.shared_run(incumbent, at, &self.handle),
             (PolicyRole::Baseline, _) => self.prepared.shared_run(&self.baseline, at, &self.handle),
             (PolicyRole::Reference | PolicyRole::Incumbent, _) => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use blis_plugin::Kind;
 
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite, ScenarioWorkload};
-use crate::cancel::CancelHandle;
-use crate::cascade::{CascadeResult, ScoredRun};
+use crate::cancel::SimulationLimit;
+use crate::cascade::{CascadeResult, RunKey, ScoredRun};
 use crate::counterfactual;
 use crate::decision_costs::{DecisionCosts, decision_costs};
 use crate::error::RunError;
@@ -31,18 +31,19 @@ const ADVISED: [Kind; 2] = [Kind::Admission, Kind::Routing];
 pub(super) fn patterns_of(
     context: &EvaluationContext<'_>,
     cascade: &CascadeResult,
-    (decisions, known): (u32, &[ComparedPolicy]),
+    decisions: u32,
+    known: &[ComparedPolicy],
 ) -> Option<Result<PatternFeedback, RunError>> {
     let runs = feedback::worst_scenario(feedback::shown(cascade)?);
     let worst: &ScoredRun = runs.into_iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
     let EvaluationContext { prepared, candidate, handle, .. } = context;
     let best = known.iter().max_by(|one, other| one.score().total_cmp(&other.score()).then(other.name.cmp(&one.name)));
     let budget = worst.summary.operations.saturating_mul(runs_of(prepared, decisions));
-    let at = (worst.scenario, worst.seed);
+    let at = RunKey { scenario: worst.scenario, seed: worst.seed };
     let found = || -> Result<PatternFeedback, RunError> {
         let reference = best.map(|best| Ok::<_, RunError>((best.name.as_str(), prepared.named(&best.name)?)));
         let reference = reference.transpose()?;
-        prepared.scenario_patterns(candidate, (at, decisions), reference, (handle, budget))
+        prepared.scenario_patterns(candidate, at, decisions, reference, SimulationLimit { handle, budget })
     };
     Some(found())
 }
@@ -60,11 +61,11 @@ pub(super) fn costs_of(
     let first = runs.iter().filter(|run| known.insert(run.scenario));
     let costs = first.map(|run| {
         let budget = run.summary.operations.saturating_mul(runs_of(prepared, decisions));
-        let at = (run.scenario, run.seed);
-        let (survey, config, workload) = prepared.surveyed(candidate, (at, decisions), (handle, budget))?;
+        let at = RunKey { scenario: run.scenario, seed: run.seed };
+        let limit = SimulationLimit { handle, budget };
+        let (survey, config, workload) = prepared.surveyed(candidate, at, decisions, limit)?;
         let deployment = &prepared.scenarios[run.scenario].deployment;
-        let named = (&workload.names, &workload.slo_targets);
-        let (all, _) = counterfactual::compared_decisions(&config, deployment, named, (survey, None))?;
+        let (all, _) = counterfactual::compared_decisions(&config, deployment, workload.named(), survey, None)?;
         Ok(decision_costs(&prepared.suite.scenarios[run.scenario].name, &all))
     });
     Some(costs.collect::<Result<Vec<_>, _>>().map(|all| all.concat()))
@@ -81,48 +82,50 @@ impl EvaluationSuite {
     fn surveyed(
         &self,
         policy: &EvaluatedPolicy,
-        (at, decisions): ((usize, u64), u32),
-        (handle, budget): (&Arc<CancelHandle>, u64),
+        at: RunKey,
+        decisions: u32,
+        limit: SimulationLimit<'_>,
     ) -> Result<(Survey, Experiment, Arc<ScenarioWorkload>), RunError> {
         let mut policy = policy.clone();
-        policy.configs[at.0].evaluation.regret = RegretSettings::patterns(decisions, &self.suite.decides);
-        let (measured, config, workload) = self.simulate(&policy, at, (handle, budget), |config, workload| {
+        policy.configs[at.scenario].evaluation.regret = RegretSettings::patterns(decisions, &self.suite.decides);
+        let (measured, config, workload) = self.simulate(&policy, at, limit, |config, workload| {
             counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
         })?;
         Ok((measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default(), config, workload))
     }
 
     /// The patterns over `decisions` decisions of each kind of `policy` in one run, and the minute in which it does worst beside the
-    /// `reference`. All simulations of the candidate together use at most `budget` operations, or the limit of a run if
-    /// that is larger. Ends when `handle` is used.
+    /// `reference`. All simulations of the candidate together use at most the operations of `limit`, or the limit of a run if
+    /// that is larger.
     fn scenario_patterns(
         &self,
         policy: &EvaluatedPolicy,
-        (at, decisions): ((usize, u64), u32),
+        at: RunKey,
+        decisions: u32,
         reference: Option<(&str, EvaluatedPolicy)>,
-        (handle, budget): (&Arc<CancelHandle>, u64),
+        limit: SimulationLimit<'_>,
     ) -> Result<PatternFeedback, RunError> {
-        let (scenario, _) = at;
-        let surveyed = |policy: &EvaluatedPolicy| self.surveyed(policy, (at, decisions), (handle, budget));
+        let scenario = at.scenario;
+        let surveyed = |policy: &EvaluatedPolicy| self.surveyed(policy, at, decisions, limit);
         let name = &self.suite.scenarios[scenario].name;
         let (survey, config, workload) = surveyed(policy)?;
-        let named = (&workload.names, &workload.slo_targets);
+        let named = workload.named();
         let deployment = &self.scenarios[scenario].deployment;
         let own = survey.times();
         let warmup = config.warmup;
         let Some((reference_name, reference)) = reference else {
-            let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, None))?;
-            let patterns = patterns::find(name, (&all, regret.window_s), "");
+            let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, survey, None)?;
+            let patterns = patterns::find(name, &all, regret.window_s, "");
             let regret = ScenarioRegret { scenario: name.clone(), regret };
             return Ok(PatternFeedback { regret, patterns, worst_minute: String::new() });
         };
         let other: Vec<RequestTimes> = surveyed(&reference)?.0.times();
         let advising = self.advising(&config, &reference.configs[scenario]);
-        let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, (survey, Some(&advising)))?;
+        let (all, regret) = counterfactual::compared_decisions(&config, deployment, named, survey, Some(&advising))?;
         Ok(PatternFeedback {
-            patterns: patterns::find(name, (&all, regret.window_s), reference_name),
+            patterns: patterns::find(name, &all, regret.window_s, reference_name),
             regret: ScenarioRegret { scenario: name.clone(), regret },
-            worst_minute: worst_minute(name, &own, (reference_name, &other), warmup),
+            worst_minute: worst_minute(name, &own, reference_name, &other, warmup),
         })
     }
 

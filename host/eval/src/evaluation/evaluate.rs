@@ -14,8 +14,10 @@ use super::decision_patterns::{costs_of, patterns_of};
 use super::native;
 use super::options::{EvaluationOptions, NativeCode, host, late_result};
 use crate::Fitness;
-use crate::cancel::CancelHandle;
-use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, StagePlan, run_cascade, run_single_stage};
+use crate::cancel::{CancelHandle, SimulationLimit};
+use crate::cascade::{
+    CascadeOptions, CascadeResult, PolicyRole, RunKey, ScoredRun, StagePlan, run_cascade, run_single_stage,
+};
 use crate::error::RunError;
 use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
 use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
@@ -274,7 +276,7 @@ fn add_feedback(
     add_decisions(document, context, cascade, options.decisions);
     if options.feedback_bytes == 0 {
         // Without texts, as in a search: the patterns without a reference.
-        let found = (options.patterns > 0).then(|| found_patterns(context, cascade, (options.patterns, &[]))).flatten();
+        let found = (options.patterns > 0).then(|| found_patterns(context, cascade, options.patterns, &[])).flatten();
         match found.transpose() {
             Ok(found) => document.patterns = found.map(|found| found.patterns).unwrap_or_default(),
             Err(MissingRegret { depends_on_clock, .. }) => document.depends_on_clock |= depends_on_clock,
@@ -299,7 +301,7 @@ fn add_feedback(
         None
     });
     if options.patterns > 0 {
-        match found_patterns(context, cascade, (options.patterns, &known)).transpose() {
+        match found_patterns(context, cascade, options.patterns, &known).transpose() {
             Ok(Some(PatternFeedback { regret: of_patterns, patterns, worst_minute })) => {
                 regret = Some(of_patterns);
                 feedback::fill_patterns(&mut document.artifacts, &patterns, worst_minute);
@@ -312,21 +314,22 @@ fn add_feedback(
             }
         }
     }
-    feedback::fill(document, suite, cascade, (regret.as_ref(), &known), options.feedback_bytes);
+    feedback::fill(document, suite, cascade, regret.as_ref(), &known, options.feedback_bytes);
     Ok(())
 }
 
-/// The patterns over decisions in the worst run; `None` if there is no such run.
+/// The [patterns over `decisions` decisions](patterns_of) of each kind in the worst run; `None` if there is no such run.
 fn found_patterns(
     context: &EvaluationContext<'_>,
     cascade: &CascadeResult,
-    wanted: (u32, &[ComparedPolicy]),
+    decisions: u32,
+    known: &[ComparedPolicy],
 ) -> Option<Result<PatternFeedback, MissingRegret>> {
     let handle = &context.handle;
     if handle.is_cancelled() {
         return Some(Err(MissingRegret::at_the_wall_limit()));
     }
-    let found = patterns_of(context, cascade, wanted)?;
+    let found = patterns_of(context, cascade, decisions, known)?;
     Some(found.map_err(|failure| missing(&failure, handle)))
 }
 
@@ -350,7 +353,7 @@ fn known_policies(context: &EvaluationContext<'_>, cascade: &CascadeResult) -> R
     let compare = |name: &String| -> Result<ComparedPolicy, RunError> {
         let policy = prepared.named(name)?;
         let fitness = |run: &&ScoredRun| -> Result<Fitness, RunError> {
-            let summary = prepared.shared_run(&policy, (run.scenario, run.seed), handle)?;
+            let summary = prepared.shared_run(&policy, RunKey { scenario: run.scenario, seed: run.seed }, handle)?;
             Ok(suite.weights.relative(&summary.charged, &run.reference.charged))
         };
         Ok(ComparedPolicy { name: name.clone(), runs: runs.iter().map(fitness).collect::<Result<_, _>>()? })
@@ -400,8 +403,9 @@ fn worst_run_regret(
     let shown = feedback::shown(cascade)?;
     let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
     let EvaluationContext { prepared, candidate, handle, .. } = context;
-    let at = (worst.scenario, worst.seed);
-    let compute = || prepared.scenario_regret(candidate, at, SAMPLES, worst.summary.operations, (handle, budget));
+    let at = RunKey { scenario: worst.scenario, seed: worst.seed };
+    let limit = SimulationLimit { handle, budget };
+    let compute = || prepared.scenario_regret(candidate, at, SAMPLES, worst.summary.operations, limit);
     if handle.is_cancelled() {
         return Some(Err(MissingRegret::at_the_wall_limit()));
     }

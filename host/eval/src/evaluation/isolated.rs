@@ -9,6 +9,7 @@ use super::candidate::CandidatePolicy;
 use super::context::{EvaluationSuite, SharedRun};
 use super::evaluate::{evaluate_cached, finish, keep};
 use super::options::{EvaluationOptions, GRACE, cancelled_result, late_result};
+use crate::cascade::RunKey;
 use crate::error::RunError;
 use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
 use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings, wall};
@@ -21,8 +22,8 @@ pub(super) struct EvaluationReply {
     depends_on_clock: bool,
     /// Runs that all candidates share and that the worker has simulated.
     shared_runs: Vec<SharedRun>,
-    /// Scenario and seed of the workloads that it has generated.
-    workloads: Vec<(usize, u64)>,
+    /// Workloads that it has generated.
+    workloads: Vec<RunKey>,
 }
 
 impl EvaluationReply {
@@ -46,7 +47,7 @@ impl EvaluationReply {
 
     /// The result. What others can use is kept in `prepared`.
     pub(super) fn accept(self, prepared: &EvaluationSuite) -> EvaluationResult {
-        prepared.keep_added((self.shared_runs, self.workloads));
+        prepared.keep_added(self.shared_runs, self.workloads);
         EvaluationResult { depends_on_clock: self.depends_on_clock, ..self.result }
     }
 }

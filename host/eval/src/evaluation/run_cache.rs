@@ -15,7 +15,7 @@ use blis_plugin::user_cache;
 use sha2::{Digest as _, Sha256};
 
 use super::options::host;
-use crate::cascade::RunSummary;
+use crate::cascade::{RunKey, RunSummary};
 use crate::suite::hex;
 
 /// Longer files are no runs of ours.
@@ -42,7 +42,7 @@ impl RunCache {
     }
 
     /// `None` if the run is not there or cannot be read; then it is simulated.
-    pub(super) fn get(&self, policy: &str, at: (usize, u64)) -> Option<RunSummary> {
+    pub(super) fn get(&self, policy: &str, at: RunKey) -> Option<RunSummary> {
         let file = self.file(policy, at);
         (file.is_file() && user_cache::is_private(&self.folder))
             .then(|| read_bytes(&file, RUN_BYTES_MAX).ok())?
@@ -54,7 +54,7 @@ impl RunCache {
     }
 
     /// Keeps a run. If the folder cannot be written, the only loss is the time for simulating it again.
-    pub(super) fn put(&self, policy: &str, at: (usize, u64), summary: &RunSummary) {
+    pub(super) fn put(&self, policy: &str, at: RunKey, summary: &RunSummary) {
         static TURN: AtomicU64 = AtomicU64::new(0);
         let file = self.file(policy, at);
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl RunCache {
         }
     }
 
-    fn file(&self, policy: &str, (scenario, seed): (usize, u64)) -> PathBuf {
+    fn file(&self, policy: &str, RunKey { scenario, seed }: RunKey) -> PathBuf {
         let key = format!("{}\n{}\n{scenario}\n{seed}\n{policy}", host(), self.suite);
         self.folder.join(format!("{}.json", hex(&Sha256::digest(key))))
     }
@@ -83,6 +83,8 @@ impl RunCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const AT: RunKey = RunKey { scenario: 1, seed: 2 };
 
     fn summary(decisions: u64) -> RunSummary {
         RunSummary { decisions, imbalance: 0.1 + 0.2, ..RunSummary::default() }
@@ -93,22 +95,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let runs = folder.path().join("runs");
         let cache = RunCache::new(&runs, "suite");
-        assert_eq!(cache.get("weighted", (1, 2)), None);
-        cache.put("weighted", (1, 2), &summary(7));
-        assert_eq!(cache.get("weighted", (1, 2)), Some(summary(7)));
-        assert_eq!(cache.get("weighted", (2, 1)), None);
-        assert_eq!(cache.get("least-loaded", (1, 2)), None);
-        assert_eq!(RunCache::new(&runs, "another").get("weighted", (1, 2)), None);
+        assert_eq!(cache.get("weighted", AT), None);
+        cache.put("weighted", AT, &summary(7));
+        assert_eq!(cache.get("weighted", AT), Some(summary(7)));
+        assert_eq!(cache.get("weighted", RunKey { scenario: 2, seed: 1 }), None);
+        assert_eq!(cache.get("least-loaded", AT), None);
+        assert_eq!(RunCache::new(&runs, "another").get("weighted", AT), None);
     }
 
     #[test]
     fn a_damaged_file_is_no_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = RunCache::new(&folder.path().join("runs"), "suite");
-        cache.put("weighted", (1, 2), &summary(7));
-        let file = cache.file("weighted", (1, 2));
+        cache.put("weighted", AT, &summary(7));
+        let file = cache.file("weighted", AT);
         fs::write(&file, &fs::read(&file).expect("a run")[..20]).expect("written");
-        assert_eq!(cache.get("weighted", (1, 2)), None);
+        assert_eq!(cache.get("weighted", AT), None);
     }
 
     #[cfg(unix)]
@@ -118,8 +120,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let runs = folder.path().join("runs");
         let cache = RunCache::new(&runs, "suite");
-        cache.put("weighted", (1, 2), &summary(7));
+        cache.put("weighted", AT, &summary(7));
         fs::set_permissions(&runs, fs::Permissions::from_mode(0o777)).expect("permissions");
-        assert_eq!(cache.get("weighted", (1, 2)), None);
+        assert_eq!(cache.get("weighted", AT), None);
     }
 }

@@ -183,16 +183,15 @@ pub fn write(
             let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
             let pool = pool.map_err(RunError::runtime)?;
             prepared.begin();
-            let part =
-                pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number));
+            let part = pool.install(|| part(prepared, candidate, incumbent, options, shard, number));
             Ok((part, prepared.added()))
         };
         // The wall limit is that of a whole evaluation; a part takes less.
         let worker = worker::start(settings, TimeLimit::Total(options.wall + GRACE), work)?;
         match worker.wait() {
             Ok(done) => {
-                let ((part, next), added) = done?;
-                prepared.keep_added(added);
+                let ((part, next), (runs, workloads)) = done?;
+                prepared.keep_added(runs, workloads);
                 number = next;
                 parts.push(part);
             }
@@ -231,7 +230,7 @@ fn part(
     candidate: &CandidatePolicy,
     incumbent: Option<&CandidatePolicy>,
     options: &EvaluationOptions,
-    shard: (usize, usize),
+    shard: Shard,
     mut number: usize,
 ) -> (CandidatePart, usize) {
     let handle: Arc<CancelHandle> = Arc::default();
@@ -239,7 +238,7 @@ fn part(
     match ready(prepared, candidate, incumbent, options, &handle) {
         Ok(ReadyCandidate { context, .. }) => {
             raise_wall(prepared, options);
-            let tasks = tasks(&prepared.suite, (options.until, options.epoch), incumbent.is_some());
+            let tasks = tasks(&prepared.suite, options.until, options.epoch, incumbent.is_some());
             let mine = mine(tasks, &mut number, shard);
             part.runs = mine.par_iter().map(|task| run(&context, task, part.traits, &handle)).collect();
         }
@@ -256,7 +255,7 @@ impl CandidatePart {
 }
 
 /// Every simulation that the cascade may request: a part cannot predict at which stage the cascade will stop.
-fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Task> {
+fn tasks(suite: &Suite, until: Split, epoch: u64, incumbent: bool) -> Vec<Task> {
     let roles = roles(suite, incumbent);
     let mut tasks = Vec::new();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
@@ -270,7 +269,7 @@ fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Ta
 }
 
 /// The tasks of one candidate that the part `index` of `count` runs; `number` counts the tasks of all candidates.
-fn mine(tasks: Vec<Task>, number: &mut usize, (index, count): (usize, usize)) -> Vec<Task> {
+fn mine(tasks: Vec<Task>, number: &mut usize, Shard { index, count }: Shard) -> Vec<Task> {
     let is_mine = |_: &Task| {
         *number += 1;
         (*number - 1) % count == index
@@ -304,7 +303,7 @@ impl PartFile {
 
     /// Checks that the file is the part that it claims to be, and complete.
     fn check(&self, prepared: &EvaluationSuite) -> Result<(), RunError> {
-        let Self { index, count, until, epoch, .. } = self;
+        let &Self { index, count, until, epoch, .. } = self;
         let wrong = |message: String| {
             Err(RunError::usage(format_args!("part {index} {message}"))
                 .hint("run it again with `blis evaluate --shard`"))
@@ -321,9 +320,9 @@ impl PartFile {
         }
         let mut number = 0;
         for candidate in self.candidates.iter().filter(|candidate| candidate.invalid.is_none()) {
-            let tasks = tasks(&prepared.suite, (*until, *epoch), self.incumbent.is_some());
+            let tasks = tasks(&prepared.suite, until, epoch, self.incumbent.is_some());
             let ran = candidate.runs.iter().map(RunPart::task);
-            if !ran.eq(mine(tasks, &mut number, (*index, *count))) {
+            if !ran.eq(mine(tasks, &mut number, Shard { index, count })) {
                 return wrong(format!("does not have the expected runs of `{}`", candidate.file));
             }
         }
@@ -414,7 +413,7 @@ fn merged_result(prepared: &EvaluationSuite, parts: &[PartFile], number: usize) 
             match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, train_seeds: None, incumbent }, &table) {
                 Ok(cascade) => {
                     let mut document = EvaluationResult::of(&prepared.suite, &cascade, about.traits);
-                    feedback::fill(&mut document, &prepared.suite, &cascade, (None, &[]), feedback_bytes);
+                    feedback::fill(&mut document, &prepared.suite, &cascade, None, &[], feedback_bytes);
                     document
                 }
                 Err(document) => *document,

@@ -83,7 +83,7 @@ fn crowded(count: u64, noise_s: f64) -> Vec<DecisionRegret> {
 #[test]
 fn the_signal_that_causes_the_regret_is_named() {
     let decisions = crowded(128, 0.001);
-    let found = find("bursts", (&decisions, 2.5), "least-loaded");
+    let found = find("bursts", &decisions, 2.5, "least-loaded");
     let [routing] = &found[..] else { panic!("one kind: {found:?}") };
     let rule = &routing.rules[0];
     assert_eq!((rule.signal.as_str(), rule.above), ("in_flight", true), "{routing:#?}");
@@ -109,7 +109,7 @@ fn decisions_with_two_choices_are_apart() {
     };
     let decisions: Vec<DecisionRegret> =
         (0..).zip(crowded(60, 0.001)).map(|(at, one)| of(one, ["admitted", "rejected"][at % 2])).collect();
-    let found = find("overload", (&decisions, 10.0), "");
+    let found = find("overload", &decisions, 10.0, "");
     let groups: Vec<(Option<&str>, usize)> = found.iter().map(|one| (one.decision.as_deref(), one.decisions)).collect();
     assert_eq!(groups, [(Some("admitted"), 30), (Some("rejected"), 30)]);
     assert!(found[1].to_string().starts_with("admission (rejected) in overload: "), "{}", found[1]);
@@ -128,7 +128,7 @@ fn noise_has_no_pattern() {
             decision(&costs, &columns, draw.random_range(10.0..2_000.0))
         };
         let decisions: Vec<DecisionRegret> = (0..40).map(one).collect();
-        find("noise", (&decisions, 1.0), "").remove(0)
+        find("noise", &decisions, 1.0, "").remove(0)
     };
     let all: Vec<DecisionPatterns> = (0..200).map(of).collect();
     let rules = all.iter().filter(|one| !one.rules.is_empty()).count();
@@ -149,7 +149,7 @@ fn few_wrong_decisions_make_no_rule() {
         left -= usize::from(one.regret_s >= WRONG_S && left > 0);
         stays
     });
-    let found = find("bursts", (&decisions, 2.5), "least-loaded").remove(0);
+    let found = find("bursts", &decisions, 2.5, "least-loaded").remove(0);
     assert_eq!((found.wrong, found.rules.len(), found.better_alternative), (LEAST - 1, 0, None));
 }
 
@@ -157,9 +157,9 @@ fn few_wrong_decisions_make_no_rule() {
 fn only_decisions_drawn_at_random_count() {
     let mut decisions = crowded(64, 0.001);
     let late = DecisionRegret { stratum: Stratum::Missed, ..decisions[0].clone() };
-    let before = find("bursts", (&decisions, 2.5), "");
+    let before = find("bursts", &decisions, 2.5, "");
     decisions.extend(std::iter::repeat_n(late, 20));
-    assert_eq!(find("bursts", (&decisions, 2.5), ""), before);
+    assert_eq!(find("bursts", &decisions, 2.5, ""), before);
 }
 
 #[test]

@@ -106,8 +106,9 @@ fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, R
         }
         check_lengths(&found, length, &config.slos)?;
         let policies = config.policies.iter().zip(deployments).zip(&found);
-        let mut policies: Vec<PolicyCapacity> =
-            policies.map(|((service, deployment), of)| summary(service, deployment, of, &config.slos)).collect();
+        let mut policies: Vec<PolicyCapacity> = policies
+            .map(|(((name, service), deployment), of)| summary(name, service, deployment, of, &config.slos))
+            .collect();
         add_savings(&mut policies, config, deployments, &loads)?;
         return Ok(document(config, &deployments[0], &loads, policies));
     }
@@ -121,7 +122,8 @@ pub(super) fn of_loads(
 ) -> Result<PolicyCapacity, RunError> {
     let found = critical_loads(config, std::slice::from_ref(deployment), loads, &[None])?;
     check_lengths(&found, RunLength::Fixed, &config.slos)?;
-    Ok(summary(&config.policies[0], deployment, &found[0], &config.slos))
+    let (name, service) = &config.policies[0];
+    Ok(summary(name, service, deployment, &found[0], &config.slos))
 }
 
 /// # Errors
@@ -148,7 +150,7 @@ fn add_savings(
         return Ok(());
     }
     for ((of, (_, service)), deployment) in others.iter_mut().zip(&config.policies[1..]).zip(&deployments[1..]) {
-        let mut sizes = SizeSearch::new((service, deployment), loads, first.planned(), config);
+        let mut sizes = SizeSearch::new(service, deployment, loads, first.planned(), config);
         let about = f64::from(service.cluster.num_instances) * first.planned() / of.planned();
         let needed = sizes.fewest(about.ceil().clamp(1.0, f64::from(u16::MAX)) as u32)?;
         of.replicas_needed = Some(needed);
@@ -294,7 +296,7 @@ impl Bisection<'_> {
     }
 
     fn run(&self, load: f64) -> Result<LoadRun, RunError> {
-        LoadRun::new((self.service, self.deployment), self.seeded, load, (self.slos, EarlyStop(1.0)))
+        LoadRun::new(self.service, self.deployment, self.seeded, load, self.slos, EarlyStop(1.0))
     }
 
     fn without_capacity(&self, run: &LoadRun) -> RunError {
@@ -340,7 +342,8 @@ fn interval(of: &[CriticalLoad]) -> Option<ConfidenceInterval> {
 }
 
 fn summary(
-    (name, service): &(String, Experiment),
+    name: &str,
+    service: &Experiment,
     deployment: &Deployment,
     of: &[CriticalLoad],
     slos: &[Slo],
@@ -348,7 +351,7 @@ fn summary(
     let interval = interval(of);
     let values = (0..slos.len()).map(|slo| super::median_ms(of.iter().map(|critical| &critical.below), slo));
     PolicyCapacity {
-        policy: name.clone(),
+        policy: name.to_owned(),
         gpus: u64::from(service.cluster.num_instances) * u64::from(deployment.gpus()),
         capacity: geometric_mean(of),
         low: interval.map(|interval| interval.low),

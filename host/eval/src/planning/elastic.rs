@@ -218,7 +218,7 @@ impl ElasticSearch<'_> {
 
     /// The fewest fixed replicas that hold under the seeds.
     fn fixed(&self, loads: &[SeededLoad]) -> Result<u32, RunError> {
-        let mut sizes = SizeSearch::new((self.service, self.deployment), loads, loads[0].usual, self.config);
+        let mut sizes = SizeSearch::new(self.service, self.deployment, loads, loads[0].usual, self.config);
         let fewest = sizes.fewest(1)?;
         sizes.check_length(fewest, RunLength::new(self.config))?;
         Ok(fewest)
@@ -232,7 +232,7 @@ impl ElasticSearch<'_> {
             let (load, curve) = of_seed.find(|(load, _)| load.seed() == seed).expect("a workload for each seed");
             let service = self.scaled(curve, rate)?;
             let stop = EarlyStop(f64::INFINITY);
-            let run = LoadRun::new((&service, self.deployment), load, load.usual, (&self.config.slos, stop))?;
+            let run = LoadRun::new(&service, self.deployment, load, load.usual, &self.config.slos, stop)?;
             Ok(CurveRun {
                 seed,
                 attainment: run.attainment,

@@ -1,6 +1,7 @@
 //! One simulation at one load, and whether it meets the SLOs.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use blis_config::Deployment;
 use blis_report::{LoadLog, LoadReport, LoadState, time_per_output_token};
@@ -13,6 +14,7 @@ use blis_sim::units::Micros;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::measure::{Measurement, measure};
+use crate::targets::NamedWorkload;
 
 use super::load::{SeededLoad, WARMUP, class_names};
 use super::slo::{Slo, SloMetric, SloStatistic};
@@ -82,10 +84,12 @@ pub(super) struct SloResult {
 impl LoadRun {
     /// Simulates `service` under the requests of `seeded` at `load`. `stop`: when to end a run that misses a percentile.
     pub(super) fn new(
-        (service, deployment): (&Experiment, &Deployment),
+        service: &Experiment,
+        deployment: &Deployment,
         seeded: &SeededLoad,
         load: f64,
-        (slos, stop): (&[Slo], EarlyStop),
+        slos: &[Slo],
+        stop: EarlyStop,
     ) -> Result<Self, RunError> {
         let config = seeded.on(service);
         // A warm-up of the settings is a time; without one, it is a share of the requests.
@@ -98,9 +102,9 @@ impl LoadRun {
         let latencies = LatencyLog { warmup: config.warmup, limits, is_stopped: &is_stopped, samples: Vec::new() };
         let observers = (LoadLog::default(), latencies);
         let requests = requests.take_while(|_| !is_stopped.get());
-        let named = (&seeded.names, &Default::default());
+        let named = NamedWorkload { names: &seeded.names, slo_targets: &BTreeMap::new() };
         let Measurement { report, observer, .. } =
-            measure(&config, deployment, named, (requests, follow_ups), observers)?;
+            measure(&config, deployment, named, requests, follow_ups, observers)?;
         let (load_log, LatencyLog { limits, mut samples, .. }) = observer;
         if usual_cut.is_none() && service.warmup == Micros::ZERO {
             samples.sort_by_key(|sample| sample.arrival);

@@ -65,7 +65,8 @@ impl PlanConfig {
     /// If a figure has two limits, a policy is named twice, or a setting is invalid.
     pub fn new(mut spec: ExperimentSpec, slos: &[Slo], seeds: u32, threads: usize) -> Result<Self, RunError> {
         let has_end = end_of_runs(&mut spec);
-        Self::of(policies(spec)?, has_end, slos, (seeds, threads))
+        let (base, policies) = policies(spec)?;
+        Self::of(base, policies, has_end, slos, seeds, threads)
     }
 
     /// Whole deployments instead of policies: all combinations of the values of `variations` over `spec`; the others as of
@@ -77,7 +78,8 @@ impl PlanConfig {
         mut spec: ExperimentSpec,
         variations: &[Variation],
         slos: &[Slo],
-        replications: (u32, usize),
+        seeds: u32,
+        threads: usize,
     ) -> Result<Self, RunError> {
         let has_end = end_of_runs(&mut spec);
         let experiment = |(settings, spec): (Vec<VariedSetting>, ExperimentSpec)| {
@@ -92,14 +94,16 @@ impl PlanConfig {
             let what = format!("`{name}` changes how requests are read: the size of KV blocks, or the reference");
             return Err(RunError::usage(what).hint("`blis sweep` measures points that differ in it"));
         }
-        Ok(Self { own_deployments: true, ..Self::of((base, points), has_end, slos, replications)? })
+        Ok(Self { own_deployments: true, ..Self::of(base, points, has_end, slos, seeds, threads)? })
     }
 
     fn of(
-        (base, policies): (Experiment, Vec<(String, Experiment)>),
+        base: Experiment,
+        policies: Vec<(String, Experiment)>,
         has_end: bool,
         slos: &[Slo],
-        (seeds, threads): (u32, usize),
+        seeds: u32,
+        threads: usize,
     ) -> Result<Self, RunError> {
         let is_repeated = |(i, slo): &(usize, &Slo)| slos[..*i].iter().any(|other| other.figure() == slo.figure());
         if let Some((_, twin)) = slos.iter().enumerate().find(is_repeated) {

@@ -102,7 +102,7 @@ pub fn size(config: &PlanConfig) -> Result<ServiceSize, RunError> {
     check_replicas(config)?;
     let deployment = config.deployment()?;
     let requests = [config.base.spec.num_requests.map(u64::from)];
-    on_threads(at_once(config.threads, requests.into_iter()), || search(config, (policy, service), &deployment))?
+    on_threads(at_once(config.threads, requests.into_iter()), || search(config, policy, service, &deployment))?
 }
 
 /// # Errors
@@ -117,14 +117,15 @@ pub(super) fn check_replicas(config: &PlanConfig) -> Result<(), RunError> {
 
 fn search(
     config: &PlanConfig,
-    (policy, service): (&str, &Experiment),
+    policy: &str,
+    service: &Experiment,
     deployment: &Deployment,
 ) -> Result<ServiceSize, RunError> {
     let mut length = RunLength::new(config);
     let mut start = 1;
     let (loads, mut replicas) = loop {
         let loads = config.loads(&config.seeds, length.requests())?;
-        let mut sizes = SizeSearch::new((service, deployment), &loads, loads[0].usual, config);
+        let mut sizes = SizeSearch::new(service, deployment, &loads, loads[0].usual, config);
         let fewest = sizes.fewest(start)?;
         match sizes.wanted_length(fewest, length)?.and_then(|wanted| length.extended(wanted)) {
             Some(longer) => (length, start) = (longer, fewest),
@@ -143,7 +144,7 @@ fn search(
         drop(loads);
         config.loads(&unseen_seeds, length.requests())?
     };
-    let mut sizes = SizeSearch::new((service, deployment), &checked, load, config);
+    let mut sizes = SizeSearch::new(service, deployment, &checked, load, config);
     while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
         replicas += 1;
     }
@@ -193,7 +194,8 @@ pub(super) struct SizeSearch<'a> {
 
 impl<'a> SizeSearch<'a> {
     pub(super) fn new(
-        (service, deployment): (&'a Experiment, &'a Deployment),
+        service: &'a Experiment,
+        deployment: &'a Deployment,
         loads: &'a [SeededLoad],
         load: f64,
         config: &'a PlanConfig,
@@ -235,7 +237,7 @@ impl<'a> SizeSearch<'a> {
         let seeds: Vec<u64> = self.loads.iter().map(SeededLoad::seed).collect();
         let one = |service: &Experiment, seed: u64| {
             let seeded = self.loads.iter().find(|seeded| seeded.seed() == seed).expect("a workload for each seed");
-            LoadRun::new((service, self.deployment), seeded, self.load, (self.slos, STOP))
+            LoadRun::new(service, self.deployment, seeded, self.load, self.slos, STOP)
         };
         run_all(&[service], &seeds, one).map(|mut runs| runs.remove(0))
     }

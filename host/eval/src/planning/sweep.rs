@@ -45,8 +45,10 @@ impl SweepConfig {
     pub fn new(
         spec: &ExperimentSpec,
         variations: &[Variation],
-        (slos, by): (&[Slo], ComparedBy),
-        (seeds, threads): (u32, usize),
+        slos: &[Slo],
+        by: ComparedBy,
+        seeds: u32,
+        threads: usize,
     ) -> Result<Self, RunError> {
         let slos = if slos.is_empty() { Slo::without_limits() } else { slos.to_vec() };
         let point = |(settings, spec): (Vec<VariedSetting>, ExperimentSpec)| {
@@ -177,7 +179,7 @@ fn measure(point: &PlanConfig, length: RunLength) -> Result<Result<PointRuns, St
     let runs = loads.iter().map(|seeded| {
         // Runs to their ends: the figures of points that miss an SLO are shown, too.
         let stop = EarlyStop(f64::INFINITY);
-        LoadRun::new((&point.policies[0].1, &deployment), seeded, seeded.usual, (&point.slos, stop))
+        LoadRun::new(&point.policies[0].1, &deployment, seeded, seeded.usual, &point.slos, stop)
     });
     let runs = runs.collect::<Result<_, _>>()?;
     Ok(Ok(PointRuns { load: loads[0].usual, unit: loads[0].unit, runs, deployment, further }))

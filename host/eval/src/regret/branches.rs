@@ -15,14 +15,23 @@ use blis_sim::units::Micros;
 use super::gateway::{self, GatewayOptions};
 use super::signals::{self, KnownSignals};
 use super::{
-    BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, ObservedSignals,
-    Situation, WorkloadTexts, run_branch,
+    BranchOptions, BranchOutcome, BranchSpan, DecisionKind, DecisionRegret, DecisionSample, InstanceStates,
+    ObservedSignals, Situation, WorkloadTexts, run_branch,
 };
 
 /// A copy of the simulation, just before the event that makes the decision.
 pub(super) struct DecisionFork {
     pub timeline: Box<dyn AnyTimeline>,
     pub sample: DecisionSample,
+}
+
+/// A decision about a request of which branches are run.
+struct BranchedDecision<'a> {
+    /// Cost of requests that ended before the decision, which counts in all branches.
+    past: Cost,
+    request: &'a Request,
+    /// All decisions of the run, which branches replay.
+    actual_decisions: &'a Arc<RecordedDecisions>,
 }
 
 impl DecisionFork {
@@ -44,9 +53,10 @@ impl DecisionFork {
         self.timeline.catch_up(at, &mut past)?;
         let state = state(&*self.timeline, &request);
         match self.sample.kind {
-            DecisionKind::Scheduling => self.evaluate_scheduling(at, options, (past, actual_decisions), state, names),
+            DecisionKind::Scheduling => self.evaluate_scheduling(at, options, &past, actual_decisions, state, names),
             DecisionKind::Load | DecisionKind::AdapterEviction => {
-                self.evaluate_inside(at, options, (past, &request, actual_decisions), state, names)
+                let branched = BranchedDecision { past, request: &request, actual_decisions };
+                self.evaluate_inside(at, options, branched, state, names)
             }
             DecisionKind::Admission
             | DecisionKind::Routing
@@ -55,7 +65,8 @@ impl DecisionFork {
             | DecisionKind::Eviction
             | DecisionKind::Scaling
             | DecisionKind::Disaggregation => {
-                self.evaluate_front(at, options, (past, &request, actual_decisions), state, names)
+                let branched = BranchedDecision { past, request: &request, actual_decisions };
+                self.evaluate_front(at, options, branched, state, names)
             }
         }
     }
@@ -64,10 +75,11 @@ impl DecisionFork {
         self,
         at: Micros,
         options: &BranchOptions,
-        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
+        branched: BranchedDecision<'_>,
         state: InstanceStates,
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
+        let request = branched.request;
         let mut observed =
             ObservedDecision { keeps: options.signals, ..ObservedDecision::new(self.sample.kind, request.id) };
         let mut after = self.timeline.clone();
@@ -76,14 +88,13 @@ impl DecisionFork {
         let Some(decision) = observed.decision else { return Ok(None) };
         let advised = self.sample.advice.as_ref().filter(|advice| advice.state == state).map(|advice| advice.decision);
         let state = if observed.shown.is_empty() { state } else { state.of(&observed.shown) };
-        let mut alternatives = self.alternatives(decision, request.id, (&observed, &state, &*after), options);
+        let mut alternatives = self.alternatives(decision, request.id, &observed, &state, &*after, options);
         let further = advised.filter(|&advised| advised != decision && !alternatives.contains(&advised));
         alternatives.extend(further);
         let decisions = || [decision].into_iter().chain(alternatives.iter().copied());
         let advised = advised.and_then(|advised| decisions().position(|one| one == advised));
-        let signals = kept(options, || self.signals(at, (request, &state), &mut observed, decisions()));
-        let branches =
-            self.branches(at, options, (past, request, actual_decisions), (decision, &alternatives), names)?;
+        let signals = kept(options, || self.signals(at, request, &state, &mut observed, decisions()));
+        let branches = self.branches(at, options, branched, decision, &alternatives, names)?;
         let situations = match decision {
             ForcedDecision::Route(chosen) => {
                 let position = observed.shown.iter().position(|&shown| shown == chosen);
@@ -111,7 +122,9 @@ impl DecisionFork {
         &self,
         decision: ForcedDecision,
         request: RequestId,
-        (observed, state, after): (&ObservedDecision, &InstanceStates, &dyn AnyTimeline),
+        observed: &ObservedDecision,
+        state: &InstanceStates,
+        after: &dyn AnyTimeline,
         options: &BranchOptions,
     ) -> Vec<ForcedDecision> {
         let most = options.alternatives;
@@ -136,25 +149,27 @@ impl DecisionFork {
         &self,
         at: Micros,
         options: &BranchOptions,
-        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
-        (decision, alternatives): (ForcedDecision, &[ForcedDecision]),
+        BranchedDecision { past, request, actual_decisions }: BranchedDecision<'_>,
+        decision: ForcedDecision,
+        alternatives: &[ForcedDecision],
         names: &impl WorkloadTexts,
     ) -> Result<Vec<BranchOutcome>, Halt> {
-        let span = (at, options.window);
+        let span = BranchSpan { from: at, window: options.window, longest: options.longest };
+        let of_window = BranchSpan { longest: Micros::ZERO, ..span };
         let text = |force| decision_text(force, &*self.timeline, names);
         let mut branches = Vec::with_capacity(alternatives.len() + 1);
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             timeline
         };
-        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, options.longest)?;
+        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span)?;
         branches.push(branch(text(decision), &actual, &actual));
         for &force in alternatives {
             let forced_decision = Some((request.id, force));
-            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, options.longest)?;
+            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span)?;
             let rollout = options
                 .rollouts
-                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, Micros::ZERO))
+                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), of_window))
                 .transpose()?;
             branches.push(branch(text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
@@ -165,7 +180,8 @@ impl DecisionFork {
     fn signals(
         &self,
         at: Micros,
-        (request, state): (&Request, &InstanceStates),
+        request: &Request,
+        state: &InstanceStates,
         observed: &mut ObservedDecision,
         decisions: impl Iterator<Item = ForcedDecision>,
     ) -> KnownSignals {
@@ -194,11 +210,12 @@ impl DecisionFork {
         self,
         at: Micros,
         options: &BranchOptions,
-        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
+        BranchedDecision { past, request, actual_decisions }: BranchedDecision<'_>,
         state: InstanceStates,
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
-        let span = (at, options.window);
+        let span = BranchSpan { from: at, window: options.window, longest: options.longest };
+        let of_window = BranchSpan { longest: Micros::ZERO, ..span };
         let (chosen, others) = match (self.sample.loads, &self.sample.eviction) {
             (Some(loads), _) => (InsideChoice::Loads(loads), vec![InsideChoice::Loads(!loads)]),
             (None, Some(choice)) => {
@@ -210,14 +227,14 @@ impl DecisionFork {
         };
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
-            run_branch(timeline, None, past.clone(), span, options.longest)
+            run_branch(timeline, None, past.clone(), span)
         };
         let actual = forced(self.timeline.clone())?;
         let mut branches = vec![branch(chosen.text(names), &actual, &actual)];
         for other in others {
             let mut timeline = self.timeline.clone();
             other.force(request.id, &mut *timeline);
-            let again = || run_branch(timeline.clone(), None, past.clone(), span, Micros::ZERO);
+            let again = || run_branch(timeline.clone(), None, past.clone(), of_window);
             let rollout = options.rollouts.then(again).transpose()?;
             let cost = forced(timeline)?;
             branches.push(branch(other.text(names), &cost, rollout.as_ref().unwrap_or(&cost)));
@@ -232,11 +249,13 @@ impl DecisionFork {
         self,
         at: Micros,
         options: &BranchOptions,
-        (past, actual_decisions): (Cost, &Arc<RecordedDecisions>),
+        past: &Cost,
+        actual_decisions: &Arc<RecordedDecisions>,
         state: InstanceStates,
         names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
+        let span = BranchSpan { from: at, window, longest: options.longest };
         let queues = self.timeline.queues();
         // Among equally long queues, the last one.
         let Some((instance, queue)) = queues.into_iter().enumerate().max_by_key(|(_, queue)| queue.len()) else {
@@ -255,13 +274,11 @@ impl DecisionFork {
         });
         let mut other = self.timeline.clone();
         other.serve_next(InstanceIndex::at(instance), second);
-        let rollout = options
-            .rollouts
-            .then(|| run_branch(other.clone(), None, cost(), (at, window), Micros::ZERO))
-            .transpose()?;
+        let of_window = BranchSpan { longest: Micros::ZERO, ..span };
+        let rollout = options.rollouts.then(|| run_branch(other.clone(), None, cost(), of_window)).transpose()?;
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
-            run_branch(timeline, None, cost(), (at, window), options.longest)
+            run_branch(timeline, None, cost(), span)
         };
         let (actual, other) = (forced(self.timeline)?, forced(other)?);
         let Some(own) = actual.own else { return Ok(None) };

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::branches::{ObservedDecision, candidates, state};
-use super::{DecisionKind, run_branch};
+use super::{BranchSpan, DecisionKind, run_branch};
 
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ pub fn look_ahead(
                     .into_par_iter()
                     .map(|(branch, target)| {
                         let force = Some((request.id, ForcedDecision::Route(target)));
-                        run_branch(branch, force, past.clone(), (at, window), Micros::ZERO)
+                        run_branch(branch, force, past.clone(), BranchSpan { from: at, window, longest: Micros::ZERO })
                     })
                     .collect();
                 let costs: Vec<Micros> =

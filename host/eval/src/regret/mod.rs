@@ -402,13 +402,23 @@ fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Resu
     })
 }
 
-/// Runs a branch from `timeline` to the end of the window, and on until the request has ended or `longest` has passed.
+/// The simulated time of a branch.
+#[derive(Clone, Copy, Debug)]
+struct BranchSpan {
+    /// When the decision was made.
+    from: Micros,
+    /// Time after the decision in which its effects count.
+    window: Micros,
+    /// Time after the decision at which a branch ends whose request has not.
+    longest: Micros,
+}
+
+/// Runs a branch from `timeline` to the end of the window, and on until the request has ended or the longest time has passed.
 fn run_branch(
     mut timeline: Box<dyn AnyTimeline>,
     force: Option<(RequestId, ForcedDecision)>,
     mut cost: Cost,
-    (from, window): (Micros, Micros),
-    longest: Micros,
+    BranchSpan { from, window, longest }: BranchSpan,
 ) -> Result<Cost, Halt> {
     if let Some((id, force)) = force {
         timeline.force(id, force);

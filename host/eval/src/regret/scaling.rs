@@ -36,7 +36,7 @@ impl DecisionFork {
         let mut past = Cost::new(at, at.saturating_add(options.scaling.window), RequestId(u32::MAX));
         fork.catch_up(at, &mut past)?;
         let state = state(&*fork, &request);
-        let run = |number: Option<u32>| run_branch(&*fork, past.clone(), (at, decided.group), number, options.scaling);
+        let run = |number: Option<u32>| run_branch(&*fork, past.clone(), at, decided.group, number, options.scaling);
         let (actual, to) = run(None)?;
         let mut branches = vec![actual];
         for number in [Some(to + 1), to.checked_sub(1)].into_iter().flatten() {
@@ -65,7 +65,8 @@ impl DecisionFork {
 fn run_branch(
     timeline: &dyn AnyTimeline,
     past: Cost,
-    (at, group): (Micros, usize),
+    at: Micros,
+    group: usize,
     number: Option<u32>,
     options: ScalingBranchOptions,
 ) -> Result<(BranchOutcome, u32), Halt> {

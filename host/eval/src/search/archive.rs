@@ -58,6 +58,33 @@ impl Phase {
     }
 }
 
+/// Where an evaluation stands in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ArchiveKey {
+    pub phase: Phase,
+    /// Number of its batch in the phase.
+    pub batch: usize,
+    /// Number of the evaluation in the phase.
+    pub number: usize,
+}
+
+/// The evaluations that are sent together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RungBatch {
+    pub phase: Phase,
+    /// Number of the batch in the phase.
+    pub batch: usize,
+    /// How far its programs are evaluated.
+    pub rung: Rung,
+}
+
+impl RungBatch {
+    /// Where the evaluation `number` of the batch stands.
+    pub const fn key(self, number: usize) -> ArchiveKey {
+        ArchiveKey { phase: self.phase, batch: self.batch, number }
+    }
+}
+
 /// A program with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
@@ -302,7 +329,7 @@ impl Archive {
     /// If the file cannot be written.
     pub fn put(
         &mut self,
-        (phase, batch, number): (Phase, usize, usize),
+        ArchiveKey { phase, batch, number }: ArchiveKey,
         candidate: &Candidate,
         source: &str,
         recorded: ArchivedEvaluation,
@@ -419,7 +446,8 @@ mod tests {
         let outcome = SearchOutcome { status: "ok".to_owned(), train_score: 0.1 + 0.2, ..SearchOutcome::default() };
         let recorded = ArchivedEvaluation { sha256: "ab".to_owned(), rung: Rung::FirstSeed, outcome };
         let mut archive = Archive::open(Some(&path), &settings("1")).expect("a new archive");
-        archive.put((Phase::Search, 0, 7), &candidate, "fn route(r, s) { 1.0 }", recorded.clone()).expect("written");
+        let key = ArchiveKey { phase: Phase::Search, batch: 0, number: 7 };
+        archive.put(key, &candidate, "fn route(r, s) { 1.0 }", recorded.clone()).expect("written");
         drop(archive);
         let archive = Archive::open(Some(&path), &settings("1")).expect("the same archive");
         assert_eq!(archive.get(Phase::Search, 7), Some(&recorded));
@@ -447,7 +475,8 @@ mod tests {
             let candidate = Candidate { program: program.clone(), operation, parents };
             let (sha256, outcome) = (number.to_string(), SearchOutcome::default());
             let recorded = ArchivedEvaluation { sha256, rung: Rung::Smoke, outcome };
-            archive.put((Phase::Search, 0, number), &candidate, "", recorded).expect("written");
+            let key = ArchiveKey { phase: Phase::Search, batch: 0, number };
+            archive.put(key, &candidate, "", recorded).expect("written");
         }
         let descends = |number| proposal_table::descends_from_model(archive.connection(), number).expect("an archive");
         assert_eq!([0, 1, 2, 3, 4].map(descends), [false, true, true, true, false]);

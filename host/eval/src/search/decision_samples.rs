@@ -44,8 +44,7 @@ impl SearchRun<'_> {
             }
             result = self.evaluated(&request)?;
         }
-        let costs = (result.cost.cpu_ms, &result.decisions[..]);
-        decision_table::put(self.archive.connection(), (batch, number), costs)?;
+        decision_table::put(self.archive.connection(), batch, number, result.cost.cpu_ms, &result.decisions)?;
         Ok(result.decisions)
     }
 }

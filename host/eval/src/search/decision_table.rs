@@ -30,8 +30,10 @@ pub(super) fn stored(connection: &Connection, batch: usize) -> Result<Option<Vec
 /// If the file cannot be written.
 pub(super) fn put(
     connection: &Connection,
-    (batch, number): (usize, usize),
-    (cpu_ms, decisions): (f64, &[DecisionCosts]),
+    batch: usize,
+    number: usize,
+    cpu_ms: f64,
+    decisions: &[DecisionCosts],
 ) -> Result<(), RunError> {
     let text = serde_json::to_string(decisions).map_err(RunError::runtime)?;
     let row = params![batch as i64, number as i64, cpu_ms, text];

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::archive::{Candidate, Phase, SearchOutcome};
+use super::archive::{Candidate, Phase, RungBatch, SearchOutcome};
 use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, InputRange};
 use super::program::{Expr, Program};
 use super::run::SearchRun;
@@ -49,7 +49,7 @@ impl SearchRun<'_> {
             }
         }
         let jobs: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
-        let outcomes = self.evaluate((Phase::Inputs, 0, Rung::Smoke), &jobs)?;
+        let outcomes = self.evaluate(RungBatch { phase: Phase::Inputs, batch: 0, rung: Rung::Smoke }, &jobs)?;
         let (without, with) = (&outcomes[0], &outcomes[1..]);
         for ((at, name), outcome) in columns.iter().zip(with) {
             if is_same(without, outcome) {
@@ -78,7 +78,8 @@ impl SearchRun<'_> {
         let candidate = neutral_candidate(self.grammar);
         let jobs: Vec<(usize, &Candidate)> =
             (first..first + sources.len()).map(|number| (number, &candidate)).collect();
-        let outcomes = self.evaluate_sources((Phase::Inputs, 1, Rung::Smoke), &jobs, &sources)?;
+        let of = RungBatch { phase: Phase::Inputs, batch: 1, rung: Rung::Smoke };
+        let outcomes = self.evaluate_sources(of, &jobs, &sources)?;
         for ((at, names), outcomes) in parts.iter().zip(outcomes.chunks(STRIDES.len())) {
             let Some(ranges) = outcomes.iter().find_map(|outcome| ranges(&outcome.error, names.len())) else {
                 continue;

@@ -1,19 +1,20 @@
 //! Successive halving: which programs of a batch go on to the next rung.
 
-use super::archive::{Candidate, Phase, RungResult};
+use super::archive::{Candidate, Phase, RungBatch, RungResult};
 use super::run::{SearchProgress, SearchRun};
 use super::rung::{Promotions, Rung};
 use crate::error::RunError;
 
 impl SearchRun<'_> {
-    /// Evaluates a batch, of which `first` is the number of its first program.
+    /// Evaluates a batch, of which `first` is the number of its first program in the phase.
     ///
     /// # Errors
     /// If the host fails in an evaluation, or the archive cannot be written.
     pub(super) fn evaluate_batch(
         &mut self,
         phase: Phase,
-        (batch, first): (usize, usize),
+        batch: usize,
+        first: usize,
         candidates: &[Candidate],
         promotions: Promotions,
     ) -> Result<Vec<RungResult>, RunError> {
@@ -27,14 +28,15 @@ impl SearchRun<'_> {
         };
         let of_rung = |rung| move |outcome| RungResult { rung, outcome };
         let mut evaluated: Vec<RungResult> =
-            self.evaluate((phase, batch, start), &jobs)?.into_iter().map(of_rung(start)).collect();
+            self.evaluate(RungBatch { phase, batch, rung: start }, &jobs)?.into_iter().map(of_rung(start)).collect();
         for (rung, most) in [(Rung::FirstSeed, promotions.first_seed), (Rung::Train, promotions.train)] {
             if rung <= start {
                 continue;
             }
             let order = promoted(&evaluated, most);
             let next: Vec<(usize, &Candidate)> = order.iter().map(|&at| jobs[at]).collect();
-            for (at, outcome) in order.into_iter().zip(self.evaluate((phase, batch, rung), &next)?) {
+            let outcomes = self.evaluate(RungBatch { phase, batch, rung }, &next)?;
+            for (at, outcome) in order.into_iter().zip(outcomes) {
                 evaluated[at] = RungResult { rung, outcome };
             }
         }

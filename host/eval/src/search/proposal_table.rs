@@ -47,7 +47,8 @@ pub(super) fn put(
     connection: &Connection,
     batch: usize,
     proposal: &Proposal,
-    (programs, refused): (usize, &[String]),
+    programs: usize,
+    refused: &[String],
 ) -> Result<(), RunError> {
     let Proposal { question, reply, input_tokens, output_tokens } = proposal;
     let refused = serde_json::to_string(refused).map_err(RunError::runtime)?;

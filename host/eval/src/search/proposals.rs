@@ -74,10 +74,10 @@ impl SearchRun<'_> {
             Some(stored) => stored,
             None => ask(model.mutation.model, question)?,
         };
-        let read = self.read_reply(&proposal.reply, &parents, (&candidates, replaced.len()))?;
+        let read = self.read_reply(&proposal.reply, &parents, &candidates, replaced.len())?;
         if !is_stored {
-            let counted = (read.candidates.len(), &read.refused[..]);
-            proposal_table::put(self.archive.connection(), batch, &proposal, counted)?;
+            let programs = read.candidates.len();
+            proposal_table::put(self.archive.connection(), batch, &proposal, programs, &read.refused)?;
         }
         self.count(&proposal, &read);
         for (at, candidate) in replaced.into_iter().zip(read.candidates) {
@@ -117,7 +117,8 @@ impl SearchRun<'_> {
         &self,
         reply: &str,
         parents: &[Elite],
-        (batch, count): (&[Candidate], usize),
+        batch: &[Candidate],
+        count: usize,
     ) -> Result<ReadReply, RunError> {
         let damaged = |error| {
             RunError::runtime(format_args!("the archive has a reply of the model that is none: {error}"))

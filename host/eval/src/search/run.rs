@@ -8,7 +8,7 @@ use blis_sim::rng::Stream;
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, RungResult, SearchOutcome};
+use super::archive::{Archive, ArchivedEvaluation, Candidate, Phase, RungBatch, RungResult, SearchOutcome};
 use super::champion::{Selected, champion};
 use super::constants::ConstantTuning;
 use super::elites::{BEST, Elite};
@@ -174,7 +174,7 @@ impl<'a> SearchRun<'a> {
                 (_, true) => Promotions::all_to_first_seed(BATCH),
                 (_, false) => Promotions::of(BATCH),
             };
-            let evaluated = self.evaluate_batch(Phase::Search, (batch, number), &candidates, promotions)?;
+            let evaluated = self.evaluate_batch(Phase::Search, batch, number, &candidates, promotions)?;
             self.learn(number, &candidates, &evaluated);
             number += candidates.len();
             batch += 1;
@@ -349,7 +349,7 @@ impl<'a> SearchRun<'a> {
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
             let promotions = Promotions::of(BATCH);
-            let evaluated = self.evaluate_batch(Phase::Control, (batch, number), &candidates, promotions)?;
+            let evaluated = self.evaluate_batch(Phase::Control, batch, number, &candidates, promotions)?;
             let scored = candidates.into_iter().zip(&evaluated).enumerate();
             best.extend(
                 scored.filter_map(|(at, (candidate, one))| Some((one.whole_train_score()?, number + at, candidate))),
@@ -371,7 +371,7 @@ impl<'a> SearchRun<'a> {
                 |program| Candidate { program, operation: Operation::Mutation, parents: [Some(best.number), None] };
             let smaller: Vec<Candidate> = reductions(&program, self.grammar).into_iter().map(of).collect();
             let promotions = Promotions::all_to_train();
-            let evaluated = self.evaluate_batch(Phase::Reduction, (round, number), &smaller, promotions)?;
+            let evaluated = self.evaluate_batch(Phase::Reduction, round, number, &smaller, promotions)?;
             number += smaller.len();
             let scores: Vec<f64> = evaluated.iter().map(|one| one.whole_train_score().unwrap_or(0.0)).collect();
             ablations = smaller
@@ -393,23 +393,24 @@ impl<'a> SearchRun<'a> {
         Ok(Reduction { reduced, ablations })
     }
 
-    /// The results of `jobs` up to `rung`: those of the archive, the others from the server.
+    /// The results of `jobs` up to the rung of the batch: those of the archive, the others from the server.
     pub(super) fn evaluate(
         &mut self,
-        (phase, batch, rung): (Phase, usize, Rung),
+        of: RungBatch,
         jobs: &[(usize, &Candidate)],
     ) -> Result<Vec<SearchOutcome>, RunError> {
         let sources: Vec<String> = jobs.iter().map(|(_, candidate)| candidate.program.source(self.grammar)).collect();
-        self.evaluate_sources((phase, batch, rung), jobs, &sources)
+        self.evaluate_sources(of, jobs, &sources)
     }
 
     /// As [`Self::evaluate`], with the scripts `sources` for the programs of `jobs`.
     pub(super) fn evaluate_sources(
         &mut self,
-        (phase, batch, rung): (Phase, usize, Rung),
+        of: RungBatch,
         jobs: &[(usize, &Candidate)],
         sources: &[String],
     ) -> Result<Vec<SearchOutcome>, RunError> {
+        let RungBatch { phase, rung, .. } = of;
         let hashes: Vec<String> = sources.iter().map(|source| sha256(source)).collect();
         let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; jobs.len()];
         let mut open: Vec<usize> = Vec::new();
@@ -427,13 +428,13 @@ impl<'a> SearchRun<'a> {
                     outcome: SearchOutcome { cpu_ms: 0.0, ..known.outcome.clone() },
                     ..known.clone()
                 };
-                self.archive.put((phase, batch, number), candidate, &sources[at], again)?;
+                self.archive.put(of.key(number), candidate, &sources[at], again)?;
             }
             outcomes[at] = Some(known.outcome.clone());
             self.remember(phase, &hashes[at], known);
         }
         for attempt in 1..=WALL_ATTEMPTS {
-            let (sent, results) = self.submit(&open, (phase, batch, rung), (jobs, sources))?;
+            let (sent, results) = self.submit(&open, of, jobs, sources)?;
             open.clear();
             for _ in 0..sent {
                 let ended = |_| RunError::runtime("a thread of the server ended before its time");
@@ -444,7 +445,8 @@ impl<'a> SearchRun<'a> {
                     open.push(at);
                     continue;
                 }
-                let outcome = self.record((phase, batch, rung), jobs[at], (&sources[at], &hashes[at]), &result)?;
+                let (number, candidate) = jobs[at];
+                let outcome = self.record(of, number, candidate, &sources[at], &hashes[at], &result)?;
                 outcomes[at] = Some(outcome);
             }
             open.sort_unstable();
@@ -480,8 +482,9 @@ impl<'a> SearchRun<'a> {
     fn submit(
         &self,
         open: &[usize],
-        (phase, batch, rung): (Phase, usize, Rung),
-        (jobs, sources): (&[(usize, &Candidate)], &[String]),
+        RungBatch { phase, batch, rung }: RungBatch,
+        jobs: &[(usize, &Candidate)],
+        sources: &[String],
     ) -> Result<(usize, Receiver<ServerReply>), RunError> {
         let (sender, results) = channel();
         for &at in open {
@@ -522,14 +525,17 @@ impl<'a> SearchRun<'a> {
         results.recv().map_err(ended)?.map_err(RunError::runtime)
     }
 
-    /// Writes a result into the archive.
+    /// Writes the result of the evaluation `number` into the archive: that of the script `source`, of which `hash` is the SHA-256.
     fn record(
         &mut self,
-        (phase, batch, rung): (Phase, usize, Rung),
-        (number, candidate): (usize, &Candidate),
-        (source, hash): (&str, &str),
+        of: RungBatch,
+        number: usize,
+        candidate: &Candidate,
+        source: &str,
+        hash: &str,
         result: &EvaluationResult,
     ) -> Result<SearchOutcome, RunError> {
+        let RungBatch { phase, rung, .. } = of;
         if result.status == EvaluationStatus::HostError {
             let what = format_args!("{} {number} was not evaluated: {}", phase.name(), result.artifacts.error);
             return Err(RunError::runtime(what).hint("run the command again: it goes on where it ended"));
@@ -543,7 +549,7 @@ impl<'a> SearchRun<'a> {
             }
         }
         let recorded = ArchivedEvaluation { sha256: hash.to_owned(), rung, outcome: outcome.clone() };
-        self.archive.put((phase, batch, number), candidate, source, recorded.clone())?;
+        self.archive.put(of.key(number), candidate, source, recorded.clone())?;
         self.remember(phase, hash, recorded);
         Ok(outcome)
     }

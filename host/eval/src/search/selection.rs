@@ -3,7 +3,7 @@
 //! The score by which a program was found is too high: of thousands, those are the best that the seeds of train favoured. In select,
 //! and in train and select under other seeds, the differences between the best are those of the policies.
 
-use super::archive::{Candidate, Phase, SearchOutcome};
+use super::archive::{Candidate, Phase, RungBatch, SearchOutcome};
 use super::champion::Selected;
 use super::elites::Elite;
 use super::run::SearchRun;
@@ -43,7 +43,7 @@ impl SearchRun<'_> {
     pub(super) fn selected(&mut self, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
         let mut selected = self.select(Phase::Select, finalists)?;
         for epoch in 0..OTHER_EPOCHS {
-            let outcomes = self.outcomes((Phase::OtherSeeds, epoch), finalists)?;
+            let outcomes = self.outcomes(Phase::OtherSeeds, epoch, finalists)?;
             selected.iter_mut().zip(outcomes).for_each(|(one, outcome)| one.other_seeds.push(outcome));
         }
         Ok(selected)
@@ -51,7 +51,7 @@ impl SearchRun<'_> {
 
     /// The results of `finalists` in select.
     pub(super) fn select(&mut self, phase: Phase, finalists: &[(usize, Candidate)]) -> Result<Vec<Selected>, RunError> {
-        let outcomes = self.outcomes((phase, 0), finalists)?;
+        let outcomes = self.outcomes(phase, 0, finalists)?;
         let selected = |((number, candidate), outcome): (&(usize, Candidate), SearchOutcome)| Selected {
             candidate: candidate.clone(),
             source: candidate.program.source(self.grammar),
@@ -65,12 +65,13 @@ impl SearchRun<'_> {
     /// The results of `finalists` up to select in round `round` of `phase`, with numbers that go on from round to round.
     fn outcomes(
         &mut self,
-        (phase, round): (Phase, usize),
+        phase: Phase,
+        round: usize,
         finalists: &[(usize, Candidate)],
     ) -> Result<Vec<SearchOutcome>, RunError> {
         let first = round * finalists.len();
         let jobs: Vec<(usize, &Candidate)> =
             finalists.iter().enumerate().map(|(at, (_, candidate))| (first + at, candidate)).collect();
-        self.evaluate((phase, round, Rung::Select), &jobs)
+        self.evaluate(RungBatch { phase, batch: round, rung: Rung::Select }, &jobs)
     }
 }

@@ -122,7 +122,7 @@ impl ProgramGenerator<'_> {
             && self.chance(DIRECTED)
         {
             let function = if rises { Operator::Add } else { Operator::Subtract };
-            child = self.with_term(child, (at, 0), (function, Expr::Input(name)));
+            child = self.with_term(child, at, 0, function, Expr::Input(name));
         }
         self.fitting(child, parent)
     }
@@ -170,7 +170,7 @@ impl ProgramGenerator<'_> {
             return program;
         }
         let input = Expr::read(self.any_input(decision));
-        self.with_term(program, (at, index), (function, input))
+        self.with_term(program, at, index, function, input)
     }
 
     /// `program` with its decision `at`, or a part of it, multiplied or divided by an input or by 1 + a multiple of it.
@@ -220,8 +220,10 @@ impl ProgramGenerator<'_> {
     fn with_term(
         &mut self,
         mut program: Program,
-        (at, mut index): (usize, usize),
-        (function, input): (Operator, Expr),
+        at: usize,
+        mut index: usize,
+        function: Operator,
+        input: Expr,
     ) -> Program {
         let decision = &self.grammar.decisions[at];
         let share = 10f64.powf(4.0 * self.draw.random::<f64>() - 2.0);

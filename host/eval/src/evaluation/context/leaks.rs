@@ -123,7 +123,8 @@ fn requests(suite: Suite, scenario: usize) -> Vec<SeenRequest> {
         names: workload.names.texts().iter().map(|text| text.to_string()).collect(),
         ..SignalRecorder::default()
     };
-    let measured = prepared.simulate(&policy, (scenario, 7), (&Arc::default(), u64::MAX), recorder);
+    let limit = SimulationLimit { handle: &Arc::default(), budget: u64::MAX };
+    let measured = prepared.simulate(&policy, RunKey { scenario, seed: 7 }, limit, recorder);
     let mut recorder = measured.map_err(|failure| failure.text()).expect("it runs").0.observer;
     recorder.order.iter().filter_map(|id| recorder.seen.remove(id)).filter(|seen| seen.output > 0.0).collect()
 }

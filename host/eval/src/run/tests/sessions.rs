@@ -55,8 +55,8 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
 fn simulated(config: &Experiment, workload: Workload) -> (Report, RecordedRun) {
     let Workload { requests, follow_ups, names, .. } = workload;
     let deployment = deployment(400, None);
-    let measured =
-        measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), RecordedRun::default());
+    let named = NamedWorkload { names: &names, slo_targets: &BTreeMap::new() };
+    let measured = measure(config, &deployment, named, requests, follow_ups, RecordedRun::default());
     let Measurement { report, observer, .. } = measured.unwrap_or_else(|failure| panic!("{failure}"));
     (report, observer)
 }
