@@ -31,7 +31,8 @@ const LAYERS: u32 = 4096;
 pub(crate) fn read(
     keys: &Map<String, Value>,
     model: &mut ModelConfig,
-    (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
+    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<(), Diagnostic> {
     known_keys::refuse(keys)?;
     known_keys::refuse_other_kv_heads(keys)?;

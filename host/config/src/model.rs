@@ -116,7 +116,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     let named = if quantization.is_none() { format_of_name(name) } else { None };
     let mut config = keys.resolve(name, named, &mut notes, &mut warnings).map_err(in_file)?;
     let all_keys = all_keys(text);
-    architecture::read(&all_keys, &mut config, (&mut notes, &mut warnings)).map_err(in_file)?;
+    architecture::read(&all_keys, &mut config, &mut notes, &mut warnings).map_err(in_file)?;
     let quantization = quantization.or_else(|| named.map(|(method, _)| method.to_owned()));
     let formula_notes = formula_notes(name, &config);
     Ok(LoadedModel {

@@ -118,7 +118,7 @@ impl ClairvoyantBound {
         let mut demands: Vec<Demand> = served
             .iter()
             .zip(alone)
-            .map(|(served, alone)| Demand::new(service, &arrivals[served.index], &prefixes, (*served, alone)))
+            .map(|(served, alone)| Demand::new(service, &arrivals[served.index], &prefixes, *served, alone))
             .collect();
         demands.sort_by(|one, other| one.release_us.total_cmp(&other.release_us));
         let Some(rates) = WorkRates::new(&service.instance, &demands) else { return Ok(Self::default()) };
@@ -155,7 +155,8 @@ impl Demand {
         service: &BoundedService,
         request: &Request,
         prefixes: &PrefixTable<'_>,
-        (served, alone): (ServedRequest, alone::Latencies),
+        served: ServedRequest,
+        alone: alone::Latencies,
     ) -> Self {
         let (instance, latency) = (&service.instance, &service.instance.latency);
         let queueing = latency.queueing_time(request.input_tokens);
