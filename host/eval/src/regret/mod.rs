@@ -409,7 +409,7 @@ struct BranchSpan {
     from: Micros,
     /// Time after the decision in which its effects count.
     window: Micros,
-    /// Time after the decision at which a branch ends whose request has not.
+    /// Time after the decision at which a branch ends if its request has not.
     longest: Micros,
 }
 

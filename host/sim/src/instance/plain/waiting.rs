@@ -10,9 +10,8 @@ use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason}
 use crate::units::Micros;
 
 impl Plain {
-    /// Schedules new requests, from the head of the queue on: of those behind the first that cannot be scheduled only if
-    /// that one merely lacks a slot for its adapter. Returns whether one of them has more than its last
-    /// token to compute.
+    /// Schedules new requests, from the head of the queue on, up to the first that a gate stops; those that a gate skips wait alone. Returns
+    /// whether one of them has more than its last token to compute.
     pub(super) fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
         let mut prefill = false;
         let mut wait_reason = self.plan_loaded(now, &mut budget, &mut prefill, observer);
@@ -47,7 +46,7 @@ impl Plain {
         prefill
     }
 
-    /// The gates of all features for the waiting request `key`, in the order in which vLLM asks.
+    /// The gates of all features for the waiting request `key`: its adapter, BLIS's storage, then reads and the CPU tier, which may begin a load.
     pub(super) fn gates(&mut self, key: QueueKey, now: Micros, observer: &mut impl Observer) -> Gate {
         let gate = self.gate(&self.waiting[&key]);
         if gate != AdapterGate::Open {
@@ -63,7 +62,7 @@ impl Plain {
         if awaits { Gate::Skip(WaitReason::KvTransfer) } else { Gate::Open }
     }
 
-    /// The waiting request `key` enters the batch, if budget and KV blocks are left for it.
+    /// The waiting request `key` enters the batch, if budget and KV blocks are left for it: then the gate is open.
     pub(super) fn enter(&mut self, key: QueueKey, budget: &mut u32, now: Micros, observer: &mut impl Observer) -> Gate {
         if self.waiting[&key].computed > 0 {
             return self.admit_prefilled(key, budget, now, observer).map_or_else(Gate::Stop, |()| Gate::Open);
