@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use blis_plugin::find::Finder;
-use blis_plugin::inputs::traffic;
+use blis_plugin::inputs::{ties, traffic};
 use blis_plugin::{Kind, Limits, check};
 
 const POLICY: &str = "BLIS_TEST_POLICY";
@@ -51,7 +51,7 @@ fn worker() {
     let questions = traffic(Kind::Routing, 16);
     let mut ask = |calls: usize| {
         for question in questions.iter().cycle().take(calls) {
-            question.run(&mut guest, &check::ties()).expect("an output");
+            question.run(&mut *guest, &ties()).expect("an output");
         }
     };
     ask(WARM_UP);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_plugin::find::Finder;
-use blis_plugin::inputs::GuestCall;
+use blis_plugin::inputs::{GuestCall, ties};
 use blis_plugin::{Kind, Limits, Plugin, check};
 
 /// Per kind and number of instances.
@@ -44,7 +44,7 @@ fn compare(module: &str, kind: Kind, n: usize, committed: &dyn Plugin, fresh: &d
     let mut guests = [committed, fresh].map(|plugin| plugin.start(&setup).expect("it starts"));
     for item in 0..QUESTIONS {
         let question = GuestCall::plausible(kind, n, item);
-        let [one, other] = guests.each_mut().map(|guest| question.run(guest, &check::ties()));
+        let [one, other] = guests.each_mut().map(|guest| question.run(&mut **guest, &ties()));
         assert!(one.is_ok(), "{module}: {one:?}");
         assert_eq!(one, other, "{module}: {kind}, {n} instances, question {item}");
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use blis_plugin::check::setup;
 use blis_plugin::inputs::GatewayState;
-use blis_plugin::{FairnessGuest, Kind, Limits, StartedGuest, script};
+use blis_plugin::{Kind, Limits, script};
 use divan::Bencher;
 
 use crate::view::SIZES;
@@ -16,9 +16,9 @@ fn virtual_token_counter_script(bencher: Bencher, n: usize) {
     let limits = Limits::default();
     let plugin = script::load(Path::new("virtual-token-counter.rhai"), source, &limits).expect("loads");
     let setup = setup(plugin.as_ref(), Kind::Fairness, n, &limits);
-    let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn FairnessGuest>);
+    let guest = plugin.start(&setup);
     let mut guest = guest.expect("starts");
     let states: Vec<GatewayState> = (0..64).map(|item| GatewayState::plausible(n, item)).collect();
     let mut states = states.iter().cycle();
-    bencher.bench_local(|| states.next().map(|state| state.fair_pick(guest.as_mut())));
+    bencher.bench_local(|| states.next().map(|state| state.decide(&mut *guest, &mut Vec::new())));
 }

@@ -7,7 +7,7 @@ use blis_plugin::adapt::PluginPolicy;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::inputs::SyntheticService;
 use blis_plugin::wasm::{CompileCache, WasmSettings, load};
-use blis_plugin::{FilterGuest, GuestKind, GuestSetup, Limits, Plugin, RoutingGuest, StartedGuest, script};
+use blis_plugin::{GuestSetup, Kind, Limits, Plugin, script};
 use blis_sim::policy::{
     BlockIds, FilterStep, PrefixCacheFilter, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, ScorerStep,
     Ties, Weighted,
@@ -37,10 +37,10 @@ fn scripts() -> [Arc<dyn Plugin>; 2] {
     ]
 }
 
-fn policy<G: GuestKind + ?Sized>(plugin: &Arc<dyn Plugin>) -> PluginPolicy<G> {
+fn policy(kind: Kind, plugin: &Arc<dyn Plugin>) -> PluginPolicy {
     let description = plugin.description();
     let setup = GuestSetup {
-        kind: G::KIND,
+        kind,
         parameters: description.parameters.iter().map(|parameter| parameter.default).collect(),
         others: Vec::new(),
         instances: [].into(),
@@ -51,15 +51,15 @@ fn policy<G: GuestKind + ?Sized>(plugin: &Arc<dyn Plugin>) -> PluginPolicy<G> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    let guest = plugin.start(&setup).and_then(StartedGuest::into_kind).expect("starts");
+    let guest = plugin.start(&setup).expect("starts");
     let incidents = Incidents::new(OnError::Fail, setup.abort.clone());
     PluginPolicy::new("plugin", description, guest, BlockIds::KEYS, &incidents)
 }
 
 /// Two filters and three scorers.
 fn pipeline(filter: &Arc<dyn Plugin>, scorer: &Arc<dyn Plugin>) -> Weighted {
-    let filters = (0..2).map(|_| FilterStep::Step(Box::new(policy::<dyn FilterGuest>(filter)))).collect();
-    let scorer = || ScorerStep::Step(Box::new(policy::<dyn RoutingGuest>(scorer)));
+    let filters = (0..2).map(|_| FilterStep::Step(Box::new(policy(Kind::RoutingFilter, filter)))).collect();
+    let scorer = || ScorerStep::Step(Box::new(policy(Kind::Routing, scorer)));
     Weighted::pipeline(filters, (1..=3).map(|weight| (scorer(), f64::from(weight))).collect(), None).expect("is valid")
 }
 
@@ -78,7 +78,7 @@ fn bench(bencher: Bencher, n: usize, mut policy: impl RoutingPolicy) {
 /// One call of the component that routes, to which the pipeline is compared.
 #[divan::bench(args = SIZES)]
 fn component_alone(bencher: Bencher, n: usize) {
-    bench(bencher, n, policy::<dyn RoutingGuest>(&component()));
+    bench(bencher, n, policy(Kind::Routing, &component()));
 }
 
 #[divan::bench(args = SIZES)]
@@ -90,7 +90,7 @@ fn component_pipeline(bencher: Bencher, n: usize) {
 /// One call of a script that routes.
 #[divan::bench(args = SIZES)]
 fn script_alone(bencher: Bencher, n: usize) {
-    bench(bencher, n, policy::<dyn RoutingGuest>(&scripts()[1]));
+    bench(bencher, n, policy(Kind::Routing, &scripts()[1]));
 }
 
 /// One call of a script that routes as its filter and its scorer together do.
@@ -98,7 +98,7 @@ fn script_alone(bencher: Bencher, n: usize) {
 fn script_of_both(bencher: Bencher, n: usize) {
     let source = include_str!("../../../examples/built-ins/token-aware.rhai");
     let plugin = script::load(Path::new("token-aware.rhai"), source, &Limits::default()).expect("loads");
-    bench(bencher, n, policy::<dyn RoutingGuest>(&plugin));
+    bench(bencher, n, policy(Kind::Routing, &plugin));
 }
 
 #[divan::bench(args = SIZES)]
@@ -124,7 +124,7 @@ fn mixed(scorer: &Arc<dyn Plugin>) -> Weighted {
         RoutingFilter::Saturation(SaturationFilter { queue_depth: 5.0, kv_utilization: 0.8, headroom: 0.0 }),
     ];
     let built_in = [ScorerKind::QueueDepth, ScorerKind::KvUtilization].map(|kind| (ScorerStep::BuiltIn(kind), 1.0));
-    let plugin = (ScorerStep::Step(Box::new(policy::<dyn RoutingGuest>(scorer))), 2.0);
+    let plugin = (ScorerStep::Step(Box::new(policy(Kind::Routing, scorer))), 2.0);
     let scorers = [plugin].into_iter().chain(built_in).collect();
     Weighted::pipeline(filters.map(FilterStep::BuiltIn).into(), scorers, None).expect("is valid")
 }

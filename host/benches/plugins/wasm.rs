@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_plugin::wasm::{CompileCache, WasmSettings, componentize, load};
-use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest};
+use blis_plugin::{Guest, GuestSetup, Kind, Limits, Plugin};
 use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
@@ -29,7 +29,7 @@ fn plugin(component: &[u8]) -> Arc<dyn Plugin> {
     load(Path::new("least_loaded.wasm"), component, &Limits::default(), &settings()).expect("loads")
 }
 
-fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
+fn start(plugin: &dyn Plugin) -> Box<dyn Guest> {
     let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: vec![1.0],
@@ -42,7 +42,7 @@ fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    plugin.start(&setup).and_then(StartedGuest::into_kind).expect("starts")
+    plugin.start(&setup).expect("starts")
 }
 
 fn route(bencher: Bencher, n: usize, fresh: bool) {

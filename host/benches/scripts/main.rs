@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest, script};
+use blis_plugin::{Guest, GuestSetup, Kind, Limits, Plugin, script};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{
     ClusterView, Event, EventKind, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions,
@@ -130,7 +130,7 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
     script::load(Path::new("bench.rhai"), source, limits).expect("it compiles")
 }
 
-fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
+fn start(service: &BenchService, source: &str) -> Box<dyn Guest> {
     let plugin = load(source, &Limits::default());
     let setup = GuestSetup {
         kind: Kind::Routing,
@@ -144,7 +144,7 @@ fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    plugin.start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
+    plugin.start(&setup).expect("it starts")
 }
 
 /// Instances with different loads.

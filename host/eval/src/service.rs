@@ -31,11 +31,7 @@ use blis_config::policy::{PipelineStep, PlannedFilter, PlannedScorer, PolicySett
 use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
-use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind,
-    FilterGuest, GuestKind, GuestSetup, Kind, KvCacheGuest, LatencyGuest, Limits, OrderingGuest, PlacementGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
-};
+use blis_plugin::{FaultKind, Guest, GuestSetup, Kind, Limits, Technology};
 use blis_workload::{Names, Workload};
 
 /// Makes one decision with each script of `config`, so that a misspelt name ends the experiment before it starts. Scripts
@@ -232,30 +228,31 @@ struct PluginStarter<'a> {
 }
 
 impl PluginStarter<'_> {
-    /// The plugin policy of the front end for plugins of type `G`, if a plugin is used for it.
-    fn policy<G: GuestKind + ?Sized>(&self) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
-        self.policy_of(Arc::clone(&self.instances), None)
+    /// The plugin policy of `kind` of the front end, if a plugin is used for it.
+    fn policy(&self, kind: Kind) -> Result<Option<Box<PluginPolicy>>, RunError> {
+        self.policy_of(kind, Arc::clone(&self.instances), None)
     }
 
     /// The plugin policy of a cluster of `instances`, or of the instance `instance` alone.
-    fn policy_of<G: GuestKind + ?Sized>(
+    fn policy_of(
         &self,
+        kind: Kind,
         instances: Arc<[InstanceInfo]>,
         instance: Option<InstanceIndex>,
-    ) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
-        let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
+    ) -> Result<Option<Box<PluginPolicy>>, RunError> {
+        let Some(used) = self.config.cluster.policies.plugin(kind) else { return Ok(None) };
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         self.plugin_policy(used, instances, &owner).map(Some)
     }
 
     /// The policy of the plugin `used` in a cluster of `instances`; `owner` distinguishes its stream of random numbers from
     /// those of other guests of the same plugin.
-    fn plugin_policy<G: GuestKind + ?Sized>(
+    fn plugin_policy(
         &self,
         used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
         owner: &str,
-    ) -> Result<Box<PluginPolicy<G>>, RunError> {
+    ) -> Result<Box<PluginPolicy>, RunError> {
         let guest = self.start(used, instances, owner)?;
         let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
         let block_ids = BlockIds::hidden(Stream::new(self.config.seed, "block ids"));
@@ -263,7 +260,7 @@ impl PluginStarter<'_> {
     }
 
     /// The policy of a step of a routing pipeline.
-    fn step<G: GuestKind + ?Sized>(&self, step: &PipelineStep) -> Result<Box<PluginPolicy<G>>, RunError> {
+    fn step(&self, step: &PipelineStep) -> Result<Box<PluginPolicy>, RunError> {
         self.plugin_policy(&step.used, Arc::clone(&self.instances), &format!(":{}", step.role.name()))
     }
 
@@ -271,7 +268,7 @@ impl PluginStarter<'_> {
     fn routing(&self) -> Result<Box<dyn RoutingPolicy>, RunError> {
         let settings = &self.config.cluster.policies;
         let Some(plan) = settings.routing_plan() else {
-            return Ok(match self.policy::<dyn RoutingGuest>()? {
+            return Ok(match self.policy(Kind::Routing)? {
                 Some(plugin) => plugin,
                 None => settings.routing().map_err(RunError::usage)?,
             });
@@ -279,13 +276,13 @@ impl PluginStarter<'_> {
         let filter = |filter: PlannedFilter<'_>| -> Result<FilterStep, RunError> {
             Ok(match filter {
                 PlannedFilter::BuiltIn(filter) => FilterStep::BuiltIn(filter),
-                PlannedFilter::Plugin(step) => FilterStep::Step(self.step::<dyn FilterGuest>(step)?),
+                PlannedFilter::Plugin(step) => FilterStep::Step(self.step(step)?),
             })
         };
         let scorer = |(scorer, weight): (PlannedScorer<'_>, f64)| -> Result<(ScorerStep, f64), RunError> {
             let scorer = match scorer {
                 PlannedScorer::BuiltIn(kind) => ScorerStep::BuiltIn(kind),
-                PlannedScorer::Plugin(step) => ScorerStep::Step(self.step::<dyn RoutingGuest>(step)?),
+                PlannedScorer::Plugin(step) => ScorerStep::Step(self.step(step)?),
             };
             Ok((scorer, weight))
         };
@@ -293,7 +290,7 @@ impl PluginStarter<'_> {
         let scorers = plan.scorers.into_iter().map(scorer).collect::<Result<_, _>>()?;
         let picker = match plan.picker {
             Some(used) => {
-                let picker = self.plugin_policy::<dyn RoutingGuest>(used, Arc::clone(&self.instances), "")?;
+                let picker = self.plugin_policy(used, Arc::clone(&self.instances), "")?;
                 Some(picker as Box<dyn RoutingPolicy>)
             }
             None => None,
@@ -304,7 +301,7 @@ impl PluginStarter<'_> {
 
     /// The policy of prefill apart from decode that was chosen by its name, if one was.
     fn disaggregation(&self) -> Result<Option<Box<dyn DisaggregationPolicy>>, RunError> {
-        Ok(match self.policy::<dyn DisaggregationGuest>()? {
+        Ok(match self.policy(Kind::Disaggregation)? {
             Some(plugin) => Some(plugin),
             None => self.config.cluster.policies.disaggregation(),
         })
@@ -312,19 +309,19 @@ impl PluginStarter<'_> {
 
     /// `control` with the plugins instead of the built-in policies that they replace.
     fn flow_control(&self, mut control: FlowControl) -> Result<FlowControl, RunError> {
-        if let Some(plugin) = self.policy::<dyn SaturationGuest>()? {
+        if let Some(plugin) = self.policy(Kind::Saturation)? {
             control.saturation = plugin;
         }
-        if let Some(plugin) = self.policy::<dyn CeilingsGuest>()? {
+        if let Some(plugin) = self.policy(Kind::Ceilings)? {
             control.ceilings = plugin;
         }
-        if let Some(plugin) = self.policy::<dyn FairnessGuest>()? {
+        if let Some(plugin) = self.policy(Kind::Fairness)? {
             control.fairness = plugin;
         }
-        if let Some(plugin) = self.policy::<dyn OrderingGuest>()? {
+        if let Some(plugin) = self.policy(Kind::Ordering)? {
             control.ordering = plugin;
         }
-        if let Some(plugin) = self.policy::<dyn EvictionGuest>()? {
+        if let Some(plugin) = self.policy(Kind::Eviction)? {
             control.eviction = Some(plugin);
         }
         Ok(control)
@@ -334,11 +331,11 @@ impl PluginStarter<'_> {
     fn of_replicas(&self) -> Result<ReplicaPolicies, RunError> {
         let settings = &self.config.cluster;
         let scaling = settings.scaling.as_ref().map(|scaling| self.scaling(scaling.built_in.as_ref())).transpose()?;
-        let drain: Box<dyn DrainPolicy> = match self.policy::<dyn DrainGuest>()? {
+        let drain: Box<dyn DrainPolicy> = match self.policy(Kind::Drain)? {
             Some(plugin) => plugin,
             None => settings.policies.drain().map_err(RunError::runtime)?,
         };
-        let placement: Box<dyn PlacementPolicy> = match self.policy::<dyn PlacementGuest>()? {
+        let placement: Box<dyn PlacementPolicy> = match self.policy(Kind::Placement)? {
             Some(plugin) => plugin,
             None => settings.policies.placement().map_err(RunError::runtime)?,
         };
@@ -362,14 +359,14 @@ impl PluginStarter<'_> {
         self.attach_latency(instances)?;
         for instance in instances {
             let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
-            if let Some(policy) = self.policy_of::<dyn SchedulingGuest>(Arc::clone(&own), Some(instance.index))? {
+            if let Some(policy) = self.policy_of(Kind::Scheduling, Arc::clone(&own), Some(instance.index))? {
                 instance.scheduler = SchedulingChoice::Custom(policy);
             }
-            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(Arc::clone(&own), Some(instance.index))? {
+            if let Some(policy) = self.policy_of(Kind::Preemption, Arc::clone(&own), Some(instance.index))? {
                 instance.preemption = PreemptionChoice::Custom(policy);
             }
             kv_cache::attach_built_in(instance, &self.config.cluster.policies);
-            if let Some(policy) = self.policy_of::<dyn KvCacheGuest>(own, Some(instance.index))? {
+            if let Some(policy) = self.policy_of(Kind::KvCache, own, Some(instance.index))? {
                 instance.kv_cache = KvCacheChoice::Custom(policy);
             }
         }
@@ -380,7 +377,7 @@ impl PluginStarter<'_> {
     fn attach_latency(&self, instances: &mut [InstanceConfig]) -> Result<(), RunError> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
-            let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), "")?;
+            let guest = self.start(used, Arc::clone(&self.instances), "")?;
             let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
             let fallback = instances.first().map(|instance| Arc::clone(&instance.latency));
             let Some(fallback) = fallback else { return Ok(()) };
@@ -393,12 +390,7 @@ impl PluginStarter<'_> {
     }
 
     /// Starts one guest; `owner` as of [`Self::plugin_policy`].
-    fn start<G: GuestKind + ?Sized>(
-        &self,
-        used: &PolicyUse,
-        instances: Arc<[InstanceInfo]>,
-        owner: &str,
-    ) -> Result<Box<G>, RunError> {
+    fn start(&self, used: &PolicyUse, instances: Arc<[InstanceInfo]>, owner: &str) -> Result<Box<dyn Guest>, RunError> {
         let setup = GuestSetup {
             kind: used.kind,
             parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
@@ -411,7 +403,7 @@ impl PluginStarter<'_> {
             limits: self.config.catalog.limits(),
             abort: self.abort.clone(),
         };
-        used.loaded.plugin.start(&setup).and_then(StartedGuest::into_kind).map_err(RunError::from)
+        used.loaded.plugin.start(&setup).map_err(RunError::from)
     }
 }
 
@@ -434,7 +426,7 @@ fn serves(model: &[&str], names: &Names) -> Vec<Name> {
 fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Result<Policies, RunError> {
     let settings = &plugins.config.cluster.policies;
     let flow_control = plugins.config.cluster.flow_control.as_ref();
-    let admission: Box<dyn AdmissionPolicy> = match plugins.policy::<dyn AdmissionGuest>()? {
+    let admission: Box<dyn AdmissionPolicy> = match plugins.policy(Kind::Admission)? {
         // In BLIS, flow control replaces the admission policy.
         _ if flow_control.is_some_and(|flow| flow.parity == ParityName::Blis) => Box::new(AlwaysAdmit),
         Some(plugin) => plugin,
@@ -443,7 +435,7 @@ fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Re
     Ok(Policies {
         admission: with_budgets(admission, settings, names).map_err(RunError::usage)?,
         routing: plugins.routing()?,
-        priority: match plugins.policy::<dyn PriorityGuest>()? {
+        priority: match plugins.policy(Kind::Priority)? {
             Some(plugin) => plugin,
             None => settings.priority(classes).map_err(RunError::usage)?,
         },

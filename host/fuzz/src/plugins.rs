@@ -1,7 +1,7 @@
 //! Plugins that could be loaded are called a few times.
 
-use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::GuestCall;
+use blis_plugin::check::setup;
+use blis_plugin::inputs::{GuestCall, ties};
 use blis_plugin::{Limits, Plugin};
 
 /// Starts `plugin` as every kind that it declares, and calls it for four instances. A result is in range, or a fault
@@ -17,7 +17,7 @@ pub fn call_a_few_times(plugin: &dyn Plugin, limits: &Limits) {
             }
         };
         for item in [0, 15] {
-            if let Err(fault) = GuestCall::plausible(kind, 4, item).run(&mut guest, &ties()) {
+            if let Err(fault) = GuestCall::plausible(kind, 4, item).run(&mut *guest, &ties()) {
                 assert!(!fault.to_string().is_empty());
             }
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use arbitrary::{Result, Unstructured};
-use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::GuestCall;
+use blis_plugin::check::setup;
+use blis_plugin::inputs::{GuestCall, ties};
 use blis_plugin::{FaultKind, Limits, Plugin, script};
 
 /// The page that lists all functions.
@@ -451,7 +451,7 @@ fn outcomes(plugin: &dyn Plugin, limits: &Limits, text: &str) -> Vec<String> {
             }
         };
         for item in 0..2 {
-            let result = GuestCall::plausible(kind, 4, item).run(&mut guest, &ties());
+            let result = GuestCall::plausible(kind, 4, item).run(&mut *guest, &ties());
             if let Err(fault) = &result {
                 assert_ne!(fault.kind, FaultKind::OutOfTime, "{text}");
             }

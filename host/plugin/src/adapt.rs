@@ -31,7 +31,6 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
     PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep,
@@ -41,42 +40,36 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
-use super::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
-    RoutedRequestRow, StartingReplicaRow, TierHitRow, first_nan,
-};
-use super::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
-    FilterGuest, Guest, GuestKind, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
-    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest,
-    StartedGuest,
-};
+use super::rows::first_nan;
+use super::{Fault, FaultKind, Function, Guest, Inputs, Kind, LatencyConstants, Output, PolicyDescription};
 
 pub use scaling::PluginScaling;
 
-/// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
+/// A guest as a policy of the simulator, of the kind for which it was started.
 #[derive(Debug)]
-pub struct PluginPolicy<G: ?Sized> {
+pub struct PluginPolicy {
     name: Arc<str>,
+    kind: Kind,
     /// Locked only where the simulator shares policies between threads in order to copy them.
-    guest: Mutex<Box<G>>,
+    guest: Mutex<Box<dyn Guest>>,
     reads: Reads,
     events: Events,
     block_ids: BlockIds,
     incidents: Incidents,
 }
 
-impl<G: GuestKind + ?Sized> PluginPolicy<G> {
+impl PluginPolicy {
     /// A policy of `guest`, which was started from the plugin called `name` and knows blocks by `block_ids`.
     #[must_use]
     pub fn new(
         name: &str,
         description: &PolicyDescription,
-        guest: Box<G>,
+        guest: Box<dyn Guest>,
         block_ids: BlockIds,
         incidents: &Incidents,
     ) -> Self {
-        let needed = match (G::KIND, incidents.on_error()) {
+        let kind = guest.kind();
+        let needed = match (kind, incidents.on_error()) {
             (Kind::Routing | Kind::RoutingFilter, OnError::Fallback) => {
                 Reads { load: true, in_flight: true, ..Reads::NOTHING }
             }
@@ -85,6 +78,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         };
         let policy = Self {
             name: name.into(),
+            kind,
             guest: Mutex::new(guest),
             reads: description.reads.and(needed),
             events: description.events,
@@ -95,12 +89,12 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         policy
     }
 
-    fn guest(&mut self) -> &mut G {
+    fn guest(&mut self) -> &mut (dyn Guest + 'static) {
         self.guest.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
     }
 
     fn failed(&self, at: Micros, fault: Fault) {
-        self.incidents.record(&self.name, G::KIND, at, fault);
+        self.incidents.record(&self.name, self.kind, at, fault);
     }
 
     /// The checked output at `now`, or that of `instead` after a fault, which is recorded.
@@ -113,21 +107,22 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         output
     }
 
-    fn lock(&self) -> MutexGuard<'_, Box<G>> {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Guest>> {
         self.guest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn copy(&self) -> Self {
         let mut original = self.lock();
-        let guest = original.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
+        let guest = original.fork().unwrap_or_else(|fault| {
             self.failed(Micros::ZERO, fault.clone());
-            G::narrowed(LostGuest { kind: G::KIND, fault })
+            Box::new(LostGuest { kind: self.kind, fault })
         });
         for used in [&**original, &*guest] {
             self.charge_lent(MeteredCall::Other, Micros::ZERO, used);
         }
         Self {
             name: Arc::clone(&self.name),
+            kind: self.kind,
             guest: Mutex::new(guest),
             reads: self.reads,
             events: self.events,
@@ -159,7 +154,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
     }
 
     /// As [`Self::charge`], of a guest that is locked.
-    fn charge_lent(&self, call: MeteredCall, at: Micros, guest: &G) {
+    fn charge_lent(&self, call: MeteredCall, at: Micros, guest: &dyn Guest) {
         if let Some(most) = self.incidents.charge(call, || guest.used()) {
             self.failed(at, self.exhausted(most));
         }
@@ -177,15 +172,49 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         Fault::new(FaultKind::OutOfRange, message)
     }
 
-    /// Refuses anything but one number for each instance.
-    fn check_column(&self, function: &str, numbers: &[f64], cluster: &ClusterView<'_>) -> Result<(), Fault> {
-        if numbers.len() != cluster.len() {
+    /// Refuses anything but one number for each of `count` rows; `what` is what they are called.
+    fn check_numbers(&self, function: &str, numbers: &[f64], count: usize, what: &str) -> Result<(), Fault> {
+        if numbers.len() != count {
             let output = format!("{} numbers", numbers.len());
-            return Err(self.out_of_range(function, output, &format!("one for each of {} instances", cluster.len())));
+            return Err(self.out_of_range(function, output, &format!("one for each of {count} {what}s")));
         }
         match first_nan(numbers) {
-            Some(index) => Err(self.not_a_number(function, &format!(" for instance {index}"))),
+            Some(index) => Err(self.not_a_number(function, &format!(" for {what} {index}"))),
             None => Ok(()),
+        }
+    }
+
+    /// The index that `function` chose, if it is one of `count`.
+    fn check_index(&self, function: &str, chosen: Result<usize, Fault>, count: usize) -> Result<usize, Fault> {
+        let chosen = chosen?;
+        if chosen < count {
+            return Ok(chosen);
+        }
+        Err(self.out_of_range(function, chosen, &format!("an index from 0 to {}", count.saturating_sub(1))))
+    }
+
+    /// As [`Self::check_index`], of a function that may choose none.
+    fn check_chosen(
+        &self,
+        function: &str,
+        chosen: Result<Option<usize>, Fault>,
+        count: usize,
+    ) -> Result<Option<usize>, Fault> {
+        let chosen = chosen?;
+        match chosen.filter(|&index| index >= count) {
+            None => Ok(chosen),
+            Some(index) => {
+                let range = format!("none, or an index from 0 to {}", count.saturating_sub(1));
+                Err(self.out_of_range(function, index, &range))
+            }
+        }
+    }
+
+    /// A number that `function` returned, if it is one.
+    fn check_number(&self, function: &str, number: Result<f64, Fault>) -> Result<f64, Fault> {
+        match number {
+            Ok(number) if number.is_nan() => Err(self.not_a_number(function, "")),
+            result => result,
         }
     }
 
@@ -196,12 +225,12 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         numbers: &mut Vec<f64>,
-        compute: impl FnOnce(&mut G, &RequestView<'_>, &mut Vec<f64>) -> Result<(), Fault>,
+        compute: impl FnOnce(&mut (dyn Guest + 'static), &RequestView<'_>, &mut Vec<f64>) -> Result<(), Fault>,
     ) -> Result<(), StepFailed> {
         let request = request.with_block_ids(self.block_ids);
         numbers.clear();
         let computed = compute(self.guest(), &request, numbers);
-        let computed = computed.and_then(|()| self.check_column(function, numbers, cluster));
+        let computed = computed.and_then(|()| self.check_numbers(function, numbers, cluster.len(), "instance"));
         let result = computed.map_err(|fault| {
             self.failed(cluster.now, fault);
             StepFailed
@@ -217,9 +246,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         );
         Fault::new(FaultKind::NotANumber, message)
     }
-}
 
-impl PluginPolicy<dyn RoutingGuest> {
     /// The index of the chosen instance, and its score if the guest computes scores.
     fn routed(
         &mut self,
@@ -229,12 +256,10 @@ impl PluginPolicy<dyn RoutingGuest> {
         scores: &mut Vec<f64>,
     ) -> Result<RoutingDecision, Fault> {
         let request = request.with_block_ids(self.block_ids);
-        let target = self.guest().route(&request, cluster, ties, scores)?;
-        if target >= cluster.len() {
-            return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
-        }
+        let target = self.guest().route(&request, cluster, ties, scores);
+        let target = self.check_index("route", target, cluster.len())?;
         if !scores.is_empty() {
-            self.check_column("scores", scores, cluster)?;
+            self.check_numbers("scores", scores, cluster.len(), "instance")?;
         }
         Ok(RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) })
     }
@@ -248,6 +273,14 @@ struct LostGuest {
 }
 
 impl Guest for LostGuest {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn call(&mut self, _: Function, _: Inputs<'_>, _: &mut Vec<f64>) -> Result<Output, Fault> {
+        Err(self.fault.clone())
+    }
+
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         Err(self.fault.clone())
     }
@@ -256,139 +289,31 @@ impl Guest for LostGuest {
         Err(self.fault.clone())
     }
 
-    fn fork(&mut self) -> Result<StartedGuest, Fault> {
-        Ok(StartedGuest::of(self.kind, Self { kind: self.kind, fault: self.fault.clone() }))
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        Ok(Box::new(Self { kind: self.kind, fault: self.fault.clone() }))
     }
 }
 
-impl AdmissionGuest for LostGuest {
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
-        Err(self.fault.clone())
-    }
+/// What all policies with events have in common.
+macro_rules! lifecycle {
+    ($policy:ident) => {
+        fn events(&self) -> Events {
+            self.events
+        }
+
+        fn observe(&mut self, event: &Event) {
+            self.deliver(event);
+        }
+
+        fn fork(&self) -> Box<dyn $policy> {
+            Box::new(self.copy())
+        }
+    };
 }
 
-impl RoutingGuest for LostGuest {
-    fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
-        Err(self.fault.clone())
-    }
+use lifecycle;
 
-    fn scores(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl FilterGuest for LostGuest {
-    fn filter(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl PriorityGuest for LostGuest {
-    fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl SchedulingGuest for LostGuest {
-    fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl PreemptionGuest for LostGuest {
-    fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl LatencyGuest for LostGuest {
-    fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
-        Err(self.fault.clone())
-    }
-
-    fn queueing_time(&mut self, _: u32) -> Result<u64, Fault> {
-        Err(self.fault.clone())
-    }
-
-    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl SaturationGuest for LostGuest {
-    fn saturation(&mut self, _: &ClusterView<'_>) -> Result<f64, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl CeilingsGuest for LostGuest {
-    fn ceilings(&mut self, _: Micros, _: f64, _: &[BandView], _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl FairnessGuest for LostGuest {
-    fn fair_pick(&mut self, _: Micros, _: f64, _: BandView, _: &[FlowView]) -> Result<usize, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl OrderingGuest for LostGuest {
-    fn order(&mut self, _: &RequestView<'_>, _: Micros, _: Micros) -> Result<f64, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl EvictionGuest for LostGuest {
-    fn evict(&mut self, _: Micros, _: BandView, _: &[InFlightView]) -> Result<Option<usize>, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl ScalingGuest for LostGuest {
-    fn scale(&mut self, _: Micros, _: &[GroupRow], _: &[GroupRow], _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl DrainGuest for LostGuest {
-    fn drain(&mut self, _: &DrainGroupRow, _: &[ReplicaRow]) -> Result<usize, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl PlacementGuest for LostGuest {
-    fn placement(&mut self, _: &StartingReplicaRow, _: &[NodeRow]) -> Result<Option<usize>, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl KvCacheGuest for LostGuest {
-    fn keep(&mut self, _: Micros, _: &[ChunkRow], _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-
-    fn store(&mut self, _: &ChunkOfferRow, _: &[ChunkRow], _: &mut Vec<f64>) -> Result<(), Fault> {
-        Err(self.fault.clone())
-    }
-
-    fn load(&mut self, _: &TierHitRow) -> Result<bool, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl DisaggregationGuest for LostGuest {
-    fn disaggregate(
-        &mut self,
-        _: &RoutedRequestRow,
-        _: &[PoolInstanceRow],
-        _: &[PoolInstanceRow],
-    ) -> Result<PrefillChoiceRow, Fault> {
-        Err(self.fault.clone())
-    }
-}
-
-impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
+impl AdmissionPolicy for PluginPolicy {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -403,20 +328,10 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
         decision
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn AdmissionPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(AdmissionPolicy);
 }
 
-impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
+impl RoutingPolicy for PluginPolicy {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -438,21 +353,11 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
         choice
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn RoutingPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(RoutingPolicy);
 }
 
-/// A scorer of a pipeline.
-impl RoutingStep for PluginPolicy<dyn RoutingGuest> {
+/// A scorer or a filter of a pipeline.
+impl RoutingStep for PluginPolicy {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -465,56 +370,18 @@ impl RoutingStep for PluginPolicy<dyn RoutingGuest> {
         memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
-        self.column("scores", request, cluster, numbers, |guest, request, numbers| {
-            guest.step_scores(request, cluster, ties, memory, numbers)
+        let is_filter = self.kind == Kind::RoutingFilter;
+        let name = if is_filter { "filter" } else { "scores" };
+        self.column(name, request, cluster, numbers, |guest, request, numbers| match is_filter {
+            true => guest.filter(request, cluster, ties, Some(memory), numbers),
+            false => guest.scores(request, cluster, ties, Some(memory), numbers),
         })
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn RoutingStep> {
-        Box::new(self.copy())
-    }
+    lifecycle!(RoutingStep);
 }
 
-impl RoutingStep for PluginPolicy<dyn FilterGuest> {
-    fn reads(&self) -> Reads {
-        self.reads
-    }
-
-    fn compute(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        memory: &mut StepMemory,
-        numbers: &mut Vec<f64>,
-    ) -> Result<(), StepFailed> {
-        self.column("filter", request, cluster, numbers, |guest, request, numbers| {
-            guest.step_filter(request, cluster, ties, memory, numbers)
-        })
-    }
-
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn RoutingStep> {
-        Box::new(self.copy())
-    }
-}
-
-impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
+impl PriorityPolicy for PluginPolicy {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
         let request = request.with_block_ids(self.block_ids);
         let priority = self.guest().priority(&request, now).unwrap_or_else(|fault| {
@@ -525,32 +392,15 @@ impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
         priority
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn PriorityPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(PriorityPolicy);
 }
 
-impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
+impl SchedulingPolicy for PluginPolicy {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let queued = &QueuedView { request: queued.request.with_block_ids(self.block_ids), ..*queued };
-        let rank = match self.guest().rank(queued) {
-            Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
-            result => result,
-        };
-        let rank = rank.unwrap_or_else(|fault| {
-            self.failed(queued.now, fault);
-            queued.turn as f64
-        });
-        self.charge(MeteredCall::Decision, queued.now);
-        Rank::real(rank)
+        let rank = self.guest().rank(queued);
+        let rank = self.check_number("rank", rank);
+        Rank::real(self.checked(queued.now, rank, || queued.turn as f64))
     }
 
     fn fork(&self) -> Box<dyn SchedulingPolicy> {
@@ -558,20 +408,11 @@ impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     }
 }
 
-impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
+impl PreemptionPolicy for PluginPolicy {
     fn victim(&mut self, batch: &BatchView) -> usize {
-        let victim = match self.guest().victim(batch) {
-            Ok(victim) if victim >= batch.len() => {
-                Err(self.out_of_range("victim", victim, &format!("an index from 0 to {}", batch.len() - 1)))
-            }
-            result => result,
-        };
-        let victim = victim.unwrap_or_else(|fault| {
-            self.failed(batch.now, fault);
-            batch.len() - 1
-        });
-        self.charge(MeteredCall::Decision, batch.now);
-        victim
+        let victim = self.guest().victim(batch);
+        let victim = self.check_index("victim", victim, batch.len());
+        self.checked(batch.now, victim, || batch.len() - 1)
     }
 
     fn fork(&self) -> Box<dyn PreemptionPolicy> {
@@ -583,7 +424,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
 #[derive(Debug)]
 pub struct PluginLatency {
     name: Arc<str>,
-    guest: Mutex<Box<dyn LatencyGuest>>,
+    guest: Mutex<Box<dyn Guest>>,
     constants: LatencyConstants,
     context_effect: ContextEffect,
     instead: Arc<dyn LatencyModel>,
@@ -599,7 +440,7 @@ impl PluginLatency {
     pub fn new(
         name: &str,
         description: &PolicyDescription,
-        mut guest: Box<dyn LatencyGuest>,
+        mut guest: Box<dyn Guest>,
         instead: Arc<dyn LatencyModel>,
         incidents: &Incidents,
     ) -> Result<Self, Fault> {
@@ -612,7 +453,7 @@ impl PluginLatency {
 
     fn call<T>(
         &self,
-        question: impl FnOnce(&mut dyn LatencyGuest) -> Result<T, Fault>,
+        question: impl FnOnce(&mut (dyn Guest + 'static)) -> Result<T, Fault>,
         instead: impl FnOnce() -> T,
     ) -> T {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -674,7 +515,7 @@ fn check_constants(name: &str, constants: &LatencyConstants) -> Result<(), Fault
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
-        let compute = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        let compute = |guest: &mut (dyn Guest + 'static)| guest.step_time(batch).and_then(|us| self.checked(batch, us));
         // The fallback keeps the guest's guarantee of a minimum step time.
         self.call(compute, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step_us)))
     }
@@ -689,7 +530,7 @@ impl LatencyModel for PluginLatency {
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let compute = |guest: &mut dyn LatencyGuest| {
+        let compute = |guest: &mut (dyn Guest + 'static)| {
             guest.queueing_time(input_tokens).and_then(|us| self.checked_queueing_time(us))
         };
         self.call(compute, || self.instead.queueing_time(input_tokens))
@@ -714,8 +555,11 @@ impl LatencyModel for PluginLatency {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use blis_abi::Row as _;
     use blis_sim::latency::Blackbox;
+
+    use super::*;
+    use crate::guest::record;
 
     /// Times of a component without checks of its own.
     #[derive(Debug)]
@@ -725,6 +569,21 @@ mod tests {
     }
 
     impl Guest for Times {
+        fn kind(&self) -> Kind {
+            Kind::Latency
+        }
+
+        fn call(&mut self, function: Function, _: Inputs<'_>, _: &mut Vec<f64>) -> Result<Output, Fault> {
+            Ok(match function {
+                Function::QueueingTime => Output::Duration(self.queueing),
+                Function::StepTime => Output::Duration(10),
+                _ => {
+                    let (shortest, token, decode, scheduling, preemption) = self.constants.numbers();
+                    record(&[shortest, token, decode, scheduling, preemption])
+                }
+            })
+        }
+
         fn save(&mut self) -> Result<Vec<u8>, Fault> {
             Ok(Vec::new())
         }
@@ -733,22 +592,8 @@ mod tests {
             Ok(())
         }
 
-        fn fork(&mut self) -> Result<StartedGuest, Fault> {
+        fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
             Err(Fault::new(FaultKind::Refused, "not in this test"))
-        }
-    }
-
-    impl LatencyGuest for Times {
-        fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
-            Ok(10)
-        }
-
-        fn queueing_time(&mut self, _: u32) -> Result<u64, Fault> {
-            Ok(self.queueing)
-        }
-
-        fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-            Ok(self.constants)
         }
     }
 

@@ -7,11 +7,11 @@
 
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
-use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
+use blis_sim::policy::{Changes, ClusterView, Events, StepMemory, Versions};
 use blis_sim::rng::Stream;
 
-use super::inputs::{self, GuestCall, GuestOutput};
-use super::{Fault, FaultKind, GuestSetup, Kind, LatencyGuest, Limits, Plugin, StartedGuest, Technology};
+use super::inputs::{self, GuestCall, GuestOutput, ties};
+use super::{Fault, FaultKind, Guest, GuestSetup, Kind, Limits, Plugin, Technology};
 
 /// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
@@ -87,7 +87,7 @@ pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
 /// The fault of the start or of the decision.
 pub fn try_once(plugin: &dyn Plugin, kind: Kind, limits: &Limits) -> Result<(), Fault> {
     let mut guest = plugin.start(&setup(plugin, kind, 4, limits))?;
-    GuestCall::plausible(kind, 4, 0).run(&mut guest, &ties()).map(|_| ())
+    GuestCall::plausible(kind, 4, 0).run(&mut *guest, &ties()).map(|_| ())
 }
 
 /// The setup of a guest for `kind` in a service of `n` instances, with the default values of the parameters.
@@ -107,12 +107,6 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Gues
         limits: *limits,
         abort: Abort::default(),
     }
-}
-
-/// The tie-breaking of all calls in the checks.
-#[must_use]
-pub fn ties() -> Ties {
-    Ties::Random(Stream::new(42, "router"))
 }
 
 /// A plugin that is checked for one kind.
@@ -176,12 +170,12 @@ impl Subject<'_> {
         }
     }
 
-    fn start(&self, n: usize) -> Result<StartedGuest, Fault> {
+    fn start(&self, n: usize) -> Result<Box<dyn Guest>, Fault> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
     /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to are delivered in between.
-    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Outputs {
+    fn sequence(&self, guest: &mut dyn Guest, n: usize, items: std::ops::Range<u64>) -> Outputs {
         let (events, ties) = (self.plugin.description().events, ties());
         let mut outputs = Vec::new();
         for item in items {
@@ -209,7 +203,7 @@ impl Subject<'_> {
                     format!("{} = {value}: {fault}; narrow the range, or handle its ends", parameter.name)
                 };
                 let mut guest = self.plugin.start(&setup).map_err(|fault| message(&fault))?;
-                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| message(&fault))?;
+                self.sequence(&mut *guest, 4, 0..5).map_err(|(_, fault)| message(&fault))?;
             }
         }
         Ok(format!("{} parameters", parameters.len()))
@@ -225,7 +219,7 @@ impl Subject<'_> {
         let sizes = self.possible_sizes();
         for &n in &sizes {
             let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
-            self.sequence(&mut guest, n, 0..50).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            self.sequence(&mut *guest, n, 0..50).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         }
         Ok(format!("50 calls each with N = {}", list(&sizes)))
     }
@@ -237,7 +231,7 @@ impl Subject<'_> {
             for (name, call) in GuestCall::extreme(self.kind, n) {
                 let message = |fault: Fault| format!("{name}, N = {n}: {fault}");
                 let mut guest = self.start(n).map_err(message)?;
-                call.run(&mut guest, &ties()).map_err(message)?;
+                call.run(&mut *guest, &ties()).map_err(message)?;
                 calls += 1;
             }
         }
@@ -246,8 +240,7 @@ impl Subject<'_> {
 
     /// Checks `shortest_step_us` and the effect of context, on which the simulator relies to skip steps.
     fn steps(&self) -> Result<String, String> {
-        let guest = self.start(1).and_then(StartedGuest::into_kind::<dyn LatencyGuest>);
-        let mut guest = guest.map_err(|fault| fault.to_string())?;
+        let mut guest = self.start(1).map_err(|fault| fault.to_string())?;
         let constants = guest.constants().map_err(|fault| fault.to_string())?;
         let shortest = constants.shortest_step_us;
         if shortest == 0 {
@@ -286,7 +279,8 @@ impl Subject<'_> {
         let silent = GuestSetup { explain: false, ..usual.clone() };
         let indices = |setup: &GuestSetup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let outputs = self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            let outputs =
+                self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
             let index = |output| match output {
                 GuestOutput::Index(index, _) => GuestOutput::Index(index, Vec::new()),
                 other => other,
@@ -318,7 +312,11 @@ impl Subject<'_> {
                 for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
                     let observed =
                         inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.observe(&event));
-                    let output = observed.and_then(|()| decide(guest, &service.request(), &cluster));
+                    let (mut memory, mut numbers) = (StepMemory::default(), Vec::new());
+                    let output = observed.and_then(|()| {
+                        inputs::decide(&mut **guest, &service.request(), &cluster, &mut memory, &mut numbers)
+                    });
+                    let output = output.map(|output| (output, numbers.iter().map(|n| n.to_bits()).collect::<Vec<_>>()));
                     outputs.push(output.map_err(|fault| format!("decision {item} with N = {n}: {fault}"))?);
                 }
                 if outputs[0] != outputs[1] {
@@ -336,7 +334,7 @@ impl Subject<'_> {
     fn agree(&self) -> Result<String, String> {
         let run = || {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))
+            self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))
         };
         // Two runs in sequence, then two in parallel: state that they share shows as a difference.
         let (first, second) = (run()?, run()?);
@@ -344,7 +342,7 @@ impl Subject<'_> {
         let mut in_parallel = Vec::new();
         for item in 0..AFTER {
             for guest in [&mut a, &mut b] {
-                let outputs = self.sequence(guest, 4, item..item + 1);
+                let outputs = self.sequence(&mut **guest, 4, item..item + 1);
                 in_parallel.push(outputs.map_err(|(call, fault)| format!("{call}: {fault}"))?);
             }
         }
@@ -367,7 +365,7 @@ impl Subject<'_> {
     fn fork(&self) -> Result<String, String> {
         let mut original = self.warmed_up()?;
         let mut fork = original.fork().map_err(|fault| format!("it cannot be forked: {fault}"))?;
-        self.continue_alike(&mut original, &mut fork, "the fork")
+        self.continue_alike(&mut *original, &mut *fork, "the fork")
     }
 
     fn restore(&self) -> Result<String, String> {
@@ -382,23 +380,18 @@ impl Subject<'_> {
                 .into());
         }
         let bytes = state.len();
-        self.continue_alike(&mut original, &mut restored, "the restored one")
+        self.continue_alike(&mut *original, &mut *restored, "the restored one")
             .map(|message| format!("{bytes} bytes; {message}"))
     }
 
-    fn warmed_up(&self) -> Result<StartedGuest, String> {
+    fn warmed_up(&self) -> Result<Box<dyn Guest>, String> {
         let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+        self.sequence(&mut *guest, 4, 0..BEFORE).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         Ok(guest)
     }
 
-    fn continue_alike(
-        &self,
-        original: &mut StartedGuest,
-        other: &mut StartedGuest,
-        which: &str,
-    ) -> Result<String, String> {
-        let advance = |guest: &mut StartedGuest| {
+    fn continue_alike(&self, original: &mut dyn Guest, other: &mut dyn Guest, which: &str) -> Result<String, String> {
+        let advance = |guest: &mut dyn Guest| {
             let outputs = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
             outputs.map_err(|(call, fault)| format!("{call}: {fault}"))
         };
@@ -425,7 +418,7 @@ impl Subject<'_> {
             let mut guest = self.start(n).map_err(|fault| fault.to_string())?;
             let mut most = None;
             for item in 0..50 {
-                let output = GuestCall::plausible(self.kind, n, item).run(&mut guest, &ties());
+                let output = GuestCall::plausible(self.kind, n, item).run(&mut *guest, &ties());
                 output.map_err(|fault| format!("call {item} with N = {n}: {fault}"))?;
                 most = most.max(guest.used());
             }
@@ -440,28 +433,6 @@ fn reached_limit(text: &str) -> bool {
     [FaultKind::OutOfFuel, FaultKind::OutOfMemory, FaultKind::OutOfTime]
         .into_iter()
         .any(|kind| text.contains(&format!("[{}]", kind.name())))
-}
-
-fn decide(
-    guest: &mut StartedGuest,
-    request: &RequestView<'_>,
-    cluster: &ClusterView<'_>,
-) -> Result<GuestOutput, Fault> {
-    match guest {
-        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(GuestOutput::Decision),
-        StartedGuest::Routing(guest) => {
-            let mut scores = Vec::new();
-            let index = guest.route(request, cluster, &ties(), &mut scores)?;
-            Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
-        }
-        StartedGuest::RoutingFilter(guest) => {
-            inputs::kept(guest.as_mut(), request, cluster, &ties()).map(GuestOutput::Kept)
-        }
-        StartedGuest::Saturation(guest) => {
-            guest.saturation(cluster).map(|saturation| GuestOutput::Saturation(saturation.to_bits()))
-        }
-        other => Err(other.mismatch()),
-    }
 }
 
 /// The index of the first pair that differs; past the end if one is shorter.

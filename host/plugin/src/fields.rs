@@ -15,6 +15,8 @@ use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
+use super::rows::QueuedRow;
+
 pub(crate) mod disaggregation;
 pub(crate) mod flow;
 pub(crate) mod kv_cache;
@@ -215,6 +217,12 @@ impl NamedQueued {
     pub fn new(index: usize) -> Self {
         let (request, turn) = (NamedRequest::new(RequestId(index as u32)), index as i64 + 1);
         Self { request, priority: 0, turn, generated_tokens: 0, preemptions: 0 }
+    }
+
+    /// What a policy sees of it besides the request.
+    pub fn row(&self) -> QueuedRow {
+        let Self { priority, turn, generated_tokens, preemptions, .. } = *self;
+        QueuedRow { priority, turn, generated_tokens, preemptions }
     }
 
     pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {

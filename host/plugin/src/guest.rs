@@ -1,42 +1,50 @@
-//! Guests: plugins with a state, typed by the kind of decision. A guest for routing has no function for admission.
-//!
-//! A host implements one type for all kinds ([`EveryGuest`]), because one file may implement several. A
-//! [`StartedGuest`] has exactly one kind, and a call of a function of another kind does not compile:
+//! Guests: plugins with a state. Every decision is one [`Guest::call`], with the function of the table of decisions
+//! ([`blis_abi::decisions`]) that it calls, its inputs, and its output; what a technology does to pass the ones and to read
+//! the other is written once for all functions. The methods of `dyn Guest` name the inputs and the output of each:
 //!
 //! ```
-//! # use blis_plugin::RoutingGuest;
+//! # use blis_plugin::Guest;
 //! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+//! fn decide(guest: &mut dyn Guest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
 //!     let _ = guest.route(request, cluster, &Ties::LowestIndex, &mut Vec::new());
-//! }
-//! ```
-//!
-//! ```compile_fail,E0599
-//! # use blis_plugin::{AdmissionGuest, RoutingGuest};
-//! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
-//!     let _ = guest.admit(request, cluster);
 //! }
 //! ```
 
 use std::fmt::Debug;
-use std::ops::{Deref, DerefMut};
 
+use blis_abi::decisions::{Missing, OutputShape};
+use blis_abi::{AnyRows, Row as _};
+use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use blis_sim::policy::kv_cache::KvCacheDecisions;
+use blis_sim::policy::flow::{Band, Flow, InFlight};
+use blis_sim::policy::kv_cache::{ChunkOffer, KvCacheDecisions, KvChunk, KvHit};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, StepMemory, Ties};
+use blis_sim::scaling::{DrainGroup, Node, Replica, StartingReplica};
 use blis_sim::units::Micros;
 
-use super::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
-    RoutedRequestRow, StartingReplicaRow, TierHitRow,
-};
-use super::{Fault, FaultKind, Kind, LatencyConstants};
+use super::rows::{GroupRow, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical, queued_row, step_row};
+use super::{Fault, FaultKind, Function, Kind, LatencyConstants};
 
-/// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
+/// A plugin with a state, started for one kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
 /// instance cannot continue after a trap) or in the state before the call; further calls are allowed.
 pub trait Guest: Debug + Send {
+    /// The kind for which it was started.
+    fn kind(&self) -> Kind;
+
+    /// Calls `function`, which must be one of its kind. Lists of numbers are appended to `numbers`, which is empty: where the
+    /// output is [`Output::Numbers`], and of [`Function::Route`] the scores of a guest that computes them anyway or was
+    /// started with `explain`. The caller checks ranges.
+    ///
+    /// # Errors
+    /// If the guest fails, or has no such function.
+    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault>;
+
+    /// Whether it has `function`, which may be missing, rather than what holds without it.
+    fn has(&self, function: Function) -> bool {
+        let _ = function;
+        true
+    }
+
     /// Delivers an event that the plugin subscribes to.
     ///
     /// # Errors
@@ -58,11 +66,11 @@ pub trait Guest: Debug + Send {
     /// If the guest fails or refuses the state.
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault>;
 
-    /// A copy of the guest, of the same kind, which continues exactly as the original would.
+    /// A copy of the guest, which continues exactly as the original would.
     ///
     /// # Errors
     /// If the guest fails or refuses the state.
-    fn fork(&mut self) -> Result<StartedGuest, Fault>;
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault>;
 
     /// Fuel or operations that the latest call used; `None` if the technology does not count.
     fn used(&self) -> Option<u64> {
@@ -70,495 +78,315 @@ pub trait Guest: Debug + Send {
     }
 }
 
-/// A guest that admits or rejects requests.
-pub trait AdmissionGuest: Guest {
+/// The inputs of a call: those of the function's [`blis_abi::decisions::InputShape`].
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// Time of the decision.
+    pub now: Micros,
+    /// The number whose random numbers the call draws; `None` for a call about nothing in particular.
+    pub about: Option<RequestId>,
+    /// Which of several equally good choices is taken; `None` where nothing is chosen.
+    pub ties: Option<&'a Ties>,
+    pub request: Option<&'a RequestView<'a>>,
+    pub cluster: Option<&'a ClusterView<'a>>,
+    /// The running batch, which is the list of [`Function::Victim`].
+    pub batch: Option<&'a BatchView>,
+    /// The memory of the pipeline of which the guest is a step.
+    pub memory: Option<&'a mut StepMemory>,
+    /// The number, of a floating-point number the bits.
+    pub number: u64,
+    /// The row, and then the lists.
+    pub rows: &'a [AnyRows<'a>],
+}
+
+impl<'a> Inputs<'a> {
+    const NOTHING: Inputs<'static> = Inputs {
+        now: Micros::ZERO,
+        about: None,
+        ties: None,
+        request: None,
+        cluster: None,
+        batch: None,
+        memory: None,
+        number: 0,
+        rows: &[],
+    };
+
+    /// A decision at `now` about no request. Built-in policies take the first of equally good choices.
+    fn at(now: Micros, rows: &'a [AnyRows<'a>]) -> Self {
+        let about = Some(super::rows::number_of(now));
+        Self { now, about, ties: Some(&Ties::LowestIndex), rows, ..Self::NOTHING }
+    }
+
+    fn about(request: &'a RequestView<'a>, now: Micros) -> Self {
+        Self { now, about: Some(request.id), request: Some(request), ..Self::NOTHING }
+    }
+
+    fn of_cluster(request: &'a RequestView<'a>, cluster: &'a ClusterView<'a>) -> Self {
+        Self { cluster: Some(cluster), ..Self::about(request, cluster.now) }
+    }
+
+    /// Number of instances or rows from which `function` chooses, or for which it returns a number each.
+    pub(crate) fn count(&self, function: Function) -> usize {
+        match (self.cluster, self.batch) {
+            (Some(cluster), _) => cluster.len(),
+            (None, Some(batch)) => batch.len(),
+            (None, None) => self.rows.get(usize::from(function.row().inputs.row.is_some())).map_or(0, AnyRows::len),
+        }
+    }
+}
+
+/// The output of a call, in the form that the function's [`OutputShape`] says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    Decision(AdmissionDecision),
+    Index(usize),
+    Chosen(Option<usize>),
+    Integer(i64),
+    /// A duration, µs, as the guest returned it.
+    Duration(u64),
+    Number(f64),
+    Flag(bool),
+    /// The numbers, which the call appended to its last parameter.
+    Numbers,
+    /// The fields of a row, of floating-point numbers the bits; those behind the last are 0.
+    Record([u64; RECORD_FIELDS]),
+}
+
+/// Most fields of a row that a function returns.
+pub const RECORD_FIELDS: usize = 8;
+
+/// The fields `words` of a row.
+pub(crate) fn record(words: &[u64]) -> Output {
+    let mut fields = [0; RECORD_FIELDS];
+    fields[..words.len()].copy_from_slice(words);
+    Output::Record(fields)
+}
+
+/// What holds for a policy that lacks `function`, in a script or (`in_c`) in a native library; `None` if that must not be.
+pub(crate) fn left_out(function: Function, inputs: &Inputs<'_>, numbers: &mut Vec<f64>, in_c: bool) -> Option<Output> {
+    let row = function.row();
+    let number = match row.missing {
+        Missing::Decides(number) => number,
+        Missing::InScripts(number) if !in_c => number,
+        _ => return None,
+    };
+    Some(match &row.output {
+        OutputShape::Numbers => {
+            numbers.resize(inputs.count(function), number);
+            Output::Numbers
+        }
+        OutputShape::Flag => Output::Flag(number != 0.0),
+        OutputShape::Duration => Output::Duration(number as u64),
+        OutputShape::Record { default, .. } => record(default),
+        _ => Output::Number(number),
+    })
+}
+
+/// The output of a call, if it has the form that its function says.
+macro_rules! expect {
+    ($self:ident, $function:ident, $inputs:expr, $numbers:expr, $form:pat => $output:expr) => {
+        match $self.call(Function::$function, $inputs, $numbers)? {
+            $form => Ok($output),
+            other => Err(other_form(Function::$function, &other)),
+        }
+    };
+}
+
+#[cold]
+fn other_form(function: Function, output: &Output) -> Fault {
+    Fault::new(FaultKind::OutOfRange, format!("{} returned {output:?}, which is no output of it", function.name()))
+}
+
+/// The functions by name, each with the types of its inputs and of its output. They fail if the guest fails, and if it was
+/// started for another kind. No range is checked, but for NaN in what is passed.
+#[allow(clippy::missing_errors_doc, reason = "the comment above has them, once for all")]
+impl dyn Guest + '_ {
     /// Admits or rejects `request`.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault>;
-}
+    pub fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
+        let inputs = Inputs::of_cluster(request, cluster);
+        expect!(self, Admit, inputs, &mut Vec::new(), Output::Decision(decision) => decision)
+    }
 
-/// A guest that chooses the instance of a request.
-pub trait RoutingGuest: Guest {
-    /// The index of the chosen instance in the columns. Appends scores to `scores`, which is empty, if the guest
-    /// computes them anyway or was started with `explain`. The caller checks the range of both.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn route(
+    /// The index of the chosen instance in the columns; scores as [`Guest::call`] has them.
+    #[inline]
+    pub fn route(
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault>;
+    ) -> Result<usize, Fault> {
+        let inputs = Inputs { ties: Some(ties), ..Inputs::of_cluster(request, cluster) };
+        expect!(self, Route, inputs, scores, Output::Index(index) => index)
+    }
 
-    /// Appends a score for each instance to `scores`, which is empty, without choosing one: the guest is a scorer of a
-    /// pipeline. The caller checks their number and refuses NaN.
-    ///
-    /// # Errors
-    /// If the guest fails or computes no scores.
-    fn scores(
+    /// Appends a score for each instance to `scores` without choosing one: the guest is a scorer of a pipeline.
+    pub fn scores(
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault>;
-
-    /// As [`Self::scores`], with the memory of the pipeline.
-    ///
-    /// # Errors
-    /// As [`Self::scores`].
-    fn step_scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        memory: &mut StepMemory,
+        memory: Option<&mut StepMemory>,
         scores: &mut Vec<f64>,
     ) -> Result<(), Fault> {
-        let _ = memory;
-        self.scores(request, cluster, ties, scores)
+        let inputs = Inputs { ties: Some(ties), memory, ..Inputs::of_cluster(request, cluster) };
+        expect!(self, Scores, inputs, scores, Output::Numbers => ())
     }
-}
 
-/// A guest that leaves out instances before others choose.
-pub trait FilterGuest: Guest {
-    /// Appends a number for each instance to `kept`, which is empty: 0 if it is left out, anything else if it is kept. The
-    /// caller checks their number and refuses NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn filter(
+    /// Appends a number for each instance to `kept`: 0 if it is left out, anything else if it is kept.
+    pub fn filter(
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault>;
-
-    /// As [`Self::filter`], with the memory of the pipeline.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn step_filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        memory: &mut StepMemory,
+        memory: Option<&mut StepMemory>,
         kept: &mut Vec<f64>,
     ) -> Result<(), Fault> {
-        let _ = memory;
-        self.filter(request, cluster, ties, kept)
+        let inputs = Inputs { ties: Some(ties), memory, ..Inputs::of_cluster(request, cluster) };
+        expect!(self, Filter, inputs, kept, Output::Numbers => ())
     }
-}
 
-/// A guest that sets the priority of requests on their instance.
-pub trait PriorityGuest: Guest {
     /// The priority: a request with a higher value goes first.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault>;
-}
+    pub fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
+        let inputs = Inputs::about(request, now);
+        expect!(self, Priority, inputs, &mut Vec::new(), Output::Integer(priority) => priority)
+    }
 
-/// A guest that decides the order of a waiting queue.
-pub trait SchedulingGuest: Guest {
-    /// The rank: the request with the smallest rank is scheduled first. The caller refuses NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault>;
-}
+    /// The rank: the request with the smallest rank is scheduled first.
+    pub fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
+        let row = queued_row(queued);
+        let inputs = Inputs { rows: &[AnyRows::one(&row)], ..Inputs::about(&queued.request, queued.now) };
+        expect!(self, Rank, inputs, &mut Vec::new(), Output::Number(rank) => rank)
+    }
 
-/// A guest that chooses preemption victims.
-pub trait PreemptionGuest: Guest {
-    /// The index of the victim in the columns. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault>;
-}
+    /// The index of the victim in the columns.
+    pub fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
+        let (about, ties) = (batch.id.get(batch.requester).copied(), batch.ties());
+        let number = u64::from(u32::try_from(batch.requester).unwrap_or(u32::MAX));
+        let inputs = Inputs { now: batch.now, about, ties: Some(&ties), batch: Some(batch), number, ..Inputs::NOTHING };
+        expect!(self, Victim, inputs, &mut Vec::new(), Output::Index(index) => index)
+    }
 
-/// A guest that predicts the duration of engine steps.
-pub trait LatencyGuest: Guest {
-    /// The duration of a step, µs; the caller refuses 0.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault>;
+    /// The duration of a step, µs.
+    pub fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
+        let row = step_row(batch);
+        let inputs = Inputs { rows: &[AnyRows::one(&row)], ..Inputs::NOTHING };
+        expect!(self, StepTime, inputs, &mut Vec::new(), Output::Duration(us) => us)
+    }
 
     /// The time from arrival to the waiting queue, µs.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault>;
+    pub fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
+        let inputs = Inputs { number: input_tokens.into(), ..Inputs::NOTHING };
+        expect!(self, QueueingTime, inputs, &mut Vec::new(), Output::Duration(us) => us)
+    }
 
     /// The constants of the latency model, µs.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn constants(&mut self) -> Result<LatencyConstants, Fault>;
-}
+    pub fn constants(&mut self) -> Result<LatencyConstants, Fault> {
+        expect!(self, Constants, Inputs::NOTHING, &mut Vec::new(), Output::Record(words) =>
+            LatencyConstants::from_words(&words))
+    }
 
-/// A guest that says how full the service is.
-pub trait SaturationGuest: Guest {
-    /// The saturation: 0 empty, 1 full. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault>;
-}
+    /// The saturation: 0 empty, 1 full.
+    pub fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
+        let inputs = Inputs { cluster: Some(cluster), ..Inputs::at(cluster.now, &[]) };
+        expect!(self, Saturation, inputs, &mut Vec::new(), Output::Number(saturation) => saturation)
+    }
 
-/// A guest that says up to which saturation each band is served.
-pub trait CeilingsGuest: Guest {
-    /// Appends a ceiling for each of `bands` to `ceilings`, which is empty. The caller checks their number and refuses
-    /// NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn ceilings(
+    /// Appends a ceiling for each of `bands` to `ceilings`.
+    pub fn ceilings(
         &mut self,
         now: Micros,
         saturation: f64,
-        bands: &[BandView],
+        bands: &[Band],
         ceilings: &mut Vec<f64>,
-    ) -> Result<(), Fault>;
-}
+    ) -> Result<(), Fault> {
+        let rows = [AnyRows::new(bands)];
+        let inputs = Inputs { number: canonical(saturation).to_bits(), ..Inputs::at(now, &rows) };
+        expect!(self, Ceilings, inputs, ceilings, Output::Numbers => ())
+    }
 
-/// A guest that chooses the flow that is served next.
-pub trait FairnessGuest: Guest {
-    /// The index of a flow of `flows`, all of `band`. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault>;
-}
+    /// The index of a flow of `flows`, all of `band`.
+    pub fn fair_pick(&mut self, now: Micros, saturation: f64, band: Band, flows: &[Flow]) -> Result<usize, Fault> {
+        let rows = [AnyRows::one(&band), AnyRows::new(flows)];
+        let inputs = Inputs { number: canonical(saturation).to_bits(), ..Inputs::at(now, &rows) };
+        expect!(self, FairPick, inputs, &mut Vec::new(), Output::Index(index) => index)
+    }
 
-/// A guest that decides the order of the requests of a flow.
-pub trait OrderingGuest: Guest {
     /// The rank of `request`, which is enqueued at `now` and expires at `expires` ([`Micros::MAX`] if never): the smallest
-    /// goes first. The caller refuses NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault>;
-}
+    /// goes first.
+    pub fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
+        let inputs = Inputs { number: expires.0, ..Inputs::about(request, now) };
+        expect!(self, Order, inputs, &mut Vec::new(), Output::Number(rank) => rank)
+    }
 
-/// A guest that chooses requests in flight that are ended to make room.
-pub trait EvictionGuest: Guest {
-    /// The index of a request of `in_flight`, or `None`. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault>;
-}
+    /// The index of a request of `in_flight`, or `None`.
+    pub fn evict(&mut self, now: Micros, demand: Band, in_flight: &[InFlight]) -> Result<Option<usize>, Fault> {
+        let rows = [AnyRows::one(&demand), AnyRows::new(in_flight)];
+        expect!(self, Evict, Inputs::at(now, &rows), &mut Vec::new(), Output::Chosen(index) => index)
+    }
 
-/// A guest that says how many replicas each group has.
-pub trait ScalingGuest: Guest {
-    /// Appends a number of replicas for each of `groups` to `targets`, which is empty; below 0 it says none. `history` has
-    /// the groups of earlier decisions, oldest first, as many rows for each as `groups` has. The caller checks the number
-    /// and the range of the targets.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn scale(
+    /// Appends a number of replicas for each of `groups` to `targets`; below 0 it says none. `history` has the groups of
+    /// earlier decisions, oldest first, as many rows for each as `groups` has.
+    pub fn scale(
         &mut self,
         now: Micros,
         groups: &[GroupRow],
         history: &[GroupRow],
         targets: &mut Vec<f64>,
-    ) -> Result<(), Fault>;
-}
-
-/// A guest that chooses the replica that is removed.
-pub trait DrainGuest: Guest {
-    /// The index of a replica of `replicas`, all of `group`. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault>;
-}
-
-/// A guest that chooses the node of a replica that starts.
-pub trait PlacementGuest: Guest {
-    /// The index of a node of `nodes`, or `None`. The caller checks the range.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault>;
-}
-
-/// A guest that decides about the chunks of a KV tier.
-pub trait KvCacheGuest: Guest {
-    /// What it decides besides ranks.
-    fn decides(&self) -> KvCacheDecisions {
-        KvCacheDecisions { store: true, load: true }
+    ) -> Result<(), Fault> {
+        let rows = [AnyRows::new(groups), AnyRows::new(history)];
+        expect!(self, Scale, Inputs::at(now, &rows), targets, Output::Numbers => ())
     }
 
-    /// Appends a rank for each chunk; the caller checks the number, and NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault>;
+    /// The index of a replica of `replicas`, all of `group`.
+    pub fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> Result<usize, Fault> {
+        let rows = [AnyRows::one(group), AnyRows::new(replicas)];
+        let inputs = Inputs::at(Micros(group.now_us), &rows);
+        expect!(self, Drain, inputs, &mut Vec::new(), Output::Index(index) => index)
+    }
 
-    /// Appends for each chunk whether it is stored, 0 for no; the caller checks the number, and NaN.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault>;
+    /// The index of a node of `nodes`, or `None`.
+    pub fn placement(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Result<Option<usize>, Fault> {
+        let rows = [AnyRows::one(replica), AnyRows::new(nodes)];
+        let inputs = Inputs::at(Micros(replica.now_us), &rows);
+        expect!(self, Placement, inputs, &mut Vec::new(), Output::Chosen(index) => index)
+    }
+
+    /// What it decides about the chunks of a KV tier besides ranks.
+    #[must_use]
+    pub fn decides(&self) -> KvCacheDecisions {
+        KvCacheDecisions { store: self.has(Function::Store), load: self.has(Function::Load) }
+    }
+
+    /// Appends a rank for each chunk.
+    pub fn keep(&mut self, now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) -> Result<(), Fault> {
+        expect!(self, Keep, Inputs::at(now, &[AnyRows::new(chunks)]), ranks, Output::Numbers => ())
+    }
+
+    /// Appends for each chunk whether it is stored, 0 for no.
+    pub fn store(&mut self, offer: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<f64>) -> Result<(), Fault> {
+        let rows = [AnyRows::one(offer), AnyRows::new(chunks)];
+        expect!(self, Store, Inputs::at(Micros(offer.now_us), &rows), stored, Output::Numbers => ())
+    }
 
     /// Whether a request loads what was found.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault>;
-}
+    pub fn load(&mut self, hit: &KvHit) -> Result<bool, Fault> {
+        let rows = [AnyRows::one(hit)];
+        let inputs = Inputs::at(Micros(hit.now_us), &rows);
+        expect!(self, Load, inputs, &mut Vec::new(), Output::Flag(loads) => loads)
+    }
 
-/// A guest that decides where a request is prefilled.
-pub trait DisaggregationGuest: Guest {
-    /// Where `request` is prefilled, with indices of `decode` and of `prefill`; the caller checks their ranges.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    fn disaggregate(
+    /// Where `request` is prefilled, with indices of `decode` and of `prefill`.
+    pub fn disaggregate(
         &mut self,
         request: &RoutedRequestRow,
         decode: &[PoolInstanceRow],
         prefill: &[PoolInstanceRow],
-    ) -> Result<PrefillChoiceRow, Fault>;
-}
-
-/// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
-pub trait EveryGuest:
-    AdmissionGuest
-    + RoutingGuest
-    + FilterGuest
-    + PriorityGuest
-    + SchedulingGuest
-    + PreemptionGuest
-    + LatencyGuest
-    + SaturationGuest
-    + CeilingsGuest
-    + FairnessGuest
-    + OrderingGuest
-    + EvictionGuest
-    + ScalingGuest
-    + DrainGuest
-    + PlacementGuest
-    + KvCacheGuest
-    + DisaggregationGuest
-    + 'static
-{
-}
-
-impl<G> EveryGuest for G where
-    G: AdmissionGuest
-        + RoutingGuest
-        + FilterGuest
-        + PriorityGuest
-        + SchedulingGuest
-        + PreemptionGuest
-        + LatencyGuest
-        + SaturationGuest
-        + CeilingsGuest
-        + FairnessGuest
-        + OrderingGuest
-        + EvictionGuest
-        + ScalingGuest
-        + DrainGuest
-        + PlacementGuest
-        + KvCacheGuest
-        + DisaggregationGuest
-        + 'static
-{
-}
-
-/// A guest by the kind for which it was started, where that kind is known at run time only.
-#[derive(Debug)]
-pub enum StartedGuest {
-    Admission(Box<dyn AdmissionGuest>),
-    Routing(Box<dyn RoutingGuest>),
-    RoutingFilter(Box<dyn FilterGuest>),
-    Priority(Box<dyn PriorityGuest>),
-    Scheduling(Box<dyn SchedulingGuest>),
-    Preemption(Box<dyn PreemptionGuest>),
-    Latency(Box<dyn LatencyGuest>),
-    Saturation(Box<dyn SaturationGuest>),
-    Ceilings(Box<dyn CeilingsGuest>),
-    Fairness(Box<dyn FairnessGuest>),
-    Ordering(Box<dyn OrderingGuest>),
-    Eviction(Box<dyn EvictionGuest>),
-    Scaling(Box<dyn ScalingGuest>),
-    Drain(Box<dyn DrainGuest>),
-    Placement(Box<dyn PlacementGuest>),
-    KvCache(Box<dyn KvCacheGuest>),
-    Disaggregation(Box<dyn DisaggregationGuest>),
-}
-
-impl StartedGuest {
-    /// Narrows `guest`, which has the functions of all kinds, to `kind`.
-    pub(crate) fn of(kind: Kind, guest: impl EveryGuest) -> Self {
-        match kind {
-            Kind::Admission => Self::Admission(Box::new(guest)),
-            Kind::Routing => Self::Routing(Box::new(guest)),
-            Kind::RoutingFilter => Self::RoutingFilter(Box::new(guest)),
-            Kind::Priority => Self::Priority(Box::new(guest)),
-            Kind::Scheduling => Self::Scheduling(Box::new(guest)),
-            Kind::Preemption => Self::Preemption(Box::new(guest)),
-            Kind::Latency => Self::Latency(Box::new(guest)),
-            Kind::Saturation => Self::Saturation(Box::new(guest)),
-            Kind::Ceilings => Self::Ceilings(Box::new(guest)),
-            Kind::Fairness => Self::Fairness(Box::new(guest)),
-            Kind::Ordering => Self::Ordering(Box::new(guest)),
-            Kind::Eviction => Self::Eviction(Box::new(guest)),
-            Kind::Scaling => Self::Scaling(Box::new(guest)),
-            Kind::Drain => Self::Drain(Box::new(guest)),
-            Kind::Placement => Self::Placement(Box::new(guest)),
-            Kind::KvCache => Self::KvCache(Box::new(guest)),
-            Kind::Disaggregation => Self::Disaggregation(Box::new(guest)),
-        }
+    ) -> Result<PrefillChoiceRow, Fault> {
+        let rows = [AnyRows::one(request), AnyRows::new(decode), AnyRows::new(prefill)];
+        let inputs = Inputs { about: Some(RequestId(request.request)), ..Inputs::at(Micros(request.now_us), &rows) };
+        expect!(self, Disaggregate, inputs, &mut Vec::new(), Output::Record(words) =>
+            PrefillChoiceRow::from_words(&words))
     }
-
-    /// The kind for which it was started.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Admission(_) => Kind::Admission,
-            Self::Routing(_) => Kind::Routing,
-            Self::RoutingFilter(_) => Kind::RoutingFilter,
-            Self::Priority(_) => Kind::Priority,
-            Self::Scheduling(_) => Kind::Scheduling,
-            Self::Preemption(_) => Kind::Preemption,
-            Self::Latency(_) => Kind::Latency,
-            Self::Saturation(_) => Kind::Saturation,
-            Self::Ceilings(_) => Kind::Ceilings,
-            Self::Fairness(_) => Kind::Fairness,
-            Self::Ordering(_) => Kind::Ordering,
-            Self::Eviction(_) => Kind::Eviction,
-            Self::Scaling(_) => Kind::Scaling,
-            Self::Drain(_) => Kind::Drain,
-            Self::Placement(_) => Kind::Placement,
-            Self::KvCache(_) => Kind::KvCache,
-            Self::Disaggregation(_) => Kind::Disaggregation,
-        }
-    }
-
-    /// The fault for a call of another kind than the guest's, where the kind of the call is known at run time only.
-    #[must_use]
-    pub fn mismatch(&self) -> Fault {
-        let what = format!("a guest for `{}` is called as another kind", self.kind());
-        Fault::new(FaultKind::MissingExport, what)
-    }
-
-    /// Converts to the guest type that the caller names: `guest.into_kind::<dyn RoutingGuest>()`.
-    ///
-    /// # Errors
-    /// If the guest was started for another kind.
-    pub fn into_kind<G: GuestKind + ?Sized>(self) -> Result<Box<G>, Fault> {
-        G::of(self).ok_or_else(|| Fault::missing(G::KIND))
-    }
-}
-
-/// Functions that every guest has are called without a match on the kind.
-impl Deref for StartedGuest {
-    type Target = dyn Guest;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Admission(guest) => guest.as_ref(),
-            Self::Routing(guest) => guest.as_ref(),
-            Self::RoutingFilter(guest) => guest.as_ref(),
-            Self::Priority(guest) => guest.as_ref(),
-            Self::Scheduling(guest) => guest.as_ref(),
-            Self::Preemption(guest) => guest.as_ref(),
-            Self::Latency(guest) => guest.as_ref(),
-            Self::Saturation(guest) => guest.as_ref(),
-            Self::Ceilings(guest) => guest.as_ref(),
-            Self::Fairness(guest) => guest.as_ref(),
-            Self::Ordering(guest) => guest.as_ref(),
-            Self::Eviction(guest) => guest.as_ref(),
-            Self::Scaling(guest) => guest.as_ref(),
-            Self::Drain(guest) => guest.as_ref(),
-            Self::Placement(guest) => guest.as_ref(),
-            Self::KvCache(guest) => guest.as_ref(),
-            Self::Disaggregation(guest) => guest.as_ref(),
-        }
-    }
-}
-
-impl DerefMut for StartedGuest {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Admission(guest) => guest.as_mut(),
-            Self::Routing(guest) => guest.as_mut(),
-            Self::RoutingFilter(guest) => guest.as_mut(),
-            Self::Priority(guest) => guest.as_mut(),
-            Self::Scheduling(guest) => guest.as_mut(),
-            Self::Preemption(guest) => guest.as_mut(),
-            Self::Latency(guest) => guest.as_mut(),
-            Self::Saturation(guest) => guest.as_mut(),
-            Self::Ceilings(guest) => guest.as_mut(),
-            Self::Fairness(guest) => guest.as_mut(),
-            Self::Ordering(guest) => guest.as_mut(),
-            Self::Eviction(guest) => guest.as_mut(),
-            Self::Scaling(guest) => guest.as_mut(),
-            Self::Drain(guest) => guest.as_mut(),
-            Self::Placement(guest) => guest.as_mut(),
-            Self::KvCache(guest) => guest.as_mut(),
-            Self::Disaggregation(guest) => guest.as_mut(),
-        }
-    }
-}
-
-/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn DisaggregationGuest`.
-pub trait GuestKind: Guest {
-    /// The kind of its decisions.
-    const KIND: Kind;
-
-    /// `guest` as this type, if it was started for this kind.
-    fn of(guest: StartedGuest) -> Option<Box<Self>>;
-
-    /// Narrows `guest`, which has the functions of all kinds, to this kind.
-    fn narrowed(guest: impl EveryGuest) -> Box<Self>;
-}
-
-macro_rules! guest_kinds {
-    ($($kind:ident $guest:ident)*) => {$(
-        impl GuestKind for dyn $guest {
-            const KIND: Kind = Kind::$kind;
-
-            fn of(guest: StartedGuest) -> Option<Box<Self>> {
-                let StartedGuest::$kind(guest) = guest else { return None };
-                Some(guest)
-            }
-
-            fn narrowed(guest: impl EveryGuest) -> Box<Self> {
-                Box::new(guest)
-            }
-        }
-    )*};
-}
-
-guest_kinds! {
-    Admission AdmissionGuest
-    Routing RoutingGuest
-    RoutingFilter FilterGuest
-    Priority PriorityGuest
-    Scheduling SchedulingGuest
-    Preemption PreemptionGuest
-    Latency LatencyGuest
-    Saturation SaturationGuest
-    Ceilings CeilingsGuest
-    Fairness FairnessGuest
-    Ordering OrderingGuest
-    Eviction EvictionGuest
-    Scaling ScalingGuest
-    Drain DrainGuest
-    Placement PlacementGuest
-    KvCache KvCacheGuest
-    Disaggregation DisaggregationGuest
 }

@@ -1,11 +1,12 @@
 //! Inputs with which plugins are checked and measured: situations generated from a seed, equal on every machine, some
 //! plausible and some extreme.
 
+use blis_abi::Row as _;
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     AdapterSlotUse, AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events,
-    InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
+    InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness, StepMemory, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -13,8 +14,10 @@ use blis_sim::units::Micros;
 use rand::RngExt as _;
 
 use super::fields::{NamedInstances, NamedQueued, NamedRequest};
+use super::guest::record;
 use super::limits::LONGEST_US;
-use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
+use super::rows::{PrefillChoiceRow, first_nan};
+use super::{Fault, FaultKind, Function, Guest, Kind, Output};
 
 mod disaggregation;
 mod flow;
@@ -49,6 +52,12 @@ pub const NAMES: [&str; 12] = [
     "client-1",
     "group-1",
 ];
+
+/// The tie-breaking of all calls in the checks.
+#[must_use]
+pub fn ties() -> Ties {
+    Ties::Random(Stream::new(42, "router"))
+}
 
 /// The configuration of each instance of a service of `n`.
 #[must_use]
@@ -366,6 +375,27 @@ impl SyntheticService {
     pub fn cluster(&self) -> ClusterView<'_> {
         let (forgotten, recent) = &self.changes;
         ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.point.cluster() }
+    }
+}
+
+/// The decision of `guest`, of a kind that reads the instances, without a check of the output; scores and the numbers of a filter,
+/// for which `memory` is that of its pipeline, are appended to `numbers`.
+///
+/// # Errors
+/// If the guest fails, or is of another kind.
+pub fn decide(
+    guest: &mut dyn Guest,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+    memory: &mut StepMemory,
+    numbers: &mut Vec<f64>,
+) -> Result<Output, Fault> {
+    let ties = &ties();
+    match guest.kind() {
+        Kind::Admission => guest.admit(request, cluster).map(Output::Decision),
+        Kind::RoutingFilter => guest.filter(request, cluster, ties, Some(memory), numbers).map(|()| Output::Numbers),
+        Kind::Saturation => guest.saturation(cluster).map(Output::Number),
+        _ => guest.route(request, cluster, ties, numbers).map(Output::Index),
     }
 }
 
@@ -757,79 +787,144 @@ impl GuestCall {
         Some(point.queued(*priority, *turn))
     }
 
+    /// Calls `guest` without a check of the output; numbers are appended to `numbers`, which is empty. `None` for an event.
+    ///
+    /// # Errors
+    /// If the guest fails, or was started for another kind.
+    pub fn make(&self, guest: &mut dyn Guest, ties: &Ties, numbers: &mut Vec<f64>) -> Result<Option<Output>, Fault> {
+        let list = |done: Result<(), Fault>| done.map(|()| Output::Numbers);
+        let output = match self {
+            Self::Admit(point) => guest.admit(&point.request(), &point.cluster()).map(Output::Decision),
+            Self::Route(point) => guest.route(&point.request(), &point.cluster(), ties, numbers).map(Output::Index),
+            Self::Filter(point) => list(guest.filter(&point.request(), &point.cluster(), ties, None, numbers)),
+            Self::Priority(point) => guest.priority(&point.request(), point.now).map(Output::Integer),
+            Self::Rank(point, priority, turn) => guest.rank(&point.queued(*priority, *turn)).map(Output::Number),
+            Self::Victim(batch) => guest.victim(batch).map(Output::Index),
+            Self::Step(batch) => guest.step_time(batch).map(Output::Duration),
+            Self::Queueing(tokens) => guest.queueing_time(*tokens).map(Output::Duration),
+            Self::Saturation(point) => guest.saturation(&point.cluster()).map(Output::Number),
+            Self::Ceilings(state) | Self::FairPick(state) | Self::Evict(state) => state.decide(guest, numbers),
+            Self::Order(point, expires) => guest.order(&point.request(), point.now, *expires).map(Output::Number),
+            Self::Scale(state) => list(guest.scale(state.now, &state.groups, &state.history, numbers)),
+            Self::Drain(state) => guest.drain(&state.group, &state.replicas).map(Output::Index),
+            Self::Placement(state) => guest.placement(&state.replica, &state.nodes).map(Output::Chosen),
+            Self::Keep(state) => list(guest.keep(Micros(state.offer.now_us), &state.chunks, numbers)),
+            Self::Store(state) => list(guest.store(&state.offer, &state.chunks, numbers)),
+            Self::Load(state) => guest.load(&state.hit).map(Output::Flag),
+            Self::Disaggregate(state) => {
+                let choice = guest.disaggregate(&state.request, &state.decode, &state.prefill)?;
+                let (remote, decode, prefill) = choice.numbers();
+                Ok(record(&[remote.into(), decode.into(), prefill.into()]))
+            }
+            Self::Observe(event) => return guest.observe(event).map(|()| None),
+        };
+        output.map(Some)
+    }
+
+    /// What the call chooses from, or returns a number for each of: its name, and how many there are.
+    fn rows(&self) -> (&'static str, usize) {
+        match self {
+            Self::Admit(point) | Self::Route(point) | Self::Filter(point) | Self::Saturation(point) => {
+                ("instance", point.instances.len())
+            }
+            Self::Victim(batch) => ("request", batch.len()),
+            Self::Ceilings(state) => ("band", state.bands.len()),
+            Self::FairPick(state) => ("flow", state.flows.len()),
+            Self::Evict(state) => ("request", state.in_flight.len()),
+            Self::Scale(state) => ("group", state.groups.len()),
+            Self::Drain(state) => ("replica", state.replicas.len()),
+            Self::Placement(state) => ("node", state.nodes.len()),
+            Self::Keep(state) | Self::Store(state) => ("chunk", state.chunks.len()),
+            _ => ("", 0),
+        }
+    }
+
+    /// The function that it calls; `None` for an event.
+    fn function(&self) -> Option<Function> {
+        Some(match self {
+            Self::Admit(_) => Function::Admit,
+            Self::Route(_) => Function::Route,
+            Self::Filter(_) => Function::Filter,
+            Self::Priority(_) => Function::Priority,
+            Self::Rank(..) => Function::Rank,
+            Self::Victim(_) => Function::Victim,
+            Self::Step(_) => Function::StepTime,
+            Self::Queueing(_) => Function::QueueingTime,
+            Self::Saturation(_) => Function::Saturation,
+            Self::Ceilings(_) => Function::Ceilings,
+            Self::FairPick(_) => Function::FairPick,
+            Self::Order(..) => Function::Order,
+            Self::Evict(_) => Function::Evict,
+            Self::Scale(_) => Function::Scale,
+            Self::Drain(_) => Function::Drain,
+            Self::Placement(_) => Function::Placement,
+            Self::Keep(_) => Function::Keep,
+            Self::Store(_) => Function::Store,
+            Self::Load(_) => Function::Load,
+            Self::Disaggregate(_) => Function::Disaggregate,
+            Self::Observe(_) => return None,
+        })
+    }
+
     /// Calls `guest`, and checks the range of its output as the simulator does.
     ///
     /// # Errors
     /// If the guest fails, or its output cannot be used.
-    pub fn run(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
-        match (self, guest) {
-            (Self::Admit(point), StartedGuest::Admission(guest)) => {
-                guest.admit(&point.request(), &point.cluster()).map(GuestOutput::Decision)
-            }
-            (Self::Route(point), StartedGuest::Routing(guest)) => routed(point, guest.as_mut(), ties),
-            (Self::Filter(point), StartedGuest::RoutingFilter(guest)) => {
-                kept(guest.as_mut(), &point.request(), &point.cluster(), ties).map(GuestOutput::Kept)
-            }
-            (Self::Priority(point), StartedGuest::Priority(guest)) => {
-                guest.priority(&point.request(), point.now).map(GuestOutput::Priority)
-            }
-            (Self::Rank(point, priority, turn), StartedGuest::Scheduling(guest)) => {
-                let rank = guest.rank(&point.queued(*priority, *turn))?;
-                if rank.is_nan() {
-                    not_a_number("rank returned NaN".into())
-                } else {
-                    Ok(GuestOutput::Rank(rank.to_bits()))
-                }
-            }
-            (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
-                let index = guest.victim(batch)?;
-                if index >= batch.len() {
-                    return out_of_range(format!("victim returned {index}; it must be from 0 to {}", batch.len() - 1));
-                }
-                Ok(GuestOutput::Index(index, Vec::new()))
-            }
-            (Self::Step(batch), StartedGuest::Latency(guest)) => {
-                let us = guest.step_time(batch)?;
-                if !(1..=LONGEST_US).contains(&us) {
-                    return out_of_range(format!("step_time returned {us} µs; it must be from 1 to a day"));
-                }
-                Ok(GuestOutput::Micros(us))
-            }
-            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => {
-                guest.queueing_time(*tokens).map(GuestOutput::Micros)
-            }
-            (Self::Saturation(point), StartedGuest::Saturation(guest)) => {
-                let saturation = guest.saturation(&point.cluster())?;
-                if saturation.is_nan() {
-                    return not_a_number("saturation returned NaN".into());
-                }
-                if !(0.0..f64::INFINITY).contains(&saturation) {
-                    return out_of_range(format!("saturation returned {saturation}; it must be at least 0 and finite"));
-                }
-                Ok(GuestOutput::Saturation(saturation.to_bits()))
-            }
-            (Self::Ceilings(state), StartedGuest::Ceilings(guest)) => state.checked_ceilings(guest.as_mut()),
-            (Self::FairPick(state), StartedGuest::Fairness(guest)) => state.checked_pick(guest.as_mut()),
-            (Self::Order(point, expires), StartedGuest::Ordering(guest)) => {
-                let rank = guest.order(&point.request(), point.now, *expires)?;
-                if rank.is_nan() {
-                    not_a_number("order returned NaN".into())
-                } else {
-                    Ok(GuestOutput::Rank(rank.to_bits()))
-                }
-            }
-            (Self::Evict(state), StartedGuest::Eviction(guest)) => state.checked_victim(guest.as_mut()),
-            (Self::Scale(state), StartedGuest::Scaling(guest)) => state.checked_targets(guest.as_mut()),
-            (Self::Drain(state), StartedGuest::Drain(guest)) => state.checked_drain(guest.as_mut()),
-            (Self::Placement(state), StartedGuest::Placement(guest)) => state.checked_placement(guest.as_mut()),
-            (Self::Keep(state), StartedGuest::KvCache(guest)) => state.checked_ranks(guest.as_mut()),
-            (Self::Store(state), StartedGuest::KvCache(guest)) => state.checked_stored(guest.as_mut()),
-            (Self::Load(state), StartedGuest::KvCache(guest)) => state.load(guest.as_mut()).map(GuestOutput::Loads),
-            (Self::Disaggregate(state), StartedGuest::Disaggregation(guest)) => state.checked_choice(guest.as_mut()),
-            (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
-            (_, guest) => Err(guest.mismatch()),
-        }
+    pub fn run(&self, guest: &mut dyn Guest, ties: &Ties) -> Result<GuestOutput, Fault> {
+        let mut numbers = Vec::new();
+        let output = self.make(guest, ties, &mut numbers)?;
+        let (Some(output), Some(function)) = (output, self.function()) else { return Ok(GuestOutput::None) };
+        checked(self, function, output, numbers)
     }
+}
+
+/// The output of `function`, if it is in range.
+fn checked(call: &GuestCall, function: Function, output: Output, numbers: Vec<f64>) -> Result<GuestOutput, Fault> {
+    let (name, (row, count)) = (function.name(), call.rows());
+    let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+    let (last, flags) = (count.saturating_sub(1), |numbers: &[f64]| numbers.iter().map(|&n| n != 0.0).collect());
+    Ok(match output {
+        Output::Decision(decision) => GuestOutput::Decision(decision),
+        Output::Index(index) if index >= count => {
+            return out_of_range(format!("{name} returned {index}; it must be from 0 to {last}"));
+        }
+        Output::Index(index) => {
+            check_scores(&numbers, count)?;
+            GuestOutput::Index(index, bits(numbers))
+        }
+        Output::Chosen(Some(index)) if index >= count => {
+            return out_of_range(format!("{name} returned {index}; it must be none, or from 0 to {last}"));
+        }
+        Output::Chosen(index) => GuestOutput::Chosen(index),
+        Output::Integer(priority) => GuestOutput::Priority(priority),
+        Output::Duration(us) if function == Function::StepTime && !(1..=LONGEST_US).contains(&us) => {
+            return out_of_range(format!("{name} returned {us} µs; it must be from 1 to a day"));
+        }
+        Output::Duration(us) => GuestOutput::Micros(us),
+        Output::Number(number) if number.is_nan() => return not_a_number(format!("{name} returned NaN")),
+        Output::Number(number) if function == Function::Saturation => {
+            if !(0.0..f64::INFINITY).contains(&number) {
+                return out_of_range(format!("{name} returned {number}; it must be at least 0 and finite"));
+            }
+            GuestOutput::Saturation(number.to_bits())
+        }
+        Output::Number(number) => GuestOutput::Rank(number.to_bits()),
+        Output::Flag(flag) => GuestOutput::Loads(flag),
+        Output::Numbers if function == Function::Scale => GuestOutput::Replicas(replicas_of(&numbers, count)?),
+        Output::Numbers => {
+            check_numbers(name, &numbers, count, row)?;
+            match function {
+                Function::Filter => GuestOutput::Kept(flags(&numbers)),
+                Function::Ceilings => GuestOutput::Ceilings(bits(numbers)),
+                Function::Store => GuestOutput::Stored(flags(&numbers)),
+                _ => GuestOutput::Ranks(bits(numbers)),
+            }
+        }
+        Output::Record(words) => match call {
+            GuestCall::Disaggregate(state) => state.chosen(&PrefillChoiceRow::from_words(&words))?,
+            _ => GuestOutput::None,
+        },
+    })
 }
 
 fn out_of_range<T>(message: String) -> Result<T, Fault> {
@@ -840,10 +935,27 @@ fn not_a_number<T>(message: String) -> Result<T, Fault> {
     Err(Fault::new(FaultKind::NotANumber, message))
 }
 
-fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
-    let mut scores = Vec::new();
-    let index = route(guest, &point.request(), &point.cluster(), ties, &mut scores)?;
-    Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
+/// Refuses anything but one number for each of `count` rows, which are called `row`.
+fn check_numbers(function: &str, numbers: &[f64], count: usize, row: &str) -> Result<(), Fault> {
+    if numbers.len() != count {
+        let got = numbers.len();
+        return out_of_range(format!("{function} returned {got} numbers; it must be one for each of {count} {row}s"));
+    }
+    match first_nan(numbers) {
+        Some(index) => not_a_number(format!("{function} returned NaN for {row} {index}")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses scores of instances, unless there are none.
+fn check_scores(scores: &[f64], instances: usize) -> Result<(), Fault> {
+    if !scores.is_empty() && scores.len() != instances {
+        return out_of_range(format!("{} scores for {instances} instances", scores.len()));
+    }
+    match first_nan(scores) {
+        Some(index) => not_a_number(format!("the score of instance {index} is NaN")),
+        None => Ok(()),
+    }
 }
 
 /// The index of the instance that `guest` chooses, with the range of its outputs checked as the simulator does.
@@ -851,7 +963,7 @@ fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> R
 /// # Errors
 /// If the guest fails, or its output cannot be used.
 pub fn route(
-    guest: &mut dyn RoutingGuest,
+    guest: &mut dyn Guest,
     request: &RequestView<'_>,
     cluster: &ClusterView<'_>,
     ties: &Ties,
@@ -861,12 +973,7 @@ pub fn route(
     if index >= cluster.len() {
         return out_of_range(format!("route returned {index}; it must be from 0 to {}", cluster.len() - 1));
     }
-    if !scores.is_empty() && scores.len() != cluster.len() {
-        return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
-    }
-    if let Some(index) = scores.iter().position(|score| score.is_nan()) {
-        return not_a_number(format!("the score of instance {index} is NaN"));
-    }
+    check_scores(scores, cluster.len())?;
     Ok(index)
 }
 
@@ -875,18 +982,13 @@ pub fn route(
 /// # Errors
 /// If the guest fails, or its output cannot be used.
 pub fn kept(
-    guest: &mut dyn FilterGuest,
+    guest: &mut dyn Guest,
     request: &RequestView<'_>,
     cluster: &ClusterView<'_>,
     ties: &Ties,
 ) -> Result<Vec<bool>, Fault> {
     let mut numbers = Vec::new();
-    guest.filter(request, cluster, ties, &mut numbers)?;
-    if numbers.len() != cluster.len() {
-        return out_of_range(format!("filter returned {} numbers for {} instances", numbers.len(), cluster.len()));
-    }
-    match numbers.iter().position(|number| number.is_nan()) {
-        Some(index) => not_a_number(format!("filter returned NaN for instance {index}")),
-        None => Ok(numbers.into_iter().map(|number| number != 0.0).collect()),
-    }
+    guest.filter(request, cluster, ties, None, &mut numbers)?;
+    check_numbers(Function::Filter.name(), &numbers, cluster.len(), "instance")?;
+    Ok(numbers.into_iter().map(|number| number != 0.0).collect())
 }

@@ -6,10 +6,10 @@
 //!                            simulator ◄── policy traits ◄── adapt ◄─────┘
 //! ```
 //!
-//! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s; their functions take
-//! what the policy traits of the simulator take. The type of a guest names its kind ([`RoutingGuest`] …), so that a
-//! call of another kind does not compile. [`adapt`] turns a guest into a policy of the simulator; there and nowhere
-//! else outputs are checked and failures become errors or counted fallbacks.
+//! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s, which make every decision by
+//! one function; what it gets and returns is in the table of decisions ([`blis_abi::decisions`]). [`adapt`] turns a guest
+//! into a policy of the simulator; there and nowhere else outputs are checked and failures become errors or counted
+//! fallbacks.
 //!
 //! Each policy of a simulation has its own guest: a plugin that serves as two kinds has two guests without shared
 //! state, and every instance has its own guest of a scheduling, preemption or latency plugin.
@@ -45,13 +45,9 @@ pub mod user_cache;
 mod value;
 pub mod wasm;
 
-pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
+pub use blis_abi::{Column, ColumnGroup, Function, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
-pub use guest::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest,
-    GuestKind, KvCacheGuest, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
-};
+pub use guest::{Guest, Inputs, Output, RECORD_FIELDS};
 pub use limits::Limits;
 pub use surroundings::Surroundings;
 pub use value::{OtherValue, ParameterValue, ValueTable};
@@ -121,7 +117,7 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// If the guest cannot be created, or refuses the setup.
-    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault>;
+    fn start(&self, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault>;
 
     /// Runs the test functions in the plugin itself, which only scripts have.
     ///

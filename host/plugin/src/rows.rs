@@ -1,11 +1,8 @@
 //! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
-use std::mem::offset_of;
-
 use blis_abi::{ColumnGroup, EventSet};
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, InstanceRole, QueuedView, Reads, RequestView,
     Signals, Staleness, Versions,
@@ -116,7 +113,7 @@ pub struct InstanceRows {
 }
 
 /// The instances of one decision.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Rows<'r, 'c> {
     /// Number of instances.
     pub count: usize,
@@ -375,62 +372,6 @@ pub fn queued_row(queued: &QueuedView<'_>) -> QueuedRow {
         turn: queued.turn,
         generated_tokens: queued.generated_tokens,
         preemptions: queued.preemptions,
-    }
-}
-
-/// The row of a band.
-#[must_use]
-#[inline]
-pub fn band_row(band: &BandView) -> BandRow {
-    BandRow { oldest_wait_us: band.oldest_wait.0, priority: band.priority, queued: band.queued }
-}
-
-/// The rows of flows: they lie in memory as the simulator has them.
-#[must_use]
-#[inline]
-#[allow(unsafe_code)]
-pub fn flow_rows(flows: &[FlowView]) -> &[FlowRow] {
-    // SAFETY: both structs are `repr(C)` and have the same fields of plain numbers at the same offsets, as checked below.
-    unsafe { std::slice::from_raw_parts(flows.as_ptr().cast(), flows.len()) }
-}
-
-const _: () = {
-    macro_rules! same_offsets {
-        ($($view:ident = $row:ident),*) => { $(assert!(offset_of!(FlowView, $view) == offset_of!(FlowRow, $row));)* };
-    }
-    assert!(size_of::<FlowView>() == size_of::<FlowRow>() && align_of::<FlowView>() == align_of::<FlowRow>());
-    assert!(FlowView::NO_DEADLINE.0 == NONE_U64 && u32::MAX == NONE_U32);
-    same_offsets!(
-        served_decayed = served_decayed,
-        head_rank = head_rank,
-        served_as_of = served_as_of_us,
-        head_turn = head_turn,
-        head_wait = head_wait_us,
-        head_deadline = head_deadline_us,
-        dispatched = dispatched,
-        served_input = served_input,
-        served_output = served_output,
-        tenant = tenant,
-        tenant_order = tenant_order,
-        queued = queued,
-        in_flight = in_flight,
-        head_id = head_id,
-        head_input_tokens = head_input_tokens,
-        head_max_output_tokens = head_max_output_tokens,
-        head_slo_class = head_slo_class
-    );
-};
-
-/// The row of a request in flight.
-#[must_use]
-#[inline]
-pub fn in_flight_row(request: &InFlightView) -> InFlightRow {
-    InFlightRow {
-        dispatched_us: request.dispatched_at.0,
-        id: request.id.0,
-        priority: request.priority,
-        input_tokens: request.input_tokens,
-        tenant: request.tenant.0,
     }
 }
 

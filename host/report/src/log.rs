@@ -92,7 +92,7 @@ fn log_preemption(decision: &PreemptionDecision) {
 
 fn log_load(decision: &LoadDecision) {
     let LoadDecision { instance, hit, loads } = decision;
-    let (request, time_us, instance) = (hit.request.0, hit.now.0, instance.0);
+    let (request, time_us, instance) = (hit.request, hit.now_us, instance.0);
     let (tokens, bytes, queued_bytes) = (hit.tokens, hit.bytes, hit.queued_bytes);
     debug!(request, time_us, instance, loads, tokens, bytes, queued_bytes, "load");
 }

@@ -6,8 +6,8 @@
 
 use crate::ids::{InstanceIndex, RequestId};
 use crate::offload::SecondaryCounters;
-use crate::policy::flow::{BandView, FlowView, InFlightView};
-use crate::policy::kv_cache::{CacheTier, TierHitView};
+use crate::policy::flow::{Band, Flow, InFlight};
+use crate::policy::kv_cache::{CacheTier, KvHit};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Name, Request, Tags};
 use crate::units::Micros;
@@ -328,7 +328,7 @@ pub struct GatewayDecision<'a> {
     /// How full the service was: 0 empty, 1 full; `None` if it was not asked for.
     pub saturation: Option<f64>,
     /// The bands before a dispatch or an eviction, and after a request was refused or left; highest priority first.
-    pub bands: &'a [BandView],
+    pub bands: &'a [Band],
     /// For each of the bands, the saturation from which on it waits; empty without [`Self::saturation`].
     pub ceilings: &'a [f64],
     /// What is done.
@@ -350,7 +350,7 @@ pub enum GatewayChoice<'a> {
         /// The priority of its band.
         band: i32,
         /// The flows of the band, from which the fairness policy picked the one with this request at its head.
-        flows: &'a [FlowView],
+        flows: &'a [Flow],
         /// Time that it spent in the queue.
         waited: Micros,
     },
@@ -361,7 +361,7 @@ pub enum GatewayChoice<'a> {
         /// The priority of the band that waits.
         demand: i32,
         /// The requests in flight that could be evicted, in the order of their dispatch.
-        candidates: &'a [InFlightView],
+        candidates: &'a [InFlight],
     },
     /// It leaves the queue unserved, after its time to live.
     Expired,
@@ -506,7 +506,7 @@ pub struct LoadDecision {
     /// Index of the instance.
     pub instance: InstanceIndex,
     /// What the tier has for the request, and the state of the instance.
-    pub hit: TierHitView,
+    pub hit: KvHit,
     /// Whether it is loaded; if not, the request computes it.
     pub loads: bool,
 }

@@ -28,6 +28,12 @@ impl ReplicaState {
         self as usize
     }
 
+    /// Its number in [`blis_abi::Replica::state`]; a replica that drains is no longer shown.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
     /// Whether a replica in this state holds GPUs.
     #[must_use]
     pub const fn holds_gpus(self) -> bool {

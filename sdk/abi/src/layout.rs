@@ -21,6 +21,13 @@ pub unsafe trait Row: Copy + Layout + 'static {
     /// The row in which every field is 0.
     const ZERO: Self;
 
+    /// What is known of it at run time.
+    const SHAPE: RowShape = RowShape { name: Self::NAME, fields: Self::FIELDS, size: size_of::<Self>() };
+
+    /// The row with fields of these values, in their order: numbers as they are, floating-point numbers by their bits. Those
+    /// that are left out are 0.
+    fn from_words(words: &[u64]) -> Self;
+
     /// The fields of the row, in their order.
     fn numbers(self) -> Self::Numbers;
 
@@ -29,6 +36,78 @@ pub unsafe trait Row: Copy + Layout + 'static {
     fn bytes(rows: &[Self]) -> &[u8] {
         // SAFETY: all bytes of a row are initialised; u8 has no alignment.
         unsafe { core::slice::from_raw_parts(rows.as_ptr().cast::<u8>(), size_of_val(rows)) }
+    }
+}
+
+/// The layout of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowShape {
+    /// The name of the struct in Rust.
+    pub name: &'static str,
+    /// The fields, in their order: those of 8 bytes first.
+    pub fields: &'static [Field],
+    /// Size of the row, bytes.
+    pub size: usize,
+}
+
+/// Rows of a type that is known at run time only.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyRows<'a> {
+    bytes: &'a [u8],
+    shape: &'static RowShape,
+}
+
+impl<'a> AnyRows<'a> {
+    /// These rows.
+    #[must_use]
+    #[inline]
+    pub fn new<R: Row>(rows: &'a [R]) -> Self {
+        Self { bytes: R::bytes(rows), shape: const { &R::SHAPE } }
+    }
+
+    /// One row.
+    #[must_use]
+    #[inline]
+    pub fn one<R: Row>(row: &'a R) -> Self {
+        Self::new(core::slice::from_ref(row))
+    }
+
+    /// Their layout.
+    #[must_use]
+    #[inline]
+    pub fn shape(&self) -> &'static RowShape {
+        self.shape
+    }
+
+    /// Their number.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.shape.size
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// All their bytes.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The rows themselves.
+    ///
+    /// # Panics
+    /// If they are of another type than `R`.
+    #[must_use]
+    pub fn typed<R: Row>(self) -> &'a [R] {
+        assert!(self.shape.name == R::NAME && self.shape.size == size_of::<R>(), "rows of another type");
+        // SAFETY: only `new` makes such rows, of a slice of `R`.
+        unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len()) }
     }
 }
 
@@ -95,6 +174,11 @@ macro_rules! rows {
             type Numbers = ($($ty,)*);
             const ZERO: Self = Self { $($field: number!($ty)),* };
 
+            fn from_words(words: &[u64]) -> Self {
+                let mut words = words.iter().copied();
+                Self { $($field: words.next().map_or(number!($ty), word!($ty))),* }
+            }
+
             #[inline]
             fn numbers(self) -> Self::Numbers {
                 let Self { $($field),* } = self;
@@ -125,3 +209,14 @@ macro_rules! number {
     };
 }
 pub(crate) use number;
+
+/// What makes a field of a type of 64 bits.
+macro_rules! word {
+    (f64) => {
+        f64::from_bits
+    };
+    ($ty:ident) => {
+        |word| word as $ty
+    };
+}
+pub(crate) use word;

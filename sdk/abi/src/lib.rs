@@ -16,16 +16,18 @@
 
 pub mod canonical;
 mod columns;
+pub mod decisions;
 mod layout;
 mod rows;
 mod sets;
 pub mod table;
 
 pub use columns::{Column, ColumnGroup};
-pub use layout::{Field, Layout, Row};
+pub use decisions::{Function, Kind};
+pub use layout::{AnyRows, Field, Layout, Row, RowShape};
 pub use rows::{
     Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit, LatencyConstants,
     NONE_I32, NONE_U32, NONE_U64, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 pub use rows::{PoolInstance, PrefillChoice, RoutedRequest};
-pub use sets::{EventKind, EventSet, Kind};
+pub use sets::{EventKind, EventSet};

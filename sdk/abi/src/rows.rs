@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)] // in what `rows!` expands to
 
-use crate::layout::{Row, number, rows, structs};
+use crate::layout::{Row, number, rows, structs, word};
 use crate::sets::EventKind;
 
 /// Value of a time that is missing: no deadline, no latency.

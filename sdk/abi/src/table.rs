@@ -4,6 +4,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
+use crate::decisions::Function;
 use crate::layout::structs;
 use crate::rows::{
     Ages, Band, ChunkOffer, DrainGroup, Event, InstanceInfo, KvHit, LatencyConstants, PrefillChoice, Queued, Request,
@@ -279,6 +280,35 @@ impl CValue {
 }
 
 impl PolicyTable {
+    /// Whether it has `function`.
+    #[must_use]
+    pub const fn has(&self, function: Function) -> bool {
+        match function {
+            Function::Admit => self.admit.is_some(),
+            Function::Route => self.route.is_some(),
+            Function::Scores => self.scores.is_some(),
+            Function::Filter => self.filter.is_some(),
+            Function::Priority => self.priority.is_some(),
+            Function::Rank => self.rank.is_some(),
+            Function::Victim => self.victim.is_some(),
+            Function::Constants => self.constants.is_some(),
+            Function::QueueingTime => self.queueing_time.is_some(),
+            Function::StepTime => self.step_time.is_some(),
+            Function::Saturation => self.saturation.is_some(),
+            Function::Ceilings => self.ceilings.is_some(),
+            Function::FairPick => self.fair_pick.is_some(),
+            Function::Order => self.order.is_some(),
+            Function::Evict => self.evict.is_some(),
+            Function::Scale => self.scale.is_some(),
+            Function::Drain => self.drain.is_some(),
+            Function::Placement => self.placement.is_some(),
+            Function::Keep => self.keep.is_some(),
+            Function::Store => self.store.is_some(),
+            Function::Load => self.load.is_some(),
+            Function::Disaggregate => self.disaggregate.is_some(),
+        }
+    }
+
     /// A table of this version, without functions.
     pub const EMPTY: Self = {
         let mut struct_sizes = [0; STRUCTS.len()];

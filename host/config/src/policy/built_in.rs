@@ -6,25 +6,26 @@ use std::sync::Arc;
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
-use blis_sim::policy::flow::{
-    BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, InFlightView, OrderingPolicy, SaturationPolicy,
-};
+use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
+use blis_sim::policy::kv_cache::KvCachePolicy;
 use blis_sim::policy::{
-    AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
-    PriorityPolicy, QueuedView, Reads, RequestView, RoutingFilter, RoutingPolicy, SchedulingPolicy, Ties,
+    AdmissionPolicy, Classes, DisaggregationPolicy, Event, Events, PreemptionPolicy as _, PriorityPolicy, QueuedView,
+    Reads, RoutingFilter, RoutingPolicy, SchedulingPolicy as _,
 };
 use blis_sim::rng::Stream;
+use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
 use blis_sim::units::Micros;
 
+use super::built_in_disaggregation::disaggregated;
 use super::parameter::ParameterValues;
 use super::registry::{Build, BuiltIn, VERSION};
 use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
+use blis_plugin::rows::{QueuedRow, StepRow};
 use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    LatencyConstants, LatencyGuest, LoadedPlugin, OrderingGuest, Plugin, PolicyDescription, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
+    Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, LoadedPlugin, Output, Plugin, PolicyDescription,
+    Technology,
 };
 
 /// A row of the registry with its plugin description.
@@ -113,137 +114,110 @@ impl Plugin for BuiltInPlugin {
         Technology::BuiltIn
     }
 
-    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault> {
         let refused = |what: String| Fault::new(FaultKind::Refused, format!("{}: {what}", self.row.name));
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
         let values = ParameterValues(names.zip(setup.parameters.iter().copied()).collect());
+        let kind = self.row.kind;
         Ok(match self.row.build {
-            Build::Admission(build) => build(&values, setup.stream).map_err(refused)?.start(),
-            Build::Routing(build) => build(&values).map_err(refused)?.start(),
-            Build::Filter(build) => build(&values).start(),
-            Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
-            Build::Scheduling(scheduler) => scheduler.start(),
-            Build::Preemption(preemption) => preemption.start(),
-            Build::Latency(kind) => deployment(kind, &setup.parameters).map_err(refused)?.latency.start(),
-            Build::Saturation(build) => build(&values).start(),
-            Build::Ceilings(build) => build(&values).start(),
-            Build::Fairness(build) => build(&values, Vec::new()).start(),
-            Build::Ordering(build) => build(Vec::new()).start(),
-            Build::Eviction(build) => build().start(),
-            Build::Drain(build) => build().start(),
-            Build::Placement(build) => build().start(),
-            Build::ChunkEviction(_, Some(build)) => build().start(),
+            Build::Admission(build) => guest(kind, build(&values, setup.stream).map_err(refused)?),
+            Build::Routing(build) => guest(kind, build(&values).map_err(refused)?),
+            Build::Filter(build) => guest(kind, build(&values)),
+            Build::Priority(build) => guest(kind, build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[]))),
+            Build::Scheduling(scheduler) => guest(kind, scheduler),
+            Build::Preemption(preemption) => guest(kind, preemption),
+            Build::Latency(of) => guest(kind, deployment(of, &setup.parameters).map_err(refused)?.latency),
+            Build::Saturation(build) => guest(kind, build(&values)),
+            Build::Ceilings(build) => guest(kind, build(&values)),
+            Build::Fairness(build) => guest(kind, build(&values, Vec::new())),
+            Build::Ordering(build) => guest(kind, build(Vec::new())),
+            Build::Eviction(build) => guest(kind, build()),
+            Build::Drain(build) => guest(kind, build()),
+            Build::Placement(build) => guest(kind, build()),
+            Build::ChunkEviction(_, Some(build)) => guest(kind, build()),
             Build::ChunkEviction(_, None) => {
                 let hint = "use it as `--kv-cache-policy`; `lru`, `lfu` and `slru` can be called";
                 return Err(refused("it is part of the tier, and ranks no chunks".to_owned()).hint(hint));
             }
-            Build::KvCache(build) => build(&values).start(),
-            Build::Disaggregation(build) => build(&values).start(),
+            Build::KvCache(build) => guest(kind, build(&values)),
+            Build::Disaggregation(build) => guest(kind, build(&values)),
         })
     }
 }
 
 /// A built-in policy with the interface of a plugin.
 #[derive(Debug)]
-pub(super) struct BuiltInGuest<P>(pub P);
+struct BuiltInGuest<P> {
+    kind: Kind,
+    policy: P,
+}
 
-/// The operations that built-in policies of all kinds share.
-pub(super) trait BuiltInPolicy: Debug + Send {
-    /// Wraps the policy as a guest of its kind.
-    fn start(self) -> StartedGuest;
+/// What built-in policies of all kinds have in common.
+trait BuiltInPolicy: Debug + Send + 'static {
+    /// Makes the decision of `function`, one of its kind.
+    fn decide(&mut self, function: Function, inputs: &Inputs<'_>, numbers: &mut Vec<f64>) -> Option<Output>;
 
     fn copy(&self) -> Self;
 
     fn observe(&mut self, _: &Event) {}
-}
 
-impl BuiltInPolicy for Box<dyn AdmissionPolicy> {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Admission(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        self.fork()
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.as_mut().observe(event);
+    /// Whether it decides what `function`, which may be missing, decides.
+    fn has(&self, _: Function) -> bool {
+        true
     }
 }
 
-impl BuiltInPolicy for Box<dyn RoutingPolicy> {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Routing(Box::new(BuiltInGuest(self)))
+/// `policy` as a guest of `kind`.
+fn guest(kind: Kind, policy: impl BuiltInPolicy) -> Box<dyn Guest> {
+    Box::new(BuiltInGuest { kind, policy })
+}
+
+fn not_saved() -> Fault {
+    Fault::new(FaultKind::Refused, "a built-in policy can be copied, not saved")
+}
+
+impl<P: BuiltInPolicy> Guest for BuiltInGuest<P> {
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
-    fn copy(&self) -> Self {
-        self.fork()
+    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
+        let decided = self.policy.decide(function, &inputs, numbers).filter(|_| function.kind() == self.kind);
+        decided.ok_or_else(|| {
+            let what = format!("a built-in policy of `{}` has no function `{}`", self.kind, function.name());
+            Fault::new(FaultKind::MissingExport, what)
+        })
     }
 
-    fn observe(&mut self, event: &Event) {
-        self.as_mut().observe(event);
+    fn has(&self, function: Function) -> bool {
+        self.policy.has(function)
+    }
+
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        self.policy.observe(event);
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        Err(not_saved())
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), Fault> {
+        Err(not_saved())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        Ok(guest(self.kind, self.policy.copy()))
     }
 }
 
-impl BuiltInPolicy for RoutingFilter {
-    fn start(self) -> StartedGuest {
-        StartedGuest::RoutingFilter(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        *self
-    }
-}
-
-impl BuiltInPolicy for Box<dyn PriorityPolicy> {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Priority(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        self.fork()
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.as_mut().observe(event);
-    }
-}
-
-impl BuiltInPolicy for Scheduler {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Scheduling(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        *self
-    }
-}
-
-impl BuiltInPolicy for Preemption {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Preemption(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        *self
-    }
-}
-
-impl BuiltInPolicy for Arc<dyn LatencyModel> {
-    fn start(self) -> StartedGuest {
-        StartedGuest::Latency(Box::new(BuiltInGuest(self)))
-    }
-
-    fn copy(&self) -> Self {
-        Self::clone(self)
-    }
-}
-
-macro_rules! flow_control {
-    ($($kind:ident $policy:ident)*) => {$(
+/// Policies that may hear of events, by their decisions.
+macro_rules! policies {
+    ($($policy:ident |$own:ident, $function:ident, $inputs:ident, $numbers:ident| $output:expr;)*) => {$(
         impl BuiltInPolicy for Box<dyn $policy> {
-            fn start(self) -> StartedGuest {
-                StartedGuest::$kind(Box::new(BuiltInGuest(self)))
+            fn decide(&mut self, $function: Function, $inputs: &Inputs<'_>, $numbers: &mut Vec<f64>) -> Option<Output> {
+                let $own = self;
+                Some($output)
             }
 
             fn copy(&self) -> Self {
@@ -257,156 +231,208 @@ macro_rules! flow_control {
     )*};
 }
 
-flow_control! {
-    Saturation SaturationPolicy
-    Ceilings CeilingsPolicy
-    Fairness FairnessPolicy
-    Ordering OrderingPolicy
-    Eviction EvictionPolicy
-}
+/// The others, by their decisions and how they are copied.
+macro_rules! without_events {
+    ($($policy:ty: |$own:ident, $function:ident, $inputs:ident, $numbers:ident| $output:expr, $copy:expr;)*) => {$(
+        impl BuiltInPolicy for $policy {
+            fn decide(&mut self, $function: Function, $inputs: &Inputs<'_>, $numbers: &mut Vec<f64>) -> Option<Output> {
+                let $own = self;
+                Some($output)
+            }
 
-fn not_saved() -> Fault {
-    Fault::new(FaultKind::Refused, "a built-in policy can be copied, not saved")
-}
-
-impl<P: BuiltInPolicy> Guest for BuiltInGuest<P> {
-    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
-        self.0.observe(event);
-        Ok(())
-    }
-
-    fn save(&mut self) -> Result<Vec<u8>, Fault> {
-        Err(not_saved())
-    }
-
-    fn restore(&mut self, _: &[u8]) -> Result<(), Fault> {
-        Err(not_saved())
-    }
-
-    fn fork(&mut self) -> Result<StartedGuest, Fault> {
-        Ok(self.0.copy().start())
-    }
-}
-
-impl AdmissionGuest for BuiltInGuest<Box<dyn AdmissionPolicy>> {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
-        Ok(self.0.admit(request, cluster))
-    }
-}
-
-impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
-    /// Routes the request and reports it as sent to the policy's own target: no other policy decides here.
-    fn route(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault> {
-        let target = self.0.route(request, cluster, ties, scores).target;
-        if let Some(instance) = cluster.instances.get(target) {
-            self.0.dispatched(request, instance.id);
+            fn copy(&self) -> Self {
+                ($copy)(self)
+            }
         }
-        Ok(target)
-    }
-
-    fn scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        RoutingGuest::route(self, request, cluster, ties, scores).map(|_| ())
-    }
+    )*};
 }
 
-impl FilterGuest for BuiltInGuest<RoutingFilter> {
-    fn filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        _: &Ties,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
+policies! {
+    AdmissionPolicy |policy, _function, inputs, _numbers| {
+        Output::Decision(policy.admit(inputs.request?, inputs.cluster?))
+    };
+    // It reports the request as sent to its own target: no other policy decides here.
+    RoutingPolicy |policy, function, inputs, scores| {
+        let (request, cluster) = (inputs.request?, inputs.cluster?);
+        let target = policy.route(request, cluster, inputs.ties?, scores).target;
+        if let Some(instance) = cluster.instances.get(target) {
+            policy.dispatched(request, instance.id);
+        }
+        if function == Function::Route { Output::Index(target) } else { Output::Numbers }
+    };
+    PriorityPolicy |policy, _function, inputs, _numbers| {
+        Output::Integer(policy.priority(inputs.request?, inputs.now))
+    };
+    SaturationPolicy |policy, _function, inputs, _numbers| Output::Number(policy.saturation(inputs.cluster?));
+    CeilingsPolicy |policy, _function, inputs, ceilings| {
+        policy.ceilings(inputs.now, f64::from_bits(inputs.number), inputs.rows.first()?.typed(), ceilings);
+        Output::Numbers
+    };
+    FairnessPolicy |policy, _function, inputs, _numbers| {
+        let [band, flows] = inputs.rows else { return None };
+        let saturation = f64::from_bits(inputs.number);
+        Output::Index(policy.pick(inputs.now, saturation, band.typed()[0], flows.typed()))
+    };
+    OrderingPolicy |policy, _function, inputs, _numbers| {
+        Output::Number(policy.rank(inputs.request?, inputs.now, Micros(inputs.number)))
+    };
+    EvictionPolicy |policy, _function, inputs, _numbers| {
+        let [demand, in_flight] = inputs.rows else { return None };
+        Output::Chosen(policy.victim(inputs.now, demand.typed()[0], in_flight.typed()))
+    };
+}
+
+without_events! {
+    RoutingFilter: |policy, _function, inputs, kept| {
+        let cluster = inputs.cluster?;
         let mut keeps = vec![true; cluster.len()];
-        self.0.apply(request, cluster, &mut keeps);
+        policy.apply(inputs.request?, cluster, &mut keeps);
         kept.extend(keeps.into_iter().map(|keeps| f64::from(u8::from(keeps))));
-        Ok(())
-    }
+        Output::Numbers
+    }, |policy: &Self| *policy;
+    Scheduler: |policy, _function, inputs, _numbers| {
+        let &QueuedRow { priority, turn, generated_tokens, preemptions } = inputs.rows.first()?.typed().first()?;
+        let request = *inputs.request?;
+        let queued = QueuedView { now: inputs.now, request, priority, generated_tokens, preemptions, turn };
+        Output::Number(policy.rank(&queued).number() as f64)
+    }, |policy: &Self| *policy;
+    Preemption: |policy, _function, inputs, _numbers| Output::Index(policy.victim(inputs.batch?)), |policy: &Self| *policy;
+    Arc<dyn LatencyModel>: |model, function, inputs, _numbers| match function {
+        Function::StepTime => Output::Duration(model.step_time(&batch(inputs.rows.first()?.typed().first()?)).0),
+        Function::QueueingTime => Output::Duration(model.queueing_time(inputs.number as u32).0),
+        _ => {
+            let times = [
+                model.shortest_step(),
+                model.output_token_time(),
+                model.post_decode_time(),
+                model.scheduling_time(),
+                model.preemption_time(),
+            ];
+            Output::Record(std::array::from_fn(|index| times.get(index).map_or(0, |us| us.0)))
+        }
+    }, Self::clone;
+    Box<dyn DrainPolicy>: |policy, _function, inputs, _numbers| {
+        let [group, replicas] = inputs.rows else { return None };
+        Output::Index(policy.drain(&group.typed()[0], replicas.typed()))
+    }, |policy: &Self| policy.fork();
+    Box<dyn PlacementPolicy>: |policy, _function, inputs, _numbers| {
+        let [replica, nodes] = inputs.rows else { return None };
+        Output::Chosen(policy.choose_node(&replica.typed()[0], nodes.typed()))
+    }, |policy: &Self| policy.fork();
+    Box<dyn DisaggregationPolicy>: |policy, _function, inputs, _numbers| {
+        let [request, decode, prefill] = inputs.rows else { return None };
+        let request = &request.typed()[0];
+        Output::Record(disaggregated(policy.as_mut(), request, decode.typed(), prefill.typed()))
+    }, |policy: &Self| policy.fork();
 }
 
-impl PriorityGuest for BuiltInGuest<Box<dyn PriorityPolicy>> {
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        Ok(self.0.priority(request, now))
-    }
-}
-
-impl SchedulingGuest for BuiltInGuest<Scheduler> {
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        Ok(self.0.rank(queued).number() as f64)
-    }
-}
-
-impl PreemptionGuest for BuiltInGuest<Preemption> {
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        Ok(self.0.victim(batch))
-    }
-}
-
-impl LatencyGuest for BuiltInGuest<Arc<dyn LatencyModel>> {
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        Ok(self.0.step_time(batch).0)
-    }
-
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        Ok(self.0.queueing_time(input_tokens).0)
-    }
-
-    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-        Ok(LatencyConstants {
-            shortest_step_us: self.0.shortest_step().0,
-            output_token_us: self.0.output_token_time().0,
-            post_decode_us: self.0.post_decode_time().0,
-            scheduling_us: self.0.scheduling_time().0,
-            preemption_us: self.0.preemption_time().0,
+impl BuiltInPolicy for Box<dyn KvCachePolicy> {
+    fn decide(&mut self, function: Function, inputs: &Inputs<'_>, numbers: &mut Vec<f64>) -> Option<Output> {
+        Some(match (function, inputs.rows) {
+            (Function::Keep, [chunks]) => {
+                self.keep(inputs.now, chunks.typed(), numbers);
+                Output::Numbers
+            }
+            (Function::Store, [offer, chunks]) => {
+                let mut stored = Vec::with_capacity(chunks.len());
+                self.as_mut().store(&offer.typed()[0], chunks.typed(), &mut stored);
+                numbers.extend(stored.into_iter().map(|stored| f64::from(u8::from(stored))));
+                Output::Numbers
+            }
+            (_, [hit]) => Output::Flag(self.as_mut().load(&hit.typed()[0])),
+            _ => return None,
         })
     }
-}
 
-impl SaturationGuest for BuiltInGuest<Box<dyn SaturationPolicy>> {
-    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
-        Ok(self.0.saturation(cluster))
+    fn copy(&self) -> Self {
+        self.fork()
+    }
+
+    fn has(&self, function: Function) -> bool {
+        let decides = self.decides();
+        match function {
+            Function::Store => decides.store,
+            Function::Load => decides.load,
+            _ => true,
+        }
     }
 }
 
-impl CeilingsGuest for BuiltInGuest<Box<dyn CeilingsPolicy>> {
-    fn ceilings(
-        &mut self,
-        now: Micros,
-        saturation: f64,
-        bands: &[BandView],
-        ceilings: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.0.ceilings(now, saturation, bands, ceilings);
-        Ok(())
+/// The sums of a step, without common prefixes and sampling parameters, which a row does not have.
+fn batch(row: &StepRow) -> Batch {
+    let StepRow {
+        prefill_requests,
+        prefill_tokens,
+        prefill_tokens_squared,
+        prefill_tokens_by_input,
+        prefill_tokens_by_context,
+        prefill_context,
+        decode_requests,
+        decode_context,
+    } = *row;
+    Batch {
+        prefill_requests,
+        prefill_tokens,
+        prefill_tokens_squared,
+        prefill_tokens_by_input,
+        prefill_tokens_by_context,
+        prefill_context,
+        decode_requests,
+        decode_context,
+        ..Batch::default()
     }
 }
 
-impl FairnessGuest for BuiltInGuest<Box<dyn FairnessPolicy>> {
-    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
-        Ok(self.0.pick(now, saturation, band, flows))
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
 
-impl OrderingGuest for BuiltInGuest<Box<dyn OrderingPolicy>> {
-    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
-        Ok(self.0.rank(request, now, expires))
-    }
-}
+    use blis_plugin::inputs::GuestCall;
+    use blis_plugin::{Limits, check, script};
+    use blis_sim::policy::Ties;
 
-impl EvictionGuest for BuiltInGuest<Box<dyn EvictionPolicy>> {
-    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
-        Ok(self.0.victim(now, demand, in_flight))
+    use super::*;
+
+    /// The outputs of `plugin` for generated inputs and those at the limits of their ranges.
+    fn outputs(plugin: &dyn Plugin, kind: Kind) -> Vec<String> {
+        let mut guest = plugin.start(&check::setup(plugin, kind, 4, &Limits::default())).expect("it starts");
+        let usual = (0..300).map(|item| GuestCall::plausible(kind, 1 + item as usize % 9, item));
+        let calls = usual.chain(GuestCall::extreme(kind, 4).into_iter().map(|(_, call)| call));
+        calls.map(|call| format!("{:?}", call.run(&mut *guest, &Ties::LowestIndex))).collect()
+    }
+
+    #[test]
+    fn scripts_of_the_built_ins_decide_alike() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/built-ins");
+        let all = [
+            (Kind::KvCache, "lru"),
+            (Kind::KvCache, "lfu"),
+            (Kind::KvCache, "slru"),
+            (Kind::Drain, "emptiest"),
+            (Kind::Placement, "best-fit"),
+            (Kind::Disaggregation, "always"),
+            (Kind::Disaggregation, "prefix-threshold"),
+            (Kind::Disaggregation, "edpp"),
+        ];
+        for (kind, name) in all {
+            let row = BuiltIn::find(kind, name).expect("it is built in");
+            let built_in = outputs(&*row.load().plugin, kind);
+            let file = folder.join(format!("{name}.rhai"));
+            let loaded = script::load_file(&file, &Limits::default()).expect("compiles");
+            assert_eq!(outputs(&*loaded, kind), built_in, "{name}");
+            let default = BuiltIn::default_of(kind);
+            if default.name != name {
+                assert_ne!(outputs(&*default.load().plugin, kind), built_in, "the inputs tell {name} apart");
+            }
+        }
+    }
+
+    #[test]
+    fn arc_is_no_plugin() {
+        let row = BuiltIn::find(Kind::KvCache, "arc").expect("it is built in");
+        let plugin = row.load().plugin;
+        let refused = plugin.start(&check::setup(&*plugin, Kind::KvCache, 4, &Limits::default()));
+        let fault = refused.map(|_| ()).expect_err("it ranks nothing").to_string();
+        assert!(fault.contains("part of the tier"), "{fault}");
     }
 }

@@ -15,8 +15,6 @@
 mod build;
 mod built_in;
 mod built_in_disaggregation;
-mod built_in_kv_cache;
-mod built_in_replicas;
 mod bundle;
 mod choices;
 mod choose;

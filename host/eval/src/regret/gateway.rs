@@ -3,8 +3,8 @@
 use blis_sim::cluster::{AnyTimeline, ForcedDecision};
 use blis_sim::ids::RequestId;
 use blis_sim::outcome::GatewayChoice;
-use blis_sim::policy::flow::{FlowView, InFlightView};
-use blis_sim::request::Request;
+use blis_sim::policy::flow::{Flow, InFlight};
+use blis_sim::request::{Name, Request};
 
 use super::DecisionKind;
 
@@ -14,9 +14,9 @@ pub(super) struct GatewayOptions {
     /// The band of a dispatch.
     band: i32,
     /// Its flows, each with the request at its head.
-    flows: Vec<FlowView>,
+    flows: Vec<Flow>,
     /// The requests that could be evicted, in the order of their dispatch.
-    candidates: Vec<InFlightView>,
+    candidates: Vec<InFlight>,
 }
 
 impl From<GatewayChoice<'_>> for GatewayOptions {
@@ -49,8 +49,8 @@ pub(super) fn alternatives(
     match kind {
         DecisionKind::Fairness => other_heads(chosen, &options.flows, most),
         DecisionKind::Ordering => {
-            let flow = options.flows.iter().find(|flow| flow.head_id == chosen);
-            flow.map_or(Vec::new(), |flow| others_of_flow(&after.flow(options.band, flow.tenant), most))
+            let flow = options.flows.iter().find(|flow| flow.head_id == chosen.0);
+            flow.map_or(Vec::new(), |flow| others_of_flow(&after.flow(options.band, Name(flow.tenant)), most))
         }
         DecisionKind::Eviction => other_victims(chosen, &options.candidates, most),
         DecisionKind::Admission
@@ -63,11 +63,11 @@ pub(super) fn alternatives(
     }
 }
 
-fn other_heads(chosen: RequestId, flows: &[FlowView], most: usize) -> Vec<ForcedDecision> {
-    let mut others: Vec<&FlowView> = flows.iter().filter(|flow| flow.head_id != chosen).collect();
+fn other_heads(chosen: RequestId, flows: &[Flow], most: usize) -> Vec<ForcedDecision> {
+    let mut others: Vec<&Flow> = flows.iter().filter(|flow| flow.head_id != chosen.0).collect();
     // Stable: among equal waits, the order of tenants.
-    others.sort_by_key(|flow| std::cmp::Reverse(flow.head_wait));
-    others.into_iter().take(most).map(|flow| ForcedDecision::Dispatch(flow.head_id)).collect()
+    others.sort_by_key(|flow| std::cmp::Reverse(flow.head_wait_us));
+    others.into_iter().take(most).map(|flow| ForcedDecision::Dispatch(RequestId(flow.head_id))).collect()
 }
 
 fn others_of_flow(waiting: &[&Request], most: usize) -> Vec<ForcedDecision> {
@@ -77,11 +77,11 @@ fn others_of_flow(waiting: &[&Request], most: usize) -> Vec<ForcedDecision> {
     distinct(ordered.map(|request| request.id), most).into_iter().map(ForcedDecision::Dispatch).collect()
 }
 
-fn other_victims(chosen: RequestId, candidates: &[InFlightView], most: usize) -> Vec<ForcedDecision> {
-    let others: Vec<&InFlightView> = candidates.iter().filter(|other| other.id != chosen).collect();
+fn other_victims(chosen: RequestId, candidates: &[InFlight], most: usize) -> Vec<ForcedDecision> {
+    let others: Vec<&InFlight> = candidates.iter().filter(|other| other.id != chosen.0).collect();
     let longest = others.iter().max_by_key(|other| other.input_tokens);
     let ordered = others.last().into_iter().chain(others.first()).chain(longest).chain(others.iter().rev());
-    let victims = distinct(ordered.map(|other| other.id), most.saturating_sub(1));
+    let victims = distinct(ordered.map(|other| RequestId(other.id)), most.saturating_sub(1));
     let none = ForcedDecision::Evict(None);
     [none].into_iter().chain(victims.into_iter().map(|id| ForcedDecision::Evict(Some(id)))).collect()
 }

@@ -7,7 +7,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{AdapterEviction, Decision, GatewayChoice, GatewayDecision, LoadDecision, Outcome};
 use blis_sim::policy::AdmissionDecision;
-use blis_sim::policy::flow::FlowView;
+use blis_sim::policy::flow::Flow;
 use blis_sim::policy::kv_cache::CacheTier;
 use blis_sim::replica::ReplicaChange;
 use blis_sim::request::{Name, Request};
@@ -403,7 +403,7 @@ impl Survey {
                 let entry = |kind| DecisionEntry::new(kind, now, request);
                 return match choice {
                     GatewayChoice::Dispatched { flows, .. } => {
-                        let waits = |flow: &FlowView| flow.head_id == request && flow.queued > 1;
+                        let waits = |flow: &Flow| flow.head_id == request.0 && flow.queued > 1;
                         self.decisions.extend((flows.len() > 1).then(|| entry(DecisionKind::Fairness)));
                         self.decisions.extend(flows.iter().any(waits).then(|| entry(DecisionKind::Ordering)));
                     }
@@ -412,7 +412,7 @@ impl Survey {
                 };
             }
             Decision::Load(LoadDecision { hit, loads, .. }) => {
-                self.loads.entry(hit.request).or_insert(loads);
+                self.loads.entry(RequestId(hit.request)).or_insert(loads);
                 return;
             }
             Decision::AdapterEviction(ref eviction) => {

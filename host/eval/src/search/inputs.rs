@@ -151,7 +151,7 @@ fn ranges(error: &str, count: usize) -> Option<Vec<InputRange>> {
 mod tests {
     use std::path::Path;
 
-    use blis_plugin::inputs::GuestCall;
+    use blis_plugin::inputs::{GuestCall, ties};
     use blis_plugin::{Limits, check, script};
 
     use super::super::variation::KINDS;
@@ -169,7 +169,7 @@ mod tests {
                 let plugin = plugin.unwrap_or_else(|fault| panic!("{fault:?}\n{source}"));
                 let mut guest = plugin.start(&check::setup(&*plugin, kind, 4, &limits)).expect("it starts");
                 let found = (0..4 * SAMPLES as u64).find_map(|item| {
-                    let called = GuestCall::plausible(kind, 4, item).run(&mut guest, &check::ties());
+                    let called = GuestCall::plausible(kind, 4, item).run(&mut *guest, &ties());
                     called.err().map(|fault| fault.to_string())
                 });
                 let found = found.unwrap_or_else(|| panic!("{}: no figures\n{source}", decision.function));

@@ -218,7 +218,7 @@ fn is(part: &Expr, number: f64) -> bool {
 mod tests {
     use std::path::Path;
 
-    use blis_plugin::inputs::{GuestCall, GuestOutput};
+    use blis_plugin::inputs::{GuestCall, GuestOutput, ties};
     use blis_plugin::{Kind, Limits, check, script};
     use blis_sim::rng::Stream;
 
@@ -232,7 +232,7 @@ mod tests {
         let plugin = script::load(Path::new("found.rhai"), &source, &limits);
         let plugin = plugin.unwrap_or_else(|fault| panic!("{fault:?}\n{source}"));
         let mut guest = plugin.start(&check::setup(&*plugin, kind, 4, &limits)).expect("it starts");
-        (0..12).map(|item| GuestCall::plausible(kind, 4, item).run(&mut guest, &check::ties()).ok()).collect()
+        (0..12).map(|item| GuestCall::plausible(kind, 4, item).run(&mut *guest, &ties()).ok()).collect()
     }
 
     /// Whether `one` and `other` are the same decision: numbers by their order relative to those of another call.

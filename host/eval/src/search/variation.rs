@@ -599,7 +599,7 @@ pub(super) const KINDS: [Kind; 16] = [
 
 #[cfg(test)]
 mod tests {
-    use blis_plugin::inputs::GuestCall;
+    use blis_plugin::inputs::{GuestCall, ties};
     use blis_plugin::{Limits, check, script};
     use blis_sim::rng::Stream;
     use std::path::Path;
@@ -617,7 +617,7 @@ mod tests {
             let mut guest = plugin.start(&check::setup(&*plugin, decision.kind, 4, &limits)).expect("it starts");
             // The CPU tier has three functions, which follow each other.
             for item in 0..3 {
-                let called = GuestCall::plausible(decision.kind, 4, item).run(&mut guest, &check::ties());
+                let called = GuestCall::plausible(decision.kind, 4, item).run(&mut *guest, &ties());
                 called.unwrap_or_else(|fault| panic!("{}: {fault:?}\n{source}", decision.function));
             }
         }

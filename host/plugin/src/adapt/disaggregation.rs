@@ -3,11 +3,11 @@
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::{DisaggregationDecision, DisaggregationPolicy, Event, Events, PoolsView, Reads, RequestView};
 
-use super::PluginPolicy;
+use super::{PluginPolicy, lifecycle};
+use crate::Fault;
 use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical};
-use crate::{DisaggregationGuest, Fault};
 
-impl DisaggregationPolicy for PluginPolicy<dyn DisaggregationGuest> {
+impl DisaggregationPolicy for PluginPolicy {
     /// Every instance that it gets has all signals.
     fn reads(&self) -> Reads {
         Reads { load: true, in_flight: true, tokens: true, cached_blocks: true, ..Reads::NOTHING }
@@ -15,14 +15,6 @@ impl DisaggregationPolicy for PluginPolicy<dyn DisaggregationGuest> {
 
     fn reads_transfers(&self) -> bool {
         true
-    }
-
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
     }
 
     fn decide(&mut self, request: &RequestView<'_>, pools: &PoolsView<'_>) -> DisaggregationDecision {
@@ -35,12 +27,10 @@ impl DisaggregationPolicy for PluginPolicy<dyn DisaggregationGuest> {
         self.checked(pools.cluster.now, decision, || DisaggregationDecision::new(false))
     }
 
-    fn fork(&self) -> Box<dyn DisaggregationPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(DisaggregationPolicy);
 }
 
-impl PluginPolicy<dyn DisaggregationGuest> {
+impl PluginPolicy {
     /// The decision that `choice` stands for, unless it names an instance that does not exist.
     fn decision(&self, choice: &PrefillChoiceRow, pools: &PoolsView<'_>) -> Result<DisaggregationDecision, Fault> {
         let chosen = |what: &str, index: u32, pool: &[InstanceIndex]| match pool.get(index as usize) {

@@ -1,20 +1,19 @@
 //! Guests as policies of flow control, with the same checks and incidents as those in front of the instances.
 
 use blis_sim::policy::flow::{
-    BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, GlobalStrict, InFlightView, OrderingPolicy,
+    Band, CeilingsPolicy, EvictionPolicy, FairnessPolicy, Flow, GlobalStrict, InFlight, OrderingPolicy,
     SaturationPolicy, Utilization,
 };
 use blis_sim::policy::{ClusterView, Event, Events, Reads, RequestView};
 use blis_sim::units::Micros;
 
-use super::PluginPolicy;
-use crate::{CeilingsGuest, EvictionGuest, FairnessGuest, OrderingGuest, SaturationGuest};
+use super::{PluginPolicy, lifecycle};
 
 /// The detector that decides instead of a failed one: llm-d's default.
 const DEFAULT_DETECTOR: Utilization =
     Utilization { queue_depth: 5.0, kv_utilization: 0.8, staleness: Some(Micros(200_000)) };
 
-impl SaturationPolicy for PluginPolicy<dyn SaturationGuest> {
+impl SaturationPolicy for PluginPolicy {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -30,125 +29,56 @@ impl SaturationPolicy for PluginPolicy<dyn SaturationGuest> {
         self.checked(cluster.now, saturation, || SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, cluster))
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn SaturationPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(SaturationPolicy);
 }
 
-impl CeilingsPolicy for PluginPolicy<dyn CeilingsGuest> {
-    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
-        let computed = self.guest().ceilings(now, saturation, bands, ceilings).and_then(|()| {
-            if ceilings.len() != bands.len() {
-                let output = format!("{} numbers", ceilings.len());
-                return Err(self.out_of_range("ceilings", output, &format!("one for each of {} bands", bands.len())));
-            }
-            match ceilings.iter().position(|ceiling| ceiling.is_nan()) {
-                Some(index) => Err(self.not_a_number("ceilings", &format!(" for band {index}"))),
-                None => Ok(()),
-            }
-        });
+impl CeilingsPolicy for PluginPolicy {
+    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
+        let computed = self.guest().ceilings(now, saturation, bands, ceilings);
+        let computed = computed.and_then(|()| self.check_numbers("ceilings", ceilings, bands.len(), "band"));
         self.checked(now, computed, || {
             ceilings.clear();
             ceilings.resize(bands.len(), 1.0);
         });
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn CeilingsPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(CeilingsPolicy);
 }
 
-impl FairnessPolicy for PluginPolicy<dyn FairnessGuest> {
+impl FairnessPolicy for PluginPolicy {
     /// Every flow that it gets has requests in flight and output tokens.
     fn reads_ends(&self) -> bool {
         true
     }
 
-    fn pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
-        let index = match self.guest().fair_pick(now, saturation, band, flows) {
-            Ok(index) if index >= flows.len() => {
-                Err(self.out_of_range("fair_pick", index, &format!("an index from 0 to {}", flows.len() - 1)))
-            }
-            result => result,
-        };
+    fn pick(&mut self, now: Micros, saturation: f64, band: Band, flows: &[Flow]) -> usize {
+        let index = self.guest().fair_pick(now, saturation, band, flows);
+        let index = self.check_index("fair_pick", index, flows.len());
         self.checked(now, index, || FairnessPolicy::pick(&mut GlobalStrict, now, saturation, band, flows))
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn FairnessPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(FairnessPolicy);
 }
 
-impl OrderingPolicy for PluginPolicy<dyn OrderingGuest> {
+impl OrderingPolicy for PluginPolicy {
     fn rank(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> f64 {
         let request = request.with_block_ids(self.block_ids);
-        let rank = match self.guest().order(&request, now, expires) {
-            Ok(rank) if rank.is_nan() => Err(self.not_a_number("order", "")),
-            result => result,
-        };
+        let rank = self.guest().order(&request, now, expires);
+        let rank = self.check_number("order", rank);
         self.checked(now, rank, || now.0 as f64)
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn OrderingPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(OrderingPolicy);
 }
 
-impl EvictionPolicy for PluginPolicy<dyn EvictionGuest> {
-    fn victim(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Option<usize> {
-        let victim = match self.guest().evict(now, demand, in_flight) {
-            Ok(Some(index)) if index >= in_flight.len() => {
-                let range = format!("none, or an index from 0 to {}", in_flight.len() - 1);
-                Err(self.out_of_range("evict", index, &range))
-            }
-            result => result,
-        };
+impl EvictionPolicy for PluginPolicy {
+    fn victim(&mut self, now: Micros, demand: Band, in_flight: &[InFlight]) -> Option<usize> {
+        let victim = self.guest().evict(now, demand, in_flight);
+        let victim = self.check_chosen("evict", victim, in_flight.len());
         self.checked(now, victim, || None)
     }
 
-    fn events(&self) -> Events {
-        self.events
-    }
-
-    fn observe(&mut self, event: &Event) {
-        self.deliver(event);
-    }
-
-    fn fork(&self) -> Box<dyn EvictionPolicy> {
-        Box::new(self.copy())
-    }
+    lifecycle!(EvictionPolicy);
 }
 
 #[cfg(test)]
@@ -162,17 +92,16 @@ mod tests {
     use super::*;
     use crate::incidents::{Incidents, OnError};
     use crate::inputs::{DecisionPoint, GatewayState};
-    use crate::{FaultKind, GuestKind, Limits, StartedGuest, check, script};
+    use crate::{FaultKind, Kind, Limits, check, script};
 
     const NOW: Micros = Micros(1_000);
 
     /// The policy of a script that falls back, and its incidents.
-    fn policy<G: GuestKind + ?Sized>(source: &str) -> (PluginPolicy<G>, Incidents) {
+    fn policy(kind: Kind, source: &str) -> (PluginPolicy, Incidents) {
         let limits = Limits::default();
         let plugin = script::load(Path::new("bad.rhai"), source, &limits).expect("compiles");
         let incidents = Incidents::new(OnError::Fallback, Abort::default());
-        let guest = plugin.start(&check::setup(&*plugin, G::KIND, 4, &limits)).and_then(StartedGuest::into_kind);
-        let guest = guest.expect("starts");
+        let guest = plugin.start(&check::setup(&*plugin, kind, 4, &limits)).expect("starts");
         (PluginPolicy::new("bad", plugin.description(), guest, BlockIds::KEYS, &incidents), incidents)
     }
 
@@ -201,7 +130,7 @@ mod tests {
         let usual = SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, &cluster);
         assert!(usual > 0.0 && usual != 1.0, "{usual}");
         let of = |source| {
-            let (mut policy, incidents) = policy::<dyn SaturationGuest>(source);
+            let (mut policy, incidents) = policy(Kind::Saturation, source);
             assert!(SaturationPolicy::reads(&policy).load, "for the fallback");
             (policy.saturation(&cluster), incidents)
         };
@@ -217,7 +146,7 @@ mod tests {
     fn bad_ceilings_are_1() {
         let state = GatewayState::plausible(3, 1);
         let of = |source| {
-            let (mut policy, incidents) = policy::<dyn CeilingsGuest>(source);
+            let (mut policy, incidents) = policy(Kind::Ceilings, source);
             let mut ceilings = Vec::new();
             CeilingsPolicy::ceilings(&mut policy, NOW, 0.5, &state.bands, &mut ceilings);
             (ceilings, incidents)
@@ -234,7 +163,7 @@ mod tests {
         let mut state = GatewayState::plausible(3, 1);
         state.flows.iter_mut().zip([3.0, 1.0, 2.0]).for_each(|(flow, rank)| flow.head_rank = rank);
         let of = |source| {
-            let (mut policy, incidents) = policy::<dyn FairnessGuest>(source);
+            let (mut policy, incidents) = policy(Kind::Fairness, source);
             assert!(policy.reads_ends());
             (policy.pick(NOW, 0.5, state.bands[0], &state.flows), incidents)
         };
@@ -250,7 +179,7 @@ mod tests {
         let request = Request::new(blis_sim::ids::RequestId(1), Micros::ZERO, 100, 10);
         let view = RequestView::new(&request, 0, 16);
         let of = |source| {
-            let (mut policy, incidents) = policy::<dyn OrderingGuest>(source);
+            let (mut policy, incidents) = policy(Kind::Ordering, source);
             (OrderingPolicy::rank(&mut policy, &view, NOW, Micros::MAX), incidents)
         };
         is_bad(of("fn order(r, expires) { 0.0 / 0.0 }"), &1_000.0, FaultKind::NotANumber, "NaN");
@@ -262,7 +191,7 @@ mod tests {
     fn a_bad_victim_is_none() {
         let state = GatewayState::plausible(3, 1);
         let of = |source| {
-            let (mut policy, incidents) = policy::<dyn EvictionGuest>(source);
+            let (mut policy, incidents) = policy(Kind::Eviction, source);
             (policy.victim(NOW, state.bands[0], &state.in_flight), incidents)
         };
         is_bad(of("fn evict(b, f) { 3 }"), &None, FaultKind::OutOfRange, "from 0 to 2");
@@ -286,7 +215,7 @@ mod tests {
         let state = GatewayState::plausible(3, 1);
         let source =
             "fn init(info) { #{next: 0} }\nfn fair_pick(b, f) { this.next = (this.next + 1) % f.len; this.next }";
-        let (mut original, incidents) = policy::<dyn FairnessGuest>(source);
+        let (mut original, incidents) = policy(Kind::Fairness, source);
         let pick = |policy: &mut dyn FairnessPolicy| policy.pick(NOW, 0.5, state.bands[0], &state.flows);
         assert_eq!(pick(&mut original), 1);
         let mut copy = FairnessPolicy::fork(&original);

@@ -1,116 +1,39 @@
 //! Guests as policies of KV tiers.
 
-use blis_sim::policy::kv_cache::{
-    CacheTier, ChunkTouch, ChunkView, KvCacheDecisions, KvCachePolicy, TierHitView, TierView,
-};
+use blis_sim::policy::kv_cache::{ChunkOffer, KvCacheDecisions, KvCachePolicy, KvChunk, KvHit};
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
-use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow, canonical, first_nan};
-use crate::{Fault, KvCacheGuest};
+use crate::rows::canonical;
 
-impl KvCachePolicy for PluginPolicy<dyn KvCacheGuest> {
+impl KvCachePolicy for PluginPolicy {
     fn decides(&self) -> KvCacheDecisions {
         self.lock().decides()
     }
 
-    fn keep(&mut self, now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
-        let rows: Vec<ChunkRow> = chunks.iter().map(chunk_row).collect();
-        let mut numbers = Vec::with_capacity(rows.len());
-        let kept = self.guest().keep(now, &rows, &mut numbers);
-        let numbers = kept.and_then(|()| self.one_for_each("keep", &rows, numbers));
-        ranks.extend(self.checked(now, numbers, || vec![0.0; rows.len()]));
+    fn keep(&mut self, now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
+        let mut numbers = Vec::with_capacity(chunks.len());
+        let kept = self.guest().keep(now, chunks, &mut numbers);
+        let kept = kept.and_then(|()| self.check_numbers("keep", &numbers, chunks.len(), "chunk"));
+        ranks.extend(self.checked(now, kept.map(|()| numbers), || vec![0.0; chunks.len()]));
     }
 
-    fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
-        let rows: Vec<ChunkRow> = chunks.iter().map(chunk_row).collect();
-        let TierView { now, fill, queued_bytes, capacity } = *tier;
-        let offer = ChunkOfferRow {
-            now_us: now.0,
-            queued_bytes,
-            fill: canonical(fill),
-            tier: CacheTier::Cpu.number(),
-            capacity,
-        };
-        let mut numbers = Vec::with_capacity(rows.len());
-        let decided = self.guest().store(&offer, &rows, &mut numbers);
-        let numbers = decided.and_then(|()| self.one_for_each("store", &rows, numbers));
-        let numbers = self.checked(now, numbers, || vec![1.0; rows.len()]);
+    fn store(&mut self, tier: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<bool>) {
+        let tier = ChunkOffer { fill: canonical(tier.fill), ..*tier };
+        let mut numbers = Vec::with_capacity(chunks.len());
+        let decided = self.guest().store(&tier, chunks, &mut numbers);
+        let decided = decided.and_then(|()| self.check_numbers("store", &numbers, chunks.len(), "chunk"));
+        let numbers = self.checked(Micros(tier.now_us), decided.map(|()| numbers), || vec![1.0; chunks.len()]);
         stored.extend(numbers.into_iter().map(|number| number != 0.0));
     }
 
-    fn load(&mut self, hit: &TierHitView) -> bool {
-        let loads = self.guest().load(&hit_row(hit));
-        self.checked(hit.now, loads, || true)
+    fn load(&mut self, hit: &KvHit) -> bool {
+        let loads = self.guest().load(&KvHit { bandwidth: canonical(hit.bandwidth), ..*hit });
+        self.checked(Micros(hit.now_us), loads, || true)
     }
 
     fn fork(&self) -> Box<dyn KvCachePolicy> {
         Box::new(self.copy())
-    }
-}
-
-impl PluginPolicy<dyn KvCacheGuest> {
-    /// `numbers`, unless there is not one for each of `chunks`, or one is NaN.
-    fn one_for_each(&self, function: &str, chunks: &[ChunkRow], numbers: Vec<f64>) -> Result<Vec<f64>, Fault> {
-        if numbers.len() != chunks.len() {
-            let output = format!("{} numbers", numbers.len());
-            return Err(self.out_of_range(function, output, &format!("one for each of {} chunks", chunks.len())));
-        }
-        match first_nan(&numbers) {
-            Some(index) => Err(self.not_a_number(function, &format!(" for chunk {index}"))),
-            None => Ok(numbers),
-        }
-    }
-}
-
-/// A chunk as guests get it.
-#[must_use]
-pub fn chunk_row(chunk: &ChunkView) -> ChunkRow {
-    let tags = chunk.user.tags;
-    ChunkRow {
-        created_us: chunk.created.0,
-        last_use_us: chunk.last_use.0,
-        previous_use_us: chunk.previous_use.map_or(NONE_U64, |at| at.0),
-        tier: chunk.tier.number(),
-        position: chunk.position,
-        tokens: chunk.tokens,
-        uses: chunk.uses,
-        offers: chunk.offers,
-        touch: match chunk.touch {
-            ChunkTouch::Stored => 0,
-            ChunkTouch::Reused => 1,
-            ChunkTouch::Ended => 2,
-        },
-        slo_class: tags.slo_class.0,
-        tenant: tags.tenant.0,
-        session: tags.session.0,
-        prefix_group: tags.prefix_group.0,
-        round: tags.round_index,
-        input_tokens: chunk.user.input_tokens,
-        client: tags.client.0,
-        adapter: tags.adapter.0,
-    }
-}
-
-fn hit_row(hit: &TierHitView) -> TierHitRow {
-    let tags = hit.user.tags;
-    TierHitRow {
-        now_us: hit.now.0,
-        bytes: hit.bytes,
-        queued_bytes: hit.queued_bytes,
-        bandwidth: canonical(hit.bandwidth),
-        request: hit.request.0,
-        gpu_tokens: hit.gpu_tokens,
-        tokens: hit.tokens,
-        input_tokens: hit.user.input_tokens,
-        prefill_tokens: u32::try_from(hit.prefill_tokens).unwrap_or(u32::MAX),
-        waiting: hit.waiting,
-        running: hit.running,
-        slo_class: tags.slo_class.0,
-        tenant: tags.tenant.0,
-        session: tags.session.0,
-        prefix_group: tags.prefix_group.0,
-        round: tags.round_index,
     }
 }
 
@@ -119,32 +42,31 @@ mod tests {
     use std::path::Path;
 
     use blis_sim::cluster::Abort;
-    use blis_sim::ids::RequestId;
     use blis_sim::policy::BlockIds;
-    use blis_sim::policy::kv_cache::ChunkUser;
 
     use super::*;
     use crate::incidents::{Incidents, OnError};
-    use crate::{FaultKind, Kind, Limits, StartedGuest, check, script};
+    use crate::rows::NONE_U64;
+    use crate::{FaultKind, Kind, Limits, check, script};
 
     /// A policy of the script `source` that falls back.
-    fn policy(source: &str) -> (PluginPolicy<dyn KvCacheGuest>, Incidents) {
+    fn policy(source: &str) -> (PluginPolicy, Incidents) {
         let limits = Limits::default();
         let plugin = script::load(Path::new("mine.rhai"), source, &limits).expect("compiles");
         let incidents = Incidents::new(OnError::Fallback, Abort::default());
         let guest = plugin.start(&check::setup(&*plugin, Kind::KvCache, 4, &limits));
-        let guest = guest.and_then(StartedGuest::into_kind).expect("starts");
+        let guest = guest.expect("starts");
         (PluginPolicy::new("mine", plugin.description(), guest, BlockIds::KEYS, &incidents), incidents)
     }
 
-    fn chunks() -> [ChunkView; 3] {
-        [1, 2, 5].map(|uses| ChunkView {
-            last_use: Micros(100 * u64::from(uses)),
-            previous_use: (uses > 1).then_some(Micros(50)),
+    fn chunks() -> [KvChunk; 3] {
+        [1, 2, 5].map(|uses| KvChunk {
+            last_use_us: 100 * u64::from(uses),
+            previous_use_us: if uses > 1 { 50 } else { NONE_U64 },
             uses,
             offers: uses,
             tokens: 16,
-            ..ChunkView::default()
+            ..KvChunk::default()
         })
     }
 
@@ -167,7 +89,7 @@ mod tests {
     fn a_script_stores_chunks() {
         let (mut of, _) = policy("fn keep(c) { 0.0 } fn store(t, c) { c.offers >= 2.0 / t.fill }");
         assert_eq!(of.decides(), KvCacheDecisions { store: true, load: false });
-        let tier = TierView { now: Micros(9), fill: 0.5, queued_bytes: 3, capacity: 8 };
+        let tier = ChunkOffer { now_us: 9, queued_bytes: 3, fill: 0.5, tier: 1, capacity: 8 };
         let mut stored = Vec::new();
         of.store(&tier, &chunks(), &mut stored);
         assert_eq!(stored, [false, false, true]);
@@ -184,18 +106,18 @@ mod tests {
     fn a_script_loads_or_computes() {
         let (mut of, incidents) = policy("fn load(h) { (h.bytes + h.queued_bytes) / h.bandwidth < 20.0 * h.tokens }");
         assert_eq!(of.decides(), KvCacheDecisions { store: false, load: true });
-        let hit = |tokens, queued_bytes| TierHitView {
-            now: Micros(5),
-            request: RequestId(3),
-            user: ChunkUser::default(),
-            gpu_tokens: 16,
-            tokens,
+        let hit = |tokens, queued_bytes| KvHit {
+            now_us: 5,
             bytes: 10_000,
             queued_bytes,
             bandwidth: 100.0,
+            request: 3,
+            gpu_tokens: 16,
+            tokens,
             prefill_tokens: 64,
             waiting: 1,
             running: 2,
+            ..KvHit::default()
         };
         assert_eq!([of.load(&hit(16, 0)), of.load(&hit(16, 50_000))], [true, false]);
         assert!(incidents.first().is_none());

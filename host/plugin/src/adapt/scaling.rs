@@ -9,12 +9,12 @@ use super::PluginPolicy;
 use crate::incidents::Incidents;
 use crate::inputs::replicas_of;
 use crate::rows::{GroupRow, HISTORY, NONE_U64, canonical};
-use crate::{Fault, PolicyDescription, ScalingGuest};
+use crate::{Fault, Guest, PolicyDescription};
 
 /// A guest as a scaling policy.
 #[derive(Debug)]
 pub struct PluginScaling {
-    plugin: PluginPolicy<dyn ScalingGuest>,
+    plugin: PluginPolicy,
     /// The policy that decides instead after a fault: `queue` with its defaults.
     instead: Hpa,
     /// The groups at the present decision.
@@ -26,12 +26,7 @@ pub struct PluginScaling {
 impl PluginScaling {
     /// A policy of `guest`, which was started from the plugin called `name`.
     #[must_use]
-    pub fn new(
-        name: &str,
-        description: &PolicyDescription,
-        guest: Box<dyn ScalingGuest>,
-        incidents: &Incidents,
-    ) -> Self {
+    pub fn new(name: &str, description: &PolicyDescription, guest: Box<dyn Guest>, incidents: &Incidents) -> Self {
         Self {
             plugin: PluginPolicy::new(name, description, guest, BlockIds::KEYS, incidents),
             instead: Hpa::new(SignalSet::Queue { queued: 1.0, running: 16.0 }, TOLERANCE),
@@ -145,14 +140,14 @@ mod tests {
 
     use super::*;
     use crate::incidents::OnError;
-    use crate::{FaultKind, Kind, Limits, StartedGuest, check, script};
+    use crate::{FaultKind, Kind, Limits, check, script};
 
     /// A policy of the script `source` that falls back.
     fn policy(source: &str) -> (PluginScaling, Incidents) {
         let limits = Limits::default();
         let plugin = script::load(Path::new("scaler.rhai"), source, &limits).expect("compiles");
         let incidents = Incidents::new(OnError::Fallback, Abort::default());
-        let guest = plugin.start(&check::setup(&*plugin, Kind::Scaling, 4, &limits)).and_then(StartedGuest::into_kind);
+        let guest = plugin.start(&check::setup(&*plugin, Kind::Scaling, 4, &limits));
         (PluginScaling::new("scaler", plugin.description(), guest.expect("starts"), &incidents), incidents)
     }
 

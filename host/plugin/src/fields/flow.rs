@@ -1,8 +1,8 @@
 //! Bands, flows and requests in flight from named values, for the kinds of flow control.
 
 use blis_sim::ids::RequestId;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use blis_sim::request::{Name, Request};
+use blis_sim::policy::flow::{Band, Flow, InFlight, flow_of};
+use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
 use super::{FieldError, FieldValue, LATEST_US, NameTable, real, time, whole, word};
@@ -10,16 +10,16 @@ use super::{FieldError, FieldValue, LATEST_US, NameTable, real, time, whole, wor
 const BAND: [&str; 3] = ["priority", "queued", "oldest_wait"];
 
 /// An empty band of priority 0.
-pub(crate) fn band() -> BandView {
-    BandView { priority: 0, queued: 0, oldest_wait: Micros::ZERO }
+pub(crate) fn band() -> Band {
+    Band::default()
 }
 
 /// Sets a field of `band`.
-pub(crate) fn set_band(band: &mut BandView, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+pub(crate) fn set_band(band: &mut Band, name: &str, value: &FieldValue) -> Result<(), FieldError> {
     match name {
         "priority" => band.priority = whole(name, value, i32::MIN..=i32::MAX)?,
         "queued" => band.queued = whole(name, value, 0..=u32::MAX)?,
-        "oldest_wait" | "oldest_wait_us" => band.oldest_wait = time(name, value)?,
+        "oldest_wait" | "oldest_wait_us" => band.oldest_wait_us = time(name, value)?.0,
         _ => return Err(FieldError::unknown("a band", name, &BAND)),
     }
     Ok(())
@@ -44,14 +44,14 @@ const FLOW: [&str; 15] = [
 ];
 
 /// The flow at `index` of a list: one request of one token, enqueued after those of the flows before.
-pub(crate) fn flow(index: usize) -> FlowView {
+pub(crate) fn flow(index: usize) -> Flow {
     let head = Request::new(RequestId(index as u32), Micros::ZERO, 1, 1);
-    FlowView { tenant_order: index as u32, head_turn: index as u64, ..FlowView::of_head(&head) }
+    Flow { tenant_order: index as u32, head_turn: index as u64, ..flow_of(&head) }
 }
 
 /// Sets a field of `flow` at the time `now`.
 pub(crate) fn set_flow(
-    flow: &mut FlowView,
+    flow: &mut Flow,
     now: Micros,
     name: &str,
     value: &FieldValue,
@@ -61,21 +61,21 @@ pub(crate) fn set_flow(
         return Ok(());
     }
     match name {
-        "tenant" => flow.tenant = names.name(word(name, value)?),
+        "tenant" => flow.tenant = names.name(word(name, value)?).0,
         "queued" => flow.queued = whole(name, value, 1..=u32::MAX)?,
         "in_flight" => flow.in_flight = whole(name, value, 0..=u32::MAX)?,
         "dispatched" => flow.dispatched = whole(name, value, 0..=LATEST_US)?,
         "served_input" => flow.served_input = whole(name, value, 0..=LATEST_US)?,
         "served_output" => flow.served_output = whole(name, value, 0..=LATEST_US)?,
-        "served_decayed" => (flow.served_decayed, flow.served_as_of) = (real(name, value, 0.0)?, now),
-        "head_id" => flow.head_id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+        "served_decayed" => (flow.served_decayed, flow.served_as_of_us) = (real(name, value, 0.0)?, now.0),
+        "head_id" => flow.head_id = whole(name, value, 0..=u32::MAX - 1)?,
         "head_rank" => flow.head_rank = real(name, value, f64::MIN)?,
         "head_turn" => flow.head_turn = whole(name, value, 0..=LATEST_US)?,
-        "head_wait" | "head_wait_us" => flow.head_wait = time(name, value)?,
-        "head_deadline" | "head_deadline_us" => flow.head_deadline = time(name, value)?,
+        "head_wait" | "head_wait_us" => flow.head_wait_us = time(name, value)?.0,
+        "head_deadline" | "head_deadline_us" => flow.head_deadline_us = time(name, value)?.0,
         "head_input_tokens" => flow.head_input_tokens = whole(name, value, 1..=u32::MAX)?,
         "head_max_output_tokens" => flow.head_max_output_tokens = whole(name, value, 0..=u32::MAX - 1)?,
-        "head_slo_class" => flow.head_slo_class = names.name(word(name, value)?),
+        "head_slo_class" => flow.head_slo_class = names.name(word(name, value)?).0,
         _ => return Err(FieldError::unknown("a flow", name, &FLOW)),
     }
     Ok(())
@@ -84,24 +84,23 @@ pub(crate) fn set_flow(
 const IN_FLIGHT: [&str; 5] = ["id", "priority", "dispatched_at", "input_tokens", "tenant"];
 
 /// The request in flight at `index` of a list: of one token and priority -1, dispatched at 0.
-pub(crate) fn in_flight(index: usize) -> InFlightView {
-    let id = RequestId(index as u32);
-    InFlightView { id, priority: -1, dispatched_at: Micros::ZERO, input_tokens: 1, tenant: Name::NONE }
+pub(crate) fn in_flight(index: usize) -> InFlight {
+    InFlight { id: index as u32, priority: -1, input_tokens: 1, ..InFlight::default() }
 }
 
 /// Sets a field of `request`.
 pub(crate) fn set_in_flight(
-    request: &mut InFlightView,
+    request: &mut InFlight,
     name: &str,
     value: &FieldValue,
     names: &mut NameTable,
 ) -> Result<(), FieldError> {
     match name {
-        "id" => request.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+        "id" => request.id = whole(name, value, 0..=u32::MAX - 1)?,
         "priority" => request.priority = whole(name, value, i32::MIN..=-1)?,
-        "dispatched_at" | "dispatched_at_us" => request.dispatched_at = time(name, value)?,
+        "dispatched_at" | "dispatched_at_us" => request.dispatched_us = time(name, value)?.0,
         "input_tokens" => request.input_tokens = whole(name, value, 1..=u32::MAX)?,
-        "tenant" => request.tenant = names.name(word(name, value)?),
+        "tenant" => request.tenant = names.name(word(name, value)?).0,
         _ => return Err(FieldError::unknown("a request in flight", name, &IN_FLIGHT)),
     }
     Ok(())

@@ -4,8 +4,8 @@ use blis_abi::Row as _;
 use rand::RngExt as _;
 
 use super::{GuestOutput, generator, out_of_range};
+use crate::Fault;
 use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow};
-use crate::{DisaggregationGuest, Fault};
 
 /// A request for which an instance that decodes was chosen, and the instances.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,16 +97,8 @@ impl PoolsState {
         vec![("everything 0", smallest), ("everything as large as it can be", largest)]
     }
 
-    /// Calls `guest` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn disaggregate(&self, guest: &mut dyn DisaggregationGuest) -> Result<PrefillChoiceRow, Fault> {
-        guest.disaggregate(&self.request, &self.decode, &self.prefill)
-    }
-
-    pub(super) fn checked_choice(&self, guest: &mut dyn DisaggregationGuest) -> Result<GuestOutput, Fault> {
-        let choice = self.disaggregate(guest)?;
+    /// The output for a choice, if it names instances that exist.
+    pub(super) fn chosen(&self, choice: &PrefillChoiceRow) -> Result<GuestOutput, Fault> {
         let index = |what: &str, index: u32, pool: &[PoolInstanceRow]| match index {
             NONE_U32 => Ok(None),
             index if (index as usize) < pool.len() => Ok(Some(index as usize)),

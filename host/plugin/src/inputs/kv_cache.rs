@@ -1,12 +1,10 @@
 //! Chunks of a KV tier, and what it has for a request.
 
 use blis_abi::Row as _;
-use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{GuestCall, GuestOutput, generator, not_a_number, out_of_range};
-use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow, first_nan};
-use crate::{Fault, KvCacheGuest};
+use super::{GuestCall, generator};
+use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow};
 
 /// Chunks that are ranked or offered, and their tier.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,49 +118,6 @@ impl ChunksState {
         };
         Self { offer, chunks: (0..n).map(chunk).collect() }
     }
-
-    /// Calls `keep` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn keep(&self, guest: &mut dyn KvCacheGuest, ranks: &mut Vec<f64>) -> Result<(), Fault> {
-        guest.keep(Micros(self.offer.now_us), &self.chunks, ranks)
-    }
-
-    /// Calls `store` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn store(&self, guest: &mut dyn KvCacheGuest, stored: &mut Vec<f64>) -> Result<(), Fault> {
-        guest.store(&self.offer, &self.chunks, stored)
-    }
-
-    pub(super) fn checked_ranks(&self, guest: &mut dyn KvCacheGuest) -> Result<GuestOutput, Fault> {
-        let mut ranks = Vec::new();
-        self.keep(guest, &mut ranks)?;
-        self.check("keep", &ranks)?;
-        Ok(GuestOutput::Ranks(ranks.into_iter().map(f64::to_bits).collect()))
-    }
-
-    pub(super) fn checked_stored(&self, guest: &mut dyn KvCacheGuest) -> Result<GuestOutput, Fault> {
-        let mut stored = Vec::new();
-        self.store(guest, &mut stored)?;
-        self.check("store", &stored)?;
-        Ok(GuestOutput::Stored(stored.into_iter().map(|number| number != 0.0).collect()))
-    }
-
-    fn check(&self, function: &str, numbers: &[f64]) -> Result<(), Fault> {
-        let (got, wanted) = (numbers.len(), self.chunks.len());
-        if got != wanted {
-            return out_of_range(format!(
-                "{function} returned {got} numbers; it must be one for each of {wanted} chunks"
-            ));
-        }
-        match first_nan(numbers) {
-            Some(index) => not_a_number(format!("{function} returned NaN for chunk {index}")),
-            None => Ok(()),
-        }
-    }
 }
 
 impl TierHitState {
@@ -190,13 +145,5 @@ impl TierHitState {
             round: rng.random_range(0..4),
         };
         Self { hit }
-    }
-
-    /// Calls the guest.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn load(&self, guest: &mut dyn KvCacheGuest) -> Result<bool, Fault> {
-        guest.load(&self.hit)
     }
 }

@@ -3,9 +3,8 @@
 use blis_abi::Row as _;
 use rand::RngExt as _;
 
-use super::{GuestOutput, generator, out_of_range};
+use super::generator;
 use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
-use crate::{DrainGuest, Fault, PlacementGuest};
 
 /// A group and its replicas at the removal of one.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,23 +103,6 @@ impl DrainState {
             ("all replicas wait for GPUs", waiting),
         ]
     }
-
-    /// Calls `guest` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn drain(&self, guest: &mut dyn DrainGuest) -> Result<usize, Fault> {
-        guest.drain(&self.group, &self.replicas)
-    }
-
-    pub(super) fn checked_drain(&self, guest: &mut dyn DrainGuest) -> Result<GuestOutput, Fault> {
-        let index = self.drain(guest)?;
-        if index >= self.replicas.len() {
-            let last = self.replicas.len().saturating_sub(1);
-            return out_of_range(format!("drain returned {index}; it must be from 0 to {last}"));
-        }
-        Ok(GuestOutput::Index(index, Vec::new()))
-    }
 }
 
 impl PlacementState {
@@ -178,22 +160,5 @@ impl PlacementState {
             group_replicas: u32::MAX,
         };
         vec![("everything 0", smallest), ("everything as large as it can be", Self { replica, nodes: vec![node; n] })]
-    }
-
-    /// Calls `guest` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn placement(&self, guest: &mut dyn PlacementGuest) -> Result<Option<usize>, Fault> {
-        guest.placement(&self.replica, &self.nodes)
-    }
-
-    pub(super) fn checked_placement(&self, guest: &mut dyn PlacementGuest) -> Result<GuestOutput, Fault> {
-        let node = self.placement(guest)?;
-        if let Some(index) = node.filter(|&index| index >= self.nodes.len()) {
-            let last = self.nodes.len().saturating_sub(1);
-            return out_of_range(format!("placement returned {index}; it must be none, or from 0 to {last}"));
-        }
-        Ok(GuestOutput::Chosen(node))
     }
 }

@@ -4,9 +4,9 @@ use blis_abi::Row as _;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{GuestOutput, generator, not_a_number, out_of_range};
+use super::{generator, not_a_number, out_of_range};
+use crate::Fault;
 use crate::rows::{GroupRow, HISTORY, NONE_U64};
-use crate::{Fault, ScalingGuest};
 
 /// The groups at a decision, and at those before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,20 +125,6 @@ impl ScalingState {
             ("everything as large as it can be", of(largest, Micros(latest), HISTORY)),
             ("all groups equal", equal),
         ]
-    }
-
-    /// Calls `guest` without a check of the output.
-    ///
-    /// # Errors
-    /// If the guest fails.
-    pub fn scale(&self, guest: &mut dyn ScalingGuest, targets: &mut Vec<f64>) -> Result<(), Fault> {
-        guest.scale(self.now, &self.groups, &self.history, targets)
-    }
-
-    pub(super) fn checked_targets(&self, guest: &mut dyn ScalingGuest) -> Result<GuestOutput, Fault> {
-        let mut targets = Vec::new();
-        self.scale(guest, &mut targets)?;
-        replicas_of(&targets, self.groups.len()).map(GuestOutput::Replicas)
     }
 }
 

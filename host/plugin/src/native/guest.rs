@@ -4,26 +4,20 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use blis_abi::decisions::OutputShape;
 use blis_abi::table::{self, CHost, CText};
-use blis_sim::latency::Batch;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use blis_sim::policy::kv_cache::KvCacheDecisions;
-use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
-use blis_sim::units::Micros;
+use blis_abi::{AnyRows, Row as _};
+use blis_sim::policy::{AdmissionDecision, Event, Reason};
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
+use crate::guest::{RECORD_FIELDS, left_out};
 use crate::rows::{
-    AgesRow, BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32,
-    NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow, RequestRow, RoutedRequestRow, Row as _, Rows, RunningRow,
-    StartingReplicaRow, TierHitRow, ages_row, band_row, decision_row, event_row, flow_rows, in_flight_row, number_of,
-    queued_row, request_row, running_rows, step_row,
+    AgesRow, InstanceRows, NONE_U32, PrefillChoiceRow, RequestRow, Rows, ages_row, decision_row, event_row,
+    request_row, running_rows,
 };
 use crate::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
-    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue,
-    PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest,
-    StartedGuest, ValueTable,
+    Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, LatencyConstants, Output, ParameterValue, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -61,19 +55,8 @@ impl NativeGuest {
         Ok(Self { library, host, setup: setup.clone(), state, rows })
     }
 
-    /// Distance from one instance to the next, bytes.
-    fn stride(&self) -> usize {
-        size_of::<f64>() * self.library.description.columns.len()
-    }
-
-    /// The function if the guest was started for `kind` and the library has it.
-    fn function<F>(&self, kind: Kind, function: Option<F>) -> Result<F, Fault> {
-        let function = function.filter(|_| self.setup.kind == kind);
-        function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`")))
-    }
-
     /// Calls `function`; `name` is its name in messages.
-    fn call<T>(
+    fn during<T>(
         &self,
         function: &str,
         about: NativeCallInput<'_>,
@@ -140,394 +123,251 @@ impl Drop for NativeGuest {
     }
 }
 
-/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state` are those
-/// of this guest, and every other pointer is to a value or a slice of the caller, of the given length, that lives until
-/// the function returns.
-impl AdmissionGuest for NativeGuest {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
-        let admit = self.function(Kind::Admission, self.library.table.admit)?;
-        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
-        let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(Some(request), cluster);
-        let rows = numbers.as_ptr().cast();
-        let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
-        let mut reason = CText::EMPTY;
-        let admitted = self.call("admit", about, |host, state| {
-            // SAFETY: see above.
-            unsafe { admit(host, state, &raw const row, &raw const ages, rows, count, stride, &raw mut reason) }
-        });
-        let admitted = admitted.inspect_err(|_| self.rows.forget())?;
-        match admitted {
-            1 => Ok(AdmissionDecision::Admit),
-            0 => {
-                // SAFETY: the header requires a text that stays valid until the next call.
-                let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
-                Ok(AdmissionDecision::Reject(Reason::Text(reason.into())))
-            }
-            other => {
-                let what = format!("admit returned {other}; it must be 1 to admit or 0 to reject");
-                Err(self.library.fault(FaultKind::OutOfRange, &what))
-            }
-        }
-    }
-}
-
-impl RoutingGuest for NativeGuest {
-    fn route(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault> {
-        let route = self.function(Kind::Routing, self.library.table.route)?;
-        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
-        let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(Some(request), cluster);
-        let rows = numbers.as_ptr().cast();
-        let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
-        if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
-            // A score that the library does not write stays NaN, which the caller detects.
-            scores.resize(count, f64::NAN);
-            let out = scores.as_mut_ptr();
-            let explained = self.call("scores", about, |host, state| {
-                // SAFETY: see above.
-                unsafe { explain(host, state, &raw const row, &raw const ages, rows, count, stride, out) };
-            });
-            explained.inspect_err(|_| self.rows.forget())?;
-        }
-        let target = self.call("route", about, |host, state| {
-            // SAFETY: see above.
-            unsafe { route(host, state, &raw const row, &raw const ages, rows, count, stride) }
-        });
-        Ok(target.inspect_err(|_| self.rows.forget())? as usize)
-    }
-
-    fn scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        let compute = self.function(Kind::Routing, self.library.table.scores)?;
-        self.numbers("scores", (request, cluster, ties), scores, |host, state, input, out| {
-            // SAFETY: see above.
-            unsafe { compute(host, state, input.request, input.ages, input.rows, input.count, input.stride, out) };
-        })
-    }
-}
-
-impl FilterGuest for NativeGuest {
-    fn filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        let compute = self.function(Kind::RoutingFilter, self.library.table.filter)?;
-        self.numbers("filter", (request, cluster, ties), kept, |host, state, input, out| {
-            // SAFETY: see above.
-            unsafe { compute(host, state, input.request, input.ages, input.rows, input.count, input.stride, out) };
-        })
-    }
-}
-
-/// The arguments of a function that writes a number for each instance.
-struct ColumnInput {
-    request: *const RequestRow,
-    ages: *const AgesRow,
-    rows: *const c_void,
-    count: usize,
+/// The arguments of a function, each where the header has it.
+struct CArguments {
+    request: RequestRow,
+    ages: AgesRow,
+    now_us: u64,
+    number: u64,
+    row: *const c_void,
+    /// Addresses and lengths of the lists; of a function that gets the instances, theirs.
+    lists: [(*const c_void, usize); 2],
+    /// Distance from one row of the lists to the next, bytes.
     stride: usize,
+    /// Where numbers are written.
+    out: *mut f64,
+}
+
+/// What a function returns, or writes.
+enum CResult {
+    Index(u32),
+    Whole(u64),
+    Real(f64),
+    Admitted(u32, CText),
+    Record([u64; RECORD_FIELDS]),
+    Nothing,
 }
 
 impl NativeGuest {
-    /// Replaces `numbers` by those that the function called `name` writes, which `compute` calls.
-    fn numbers(
-        &mut self,
-        name: &'static str,
-        (request, cluster, ties): (&RequestView<'_>, &ClusterView<'_>, &Ties),
+    /// The arguments of `function`; numbers that it is to write are appended to `numbers`.
+    fn arguments(
+        function: Function,
+        inputs: &Inputs<'_>,
+        instances: Option<(&Rows<'_, '_>, usize)>,
         numbers: &mut Vec<f64>,
-        compute: impl FnOnce(*const CHost, *mut c_void, &ColumnInput, *mut f64),
-    ) -> Result<(), Fault> {
-        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
-        let stride = self.stride();
-        let Rows { count, numbers: rows, changed } = self.rows.of(Some(request), cluster);
-        let input =
-            ColumnInput { request: &raw const row, ages: &raw const ages, rows: rows.as_ptr().cast(), count, stride };
-        let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
-        numbers.clear();
-        // A number that the library does not write stays NaN, which the caller detects.
-        numbers.resize(count, f64::NAN);
-        let out = numbers.as_mut_ptr();
-        let done = self.call(name, about, |host, state| compute(host, state, &input, out));
-        done.inspect_err(|_| self.rows.forget())
-    }
-}
-
-impl PriorityGuest for NativeGuest {
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        let priority = self.function(Kind::Priority, self.library.table.priority)?;
-        let row = request_row(request, now, 0);
-        self.call("priority", NativeCallInput::request(request), |host, state| {
-            // SAFETY: see above.
-            unsafe { priority(host, state, &raw const row) }
-        })
-    }
-}
-
-impl SchedulingGuest for NativeGuest {
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        let rank = self.function(Kind::Scheduling, self.library.table.rank)?;
-        let (row, position) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
-        self.call("rank", NativeCallInput::request(&queued.request), |host, state| {
-            // SAFETY: see above.
-            unsafe { rank(host, state, &raw const row, &raw const position) }
-        })
-    }
-}
-
-impl PreemptionGuest for NativeGuest {
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        let victim = self.function(Kind::Preemption, self.library.table.victim)?;
-        let rows = running_rows(batch);
-        let requester = u32::try_from(batch.requester).unwrap_or(NONE_U32);
-        let item = batch.id.get(batch.requester).map_or(NO_REQUEST, |&id| id.0.into());
-        let about = NativeCallInput { ties: Some(&batch.ties()), ..NativeCallInput::item(item) };
-        let index = self.call("victim", about, |host, state| {
-            // SAFETY: see above.
-            unsafe {
-                victim(host, state, batch.now.0, requester, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
-            }
-        })?;
-        Ok(index as usize)
-    }
-}
-
-impl LatencyGuest for NativeGuest {
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        let step_time = self.function(Kind::Latency, self.library.table.step_time)?;
-        let row = step_row(batch);
-        self.call("step_time", NativeCallInput::item(NO_REQUEST), |host, state| {
-            // SAFETY: see above.
-            unsafe { step_time(host, state, &raw const row) }
-        })
-    }
-
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        let queueing_time = self.function(Kind::Latency, self.library.table.queueing_time)?;
-        self.call("queueing_time", NativeCallInput::item(NO_REQUEST), |host, state| {
-            // SAFETY: see above.
-            unsafe { queueing_time(host, state, input_tokens) }
-        })
-    }
-
-    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-        let constants = self.function(Kind::Latency, self.library.table.constants)?;
-        let mut result = LatencyConstants::ZERO;
-        self.call("constants", NativeCallInput::item(NO_REQUEST), |host, state| {
-            // SAFETY: see above.
-            unsafe { constants(host, state, &raw mut result) };
-        })?;
-        Ok(result)
-    }
-}
-
-impl SaturationGuest for NativeGuest {
-    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
-        let saturation = self.function(Kind::Saturation, self.library.table.saturation)?;
-        let (now_us, ages, stride) = (cluster.now.0, ages_row(cluster.staleness), self.stride());
-        let Rows { count, numbers, changed } = self.rows.of(None, cluster);
-        let rows = numbers.as_ptr().cast();
-        let about = NativeCallInput { changed, ..of_no_request(cluster.now) };
-        let output = self.call("saturation", about, |host, state| {
-            // SAFETY: see above.
-            unsafe { saturation(host, state, now_us, &raw const ages, rows, count, stride) }
-        });
-        output.inspect_err(|_| self.rows.forget())
-    }
-}
-
-/// The input of a decision at `now` that is about no request. Built-in policies take the first of equally good choices.
-fn of_no_request(now: Micros) -> NativeCallInput<'static> {
-    NativeCallInput { ties: Some(&Ties::LowestIndex), ..NativeCallInput::item(number_of(now).0.into()) }
-}
-
-impl CeilingsGuest for NativeGuest {
-    fn ceilings(
-        &mut self,
-        now: Micros,
-        saturation: f64,
-        bands: &[BandView],
-        ceilings: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        let compute = self.function(Kind::Ceilings, self.library.table.ceilings)?;
-        let rows: Vec<BandRow> = bands.iter().map(band_row).collect();
-        // A ceiling that the library does not write stays NaN, which the caller detects.
-        ceilings.resize(rows.len(), f64::NAN);
-        let (start, stride, out) = (rows.as_ptr().cast(), size_of::<BandRow>(), ceilings.as_mut_ptr());
-        self.call("ceilings", of_no_request(now), |host, state| {
-            // SAFETY: see above.
-            unsafe { compute(host, state, now.0, saturation, start, rows.len(), stride, out) };
-        })
-    }
-}
-
-impl FairnessGuest for NativeGuest {
-    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
-        let fair_pick = self.function(Kind::Fairness, self.library.table.fair_pick)?;
-        let (band, rows): (BandRow, &[FlowRow]) = (band_row(&band), flow_rows(flows));
-        let (start, stride) = (rows.as_ptr().cast(), size_of::<FlowRow>());
-        let index = self.call("fair_pick", of_no_request(now), |host, state| {
-            // SAFETY: see above.
-            unsafe { fair_pick(host, state, now.0, saturation, &raw const band, start, rows.len(), stride) }
-        })?;
-        Ok(index as usize)
-    }
-}
-
-impl OrderingGuest for NativeGuest {
-    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
-        let order = self.function(Kind::Ordering, self.library.table.order)?;
-        let row = request_row(request, now, 0);
-        self.call("order", NativeCallInput::request(request), |host, state| {
-            // SAFETY: see above.
-            unsafe { order(host, state, &raw const row, expires.0) }
-        })
-    }
-}
-
-impl EvictionGuest for NativeGuest {
-    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
-        let evict = self.function(Kind::Eviction, self.library.table.evict)?;
-        let (demand, rows): (BandRow, Vec<InFlightRow>) =
-            (band_row(&demand), in_flight.iter().map(in_flight_row).collect());
-        let (start, stride) = (rows.as_ptr().cast(), size_of::<InFlightRow>());
-        let index = self.call("evict", of_no_request(now), |host, state| {
-            // SAFETY: see above.
-            unsafe { evict(host, state, now.0, &raw const demand, start, rows.len(), stride) }
-        })?;
-        Ok((index != NONE_U32).then_some(index as usize))
-    }
-}
-
-impl ScalingGuest for NativeGuest {
-    fn scale(
-        &mut self,
-        now: Micros,
-        groups: &[GroupRow],
-        history: &[GroupRow],
-        targets: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        let scale = self.function(Kind::Scaling, self.library.table.scale)?;
-        // A target that the library does not write stays NaN, which the caller detects.
-        targets.resize(groups.len(), f64::NAN);
-        let [start, before] = [groups, history].map(|rows| rows.as_ptr().cast());
-        let (stride, out) = (size_of::<GroupRow>(), targets.as_mut_ptr());
-        self.call("scale", of_no_request(now), |host, state| {
-            // SAFETY: see above.
-            unsafe { scale(host, state, now.0, start, groups.len(), before, history.len(), stride, out) };
-        })
-    }
-}
-
-impl DrainGuest for NativeGuest {
-    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
-        let drain = self.function(Kind::Drain, self.library.table.drain)?;
-        let (start, stride) = (replicas.as_ptr().cast(), size_of::<ReplicaRow>());
-        let index = self.call("drain", of_no_request(Micros(group.now_us)), |host, state| {
-            // SAFETY: see above.
-            unsafe { drain(host, state, &raw const *group, start, replicas.len(), stride) }
-        })?;
-        Ok(index as usize)
-    }
-}
-
-impl PlacementGuest for NativeGuest {
-    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
-        let placement = self.function(Kind::Placement, self.library.table.placement)?;
-        let (start, stride) = (nodes.as_ptr().cast(), size_of::<NodeRow>());
-        let index = self.call("placement", of_no_request(Micros(replica.now_us)), |host, state| {
-            // SAFETY: see above.
-            unsafe { placement(host, state, &raw const *replica, start, nodes.len(), stride) }
-        })?;
-        Ok((index != NONE_U32).then_some(index as usize))
-    }
-}
-
-impl KvCacheGuest for NativeGuest {
-    fn decides(&self) -> KvCacheDecisions {
-        let table = &self.library.table;
-        KvCacheDecisions { store: table.store.is_some(), load: table.load.is_some() }
-    }
-
-    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
-        let keep = self.function(Kind::KvCache, self.library.table.keep)?;
-        // A rank that the library does not write stays NaN, which the caller detects.
-        ranks.resize(chunks.len(), f64::NAN);
-        let (start, stride, out) = (chunks.as_ptr().cast(), size_of::<ChunkRow>(), ranks.as_mut_ptr());
-        self.call("keep", of_no_request(now), |host, state| {
-            // SAFETY: see above.
-            unsafe { keep(host, state, now.0, start, chunks.len(), stride, out) };
-        })
-    }
-
-    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
-        let Some(store) = self.library.table.store else {
-            stored.resize(chunks.len(), 1.0);
-            return Ok(());
+    ) -> CArguments {
+        let shape = &function.row().inputs;
+        let (row, rest) = match (&shape.row, inputs.rows.split_first()) {
+            (Some(_), Some((row, rest))) => (row.bytes().as_ptr().cast(), rest),
+            _ => (std::ptr::null(), inputs.rows),
         };
-        let store = self.function(Kind::KvCache, Some(store))?;
-        stored.resize(chunks.len(), f64::NAN);
-        let (start, stride, out) = (chunks.as_ptr().cast(), size_of::<ChunkRow>(), stored.as_mut_ptr());
-        self.call("store", of_no_request(Micros(offer.now_us)), |host, state| {
-            // SAFETY: see above.
-            unsafe { store(host, state, &raw const *offer, start, chunks.len(), stride, out) };
+        let mut lists = [(std::ptr::null(), 0); 2];
+        for (list, rows) in lists.iter_mut().zip(rest) {
+            *list = (rows.bytes().as_ptr().cast(), rows.len());
+        }
+        let mut stride = shape.lists.first().map_or(0, |shape| shape.size);
+        if let Some((rows, width)) = instances {
+            (lists[0], stride) = ((rows.numbers.as_ptr().cast(), rows.count), width);
+        }
+        if matches!(function.row().output, OutputShape::Numbers) {
+            // A number that the library does not write stays NaN, which the caller detects.
+            numbers.resize(inputs.count(function), f64::NAN);
+        }
+        let request = match (inputs.request, inputs.cluster) {
+            (Some(request), Some(cluster)) => decision_row(request, cluster),
+            (Some(request), None) => request_row(request, inputs.now, 0),
+            (None, _) => RequestRow::ZERO,
+        };
+        CArguments {
+            request,
+            ages: inputs.cluster.map_or(AgesRow::ZERO, |cluster| ages_row(cluster.staleness)),
+            now_us: inputs.now.0,
+            number: inputs.number,
+            row,
+            lists,
+            stride,
+            out: numbers.as_mut_ptr(),
+        }
+    }
+
+    /// Calls `function` with `arguments`; `None` if the library has none.
+    ///
+    /// # Safety
+    /// A function has the type that the header gives it; `host` and `state` are those of this guest; pointers in `arguments`
+    /// are to values and slices of the rows that its row in the table of decisions names, which live until it returns.
+    #[inline]
+    unsafe fn invoke(&self, function: Function, host: *const CHost, arguments: &CArguments) -> Option<CResult> {
+        let (table, state) = (&self.library.table, self.state.as_ptr());
+        let CArguments { request, ages, now_us, number, row, lists, stride, out } = arguments;
+        let (request, ages) = (&raw const *request, &raw const *ages);
+        let (now, number, row, stride, out) = (*now_us, *number, *row, *stride, *out);
+        let [(first, count), (second, others)] = *lists;
+        // SAFETY: as the caller guarantees.
+        Some(unsafe {
+            match function {
+                Function::Admit => {
+                    let mut reason = CText::EMPTY;
+                    let admitted = table.admit?(host, state, request, ages, first, count, stride, &raw mut reason);
+                    CResult::Admitted(admitted, reason)
+                }
+                Function::Route => CResult::Index(table.route?(host, state, request, ages, first, count, stride)),
+                Function::Scores => {
+                    table.scores?(host, state, request, ages, first, count, stride, out);
+                    CResult::Nothing
+                }
+                Function::Filter => {
+                    table.filter?(host, state, request, ages, first, count, stride, out);
+                    CResult::Nothing
+                }
+                Function::Priority => CResult::Whole(table.priority?(host, state, request).cast_unsigned()),
+                Function::Rank => CResult::Real(table.rank?(host, state, request, row.cast())),
+                Function::Victim => {
+                    CResult::Index(table.victim?(host, state, now, number as u32, first, count, stride))
+                }
+                Function::Constants => {
+                    let mut constants = LatencyConstants::ZERO;
+                    table.constants?(host, state, &raw mut constants);
+                    let (shortest, token, decode, scheduling, preemption) = constants.numbers();
+                    CResult::Record(words(&[shortest, token, decode, scheduling, preemption]))
+                }
+                Function::QueueingTime => CResult::Whole(table.queueing_time?(host, state, number as u32)),
+                Function::StepTime => CResult::Whole(table.step_time?(host, state, row.cast())),
+                Function::Saturation => CResult::Real(table.saturation?(host, state, now, ages, first, count, stride)),
+                Function::Ceilings => {
+                    table.ceilings?(host, state, now, f64::from_bits(number), first, count, stride, out);
+                    CResult::Nothing
+                }
+                Function::FairPick => {
+                    let saturation = f64::from_bits(number);
+                    CResult::Index(table.fair_pick?(host, state, now, saturation, row.cast(), first, count, stride))
+                }
+                Function::Order => CResult::Real(table.order?(host, state, request, number)),
+                Function::Evict => CResult::Index(table.evict?(host, state, now, row.cast(), first, count, stride)),
+                Function::Scale => {
+                    table.scale?(host, state, now, first, count, second, others, stride, out);
+                    CResult::Nothing
+                }
+                Function::Drain => CResult::Index(table.drain?(host, state, row.cast(), first, count, stride)),
+                Function::Placement => CResult::Index(table.placement?(host, state, row.cast(), first, count, stride)),
+                Function::Keep => {
+                    table.keep?(host, state, now, first, count, stride, out);
+                    CResult::Nothing
+                }
+                Function::Store => {
+                    table.store?(host, state, row.cast(), first, count, stride, out);
+                    CResult::Nothing
+                }
+                Function::Load => CResult::Index(table.load?(host, state, row.cast())),
+                Function::Disaggregate => {
+                    let mut choice = PrefillChoiceRow::new(false);
+                    table.disaggregate?(host, state, row.cast(), first, count, second, others, stride, &raw mut choice);
+                    let (remote, decode, prefill) = choice.numbers();
+                    CResult::Record(words(&[remote.into(), decode.into(), prefill.into()]))
+                }
+            }
         })
     }
 
-    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
-        let Some(load) = self.library.table.load else { return Ok(true) };
-        let load = self.function(Kind::KvCache, Some(load))?;
-        let loads = self.call("load", of_no_request(Micros(hit.now_us)), |host, state| {
-            // SAFETY: see above.
-            unsafe { load(host, state, &raw const *hit) }
-        })?;
-        Ok(loads != 0)
+    /// The output of `function` that `result` is.
+    fn output(&self, function: Function, result: CResult) -> Result<Output, Fault> {
+        Ok(match (&function.row().output, result) {
+            (OutputShape::Chosen, CResult::Index(index)) => {
+                Output::Chosen((index != NONE_U32).then_some(index as usize))
+            }
+            (OutputShape::Flag, CResult::Index(flag)) => Output::Flag(flag != 0),
+            (_, CResult::Index(index)) => Output::Index(index as usize),
+            (OutputShape::Integer, CResult::Whole(number)) => Output::Integer(number.cast_signed()),
+            (_, CResult::Whole(us)) => Output::Duration(us),
+            (_, CResult::Real(number)) => Output::Number(number),
+            (_, CResult::Record(words)) => Output::Record(words),
+            (_, CResult::Nothing) => Output::Numbers,
+            (_, CResult::Admitted(1, _)) => Output::Decision(AdmissionDecision::Admit),
+            (_, CResult::Admitted(0, reason)) => {
+                // SAFETY: the header requires a text that stays valid until the next call.
+                let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
+                Output::Decision(AdmissionDecision::Reject(Reason::Text(reason.into())))
+            }
+            (_, CResult::Admitted(other, _)) => {
+                let what = format!("admit returned {other}; it must be 1 to admit or 0 to reject");
+                return Err(self.library.fault(FaultKind::OutOfRange, &what));
+            }
+        })
+    }
+
+    /// Calls `function` about `about`; `instances` are the rows of a function that gets them, with the size of one, bytes.
+    fn decide(
+        &self,
+        function: Function,
+        inputs: &Inputs<'_>,
+        instances: Option<(&Rows<'_, '_>, usize)>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Output, Fault> {
+        let about = NativeCallInput {
+            item: inputs.about.map_or(NO_REQUEST, |id| id.0.into()),
+            request: inputs.request,
+            ties: inputs.ties,
+            changed: instances.and_then(|(rows, _)| rows.changed),
+        };
+        let arguments = Self::arguments(function, inputs, instances, numbers);
+        // SAFETY: the arguments are made of the inputs, which live until the function returns; their rows are those of the
+        // function, because only the methods of `dyn Guest` make inputs.
+        let result = self.host.during(about, |host| unsafe { self.invoke(function, host, &arguments) });
+        let result = result.map_err(|reason| self.refused(function.name(), &reason))?;
+        let kind = function.kind();
+        let lacks = || self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`"));
+        self.output(function, result.ok_or_else(lacks)?)
     }
 }
 
-impl DisaggregationGuest for NativeGuest {
-    fn disaggregate(
-        &mut self,
-        request: &RoutedRequestRow,
-        decode: &[PoolInstanceRow],
-        prefill: &[PoolInstanceRow],
-    ) -> Result<PrefillChoiceRow, Fault> {
-        let disaggregate = self.function(Kind::Disaggregation, self.library.table.disaggregate)?;
-        let [decode_start, prefill_start] = [decode, prefill].map(|rows| rows.as_ptr().cast());
-        let stride = size_of::<PoolInstanceRow>();
-        let mut choice = PrefillChoiceRow::new(false);
-        let about = NativeCallInput::item(request.request.into());
-        let out = &raw mut choice;
-        self.call("disaggregate", about, |host, state| {
-            let row = &raw const *request;
-            let (decodes, prefills) = (decode.len(), prefill.len());
-            // SAFETY: see above.
-            unsafe { disaggregate(host, state, row, decode_start, decodes, prefill_start, prefills, stride, out) };
-        })?;
-        Ok(choice)
-    }
+/// The fields of a row, with 0 behind them.
+fn words(fields: &[u64]) -> [u64; RECORD_FIELDS] {
+    std::array::from_fn(|index| fields.get(index).copied().unwrap_or(0))
 }
 
 impl Guest for NativeGuest {
+    fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
+    fn has(&self, function: Function) -> bool {
+        self.library.table.has(function)
+    }
+
+    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
+        let kind = function.kind();
+        if self.setup.kind != kind {
+            return Err(self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`")));
+        }
+        if !self.has(function)
+            && let Some(output) = left_out(function, &inputs, numbers, true)
+        {
+            return Ok(output);
+        }
+        let Some(cluster) = inputs.cluster else {
+            let Some(batch) = inputs.batch else { return self.decide(function, &inputs, None, numbers) };
+            let batch = running_rows(batch);
+            return self.decide(function, &Inputs { rows: &[AnyRows::new(&batch)], ..inputs }, None, numbers);
+        };
+        let width = size_of::<f64>() * self.library.description.columns.len();
+        let mut kept = std::mem::take(&mut self.rows);
+        let rows = kept.of(inputs.request, cluster);
+        let mut output = Ok(Output::Numbers);
+        if function == Function::Route && self.setup.explain && self.has(Function::Scores) {
+            output = self.decide(Function::Scores, &inputs, Some((&rows, width)), numbers);
+        }
+        let output = output.and_then(|_| self.decide(function, &inputs, Some((&rows, width)), numbers));
+        if output.is_err() {
+            kept.forget();
+        }
+        self.rows = kept;
+        output
+    }
+
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         let Some(observe) = self.library.table.observe else { return Ok(()) };
         let row = event_row(event);
-        self.call("observe", NativeCallInput::item(event.request.0.into()), |host, state| {
-            // SAFETY: see above.
+        self.during("observe", NativeCallInput::item(event.request.0.into()), |host, state| {
+            // SAFETY: the header gives the function this type; all pointers live until it returns.
             unsafe { observe(host, state, &raw const row) };
         })
     }
@@ -538,8 +378,8 @@ impl Guest for NativeGuest {
         // One call returns the size of the state, a second one is needed if the state exceeds the first buffer.
         for _ in 0..2 {
             let (buffer, capacity) = (state.as_mut_ptr(), state.len());
-            let needed = self.call("save", NativeCallInput::item(NO_REQUEST), |host, own| {
-                // SAFETY: see above.
+            let needed = self.during("save", NativeCallInput::item(NO_REQUEST), |host, own| {
+                // SAFETY: the header gives the function this type; all pointers live until it returns.
                 unsafe { save(host, own, buffer, capacity) }
             })?;
             if needed > most {
@@ -559,8 +399,8 @@ impl Guest for NativeGuest {
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         self.rows.forget();
         let restore = self.library.functions.restore;
-        let done = self.call("restore", NativeCallInput::item(NO_REQUEST), |host, own| {
-            // SAFETY: see above.
+        let done = self.during("restore", NativeCallInput::item(NO_REQUEST), |host, own| {
+            // SAFETY: the header gives the function this type; all pointers live until it returns.
             unsafe { restore(host, own, state.as_ptr(), state.len()) }
         })?;
         if done == 0 {
@@ -569,10 +409,10 @@ impl Guest for NativeGuest {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<StartedGuest, Fault> {
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
         let state = self.save()?;
         let mut copy = Self::start(Arc::clone(&self.library), &self.setup)?;
         copy.restore(&state)?;
-        Ok(StartedGuest::of(self.setup.kind, copy))
+        Ok(Box::new(copy))
     }
 }

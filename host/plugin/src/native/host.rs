@@ -54,11 +54,7 @@ pub(super) struct NativeCallInput<'a> {
     pub changed: Option<&'a [u32]>,
 }
 
-impl<'a> NativeCallInput<'a> {
-    pub fn request(request: &'a RequestView<'a>) -> Self {
-        Self { item: u64::from(request.id.0), request: Some(request), ..Self::default() }
-    }
-
+impl NativeCallInput<'_> {
     /// A call about no request, or about a request of which only the number is known.
     pub fn item(item: u64) -> Self {
         Self { item, ..Self::default() }

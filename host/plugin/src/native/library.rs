@@ -6,13 +6,14 @@ use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 use std::sync::Arc;
 
+use blis_abi::decisions::Missing;
 use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
 use blis_sim::policy::Events;
 
 use super::host::copied;
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
 use crate::limits::{DECLARED_NAMES, PARAMETERS, TABLE_NUMBERS};
-use crate::{Fault, FaultKind, Kind, Limits, OtherValue, PolicyDescription, ValueTable};
+use crate::{Fault, FaultKind, Function, Kind, Limits, OtherValue, PolicyDescription, ValueTable};
 
 /// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
@@ -221,29 +222,14 @@ unsafe fn description(
 
 /// The first function that the description requires and `table` lacks.
 fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'static str> {
-    let has = |kind| description.kinds.contains(&kind);
-    let needed = [
-        ("admit", has(Kind::Admission), table.admit.is_some()),
-        ("route", has(Kind::Routing), table.route.is_some()),
-        ("scores", has(Kind::Routing) && description.scores, table.scores.is_some()),
-        ("filter", has(Kind::RoutingFilter), table.filter.is_some()),
-        ("priority", has(Kind::Priority), table.priority.is_some()),
-        ("rank", has(Kind::Scheduling), table.rank.is_some()),
-        ("victim", has(Kind::Preemption), table.victim.is_some()),
-        ("constants", has(Kind::Latency), table.constants.is_some()),
-        ("queueing_time", has(Kind::Latency), table.queueing_time.is_some()),
-        ("step_time", has(Kind::Latency), table.step_time.is_some()),
-        ("saturation", has(Kind::Saturation), table.saturation.is_some()),
-        ("ceilings", has(Kind::Ceilings), table.ceilings.is_some()),
-        ("fair_pick", has(Kind::Fairness), table.fair_pick.is_some()),
-        ("order", has(Kind::Ordering), table.order.is_some()),
-        ("evict", has(Kind::Eviction), table.evict.is_some()),
-        ("scale", has(Kind::Scaling), table.scale.is_some()),
-        ("drain", has(Kind::Drain), table.drain.is_some()),
-        ("placement", has(Kind::Placement), table.placement.is_some()),
-        ("keep", has(Kind::KvCache), table.keep.is_some()),
-        ("disaggregate", has(Kind::Disaggregation), table.disaggregate.is_some()),
-        ("observe", description.events != Events::NONE, table.observe.is_some()),
-    ];
-    needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)
+    let is_needed = |function: &Function| match function.row().missing {
+        Missing::Never | Missing::InScripts(_) => true,
+        Missing::WithoutScores => description.scores,
+        Missing::Decides(_) => false,
+    };
+    let of_kinds = Kind::ALL.into_iter().filter(|kind| description.kinds.contains(kind));
+    let mut needed = of_kinds.flat_map(Kind::functions).copied().filter(is_needed);
+    let lacks_observe = description.events != Events::NONE && table.observe.is_none();
+    let missing = needed.find(|&function| !table.has(function)).map(Function::name);
+    missing.or(lacks_observe.then_some("observe"))
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
-use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
+use super::{Fault, FaultKind, Guest, GuestSetup, Limits, Plugin, PolicyDescription, Technology};
 use blis_diag::{Location, unreadable};
 
 /// Loads the library at `path` and reads its description.
@@ -64,8 +64,8 @@ impl Plugin for Native {
         Technology::Native
     }
 
-    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
-        Ok(StartedGuest::of(setup.kind, NativeGuest::start(Arc::clone(&self.library), setup)?))
+    fn start(&self, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault> {
+        Ok(Box::new(NativeGuest::start(Arc::clone(&self.library), setup)?))
     }
 }
 

@@ -12,14 +12,11 @@ use blis_sim::units::Micros;
 use rand::Rng as _;
 
 use super::*;
+use crate::Kind;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
 use crate::rows::{
     ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
     RoutedRequestRow, StartingReplicaRow, TierHitRow,
-};
-use crate::{
-    AdmissionGuest, DisaggregationGuest, DrainGuest, FilterGuest, GuestKind, Kind, KvCacheGuest, LatencyGuest,
-    PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, ScalingGuest,
 };
 
 /// A temporary folder, removed after the test.
@@ -86,8 +83,8 @@ fn setup(kind: Kind, parameters: &[f64], explain: bool) -> GuestSetup {
     }
 }
 
-fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin, parameters: &[f64], explain: bool) -> Box<G> {
-    plugin.start(&setup(G::KIND, parameters, explain)).and_then(StartedGuest::into_kind).expect("a guest")
+fn start(kind: Kind, plugin: &dyn Plugin, parameters: &[f64], explain: bool) -> Box<dyn Guest> {
+    plugin.start(&setup(kind, parameters, explain)).expect("a guest")
 }
 
 const TIES: fn() -> Ties = || Ties::Random(Stream::new(42, "router"));
@@ -143,7 +140,7 @@ fn a_router_decides_as_the_built_in_does() {
         others: [],
     }
     "#);
-    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[0.0], false);
+    let mut guest = start(Kind::Routing, plugin.as_ref(), &[0.0], false);
     let mut built_in = blis_sim::policy::LeastLoaded::default();
     for item in 0..2000 {
         let point = DecisionPoint::plausible(1 + (item % 40) as usize, item);
@@ -160,7 +157,7 @@ fn parameters_and_scores_arrive() {
     let folder = LibraryFolder::new("scores");
     let Some(library) = folder.library("router", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[100.0], true);
+    let mut guest = start(Kind::Routing, plugin.as_ref(), &[100.0], true);
     let point = DecisionPoint::plausible(4, 3);
     let (cluster, mut scores) = (point.cluster(), Vec::new());
     let target = guest.route(&point.request(), &cluster, &TIES(), &mut scores).expect("a result");
@@ -179,17 +176,17 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
     let Some(library) = folder.library("router", "FAILS") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
-    let call = |guest: &mut StartedGuest| GuestCall::plausible(Kind::Routing, 4, 5).run(guest, &TIES());
-    let first = call(&mut guest).expect("a result");
-    assert_eq!(call(&mut guest), Ok(first.clone()));
+    let call = |guest: &mut dyn Guest| GuestCall::plausible(Kind::Routing, 4, 5).run(guest, &TIES());
+    let first = call(&mut *guest).expect("a result");
+    assert_eq!(call(&mut *guest), Ok(first.clone()));
     let state = guest.save().expect("a state");
     let mut fork = guest.fork().expect("a fork");
     let mut restored = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
     restored.restore(&state).expect("it takes its own");
     for guest in [&mut guest, &mut fork, &mut restored] {
-        let third = call(guest).expect_err("it counts");
+        let third = call(&mut **guest).expect_err("it counts");
         assert_eq!(folder.shorter(&third), "routerFAILS.so: route failed: the third is one too many [refused]");
-        assert_eq!(call(guest), Ok(first.clone()), "it accepts further calls");
+        assert_eq!(call(&mut **guest), Ok(first.clone()), "it accepts further calls");
     }
     assert_eq!(guest.save(), fork.save());
     let foreign = guest.restore(b"short").expect_err("not its own");
@@ -201,11 +198,10 @@ fn a_library_gets_what_changed() {
     let folder = LibraryFolder::new("changed");
     let Some(library) = folder.library("changed", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let (mut service, mut guest) =
-        (inputs::SyntheticService::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
+    let (mut service, mut guest) = (inputs::SyntheticService::new(9), start(Kind::Routing, plugin.as_ref(), &[], true));
     // Number of changes that the library got. Before each decision `scores` is called, for which the result is the
     // same.
-    let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService, class_priority| {
+    let call = |guest: &mut dyn Guest, service: &inputs::SyntheticService, class_priority| {
         let (mut request, mut scores) = (service.request(), Vec::new());
         request.class_priority = class_priority;
         let result = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
@@ -221,7 +217,7 @@ fn a_library_gets_what_changed() {
     let results: Vec<_> = (0..20).map(|_| call(&mut *guest, &advance(1), 0).expect("a result")).collect();
     assert_eq!(results, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
     assert_eq!(call(&mut *guest, &advance(3), 0), Ok(6), "those of three decisions");
-    let mut fork = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("a fork");
+    let mut fork = guest.fork().expect("a fork");
     let later = advance(1);
     assert_eq!((call(&mut *fork, &later, 0), call(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
     call(&mut *guest, &later, 13).expect_err("bad luck");
@@ -232,7 +228,7 @@ fn a_library_gets_what_changed() {
     let chosen = guest.route(&later.request(), &DecisionPoint::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
     assert_eq!(chosen, Ok(100), "a cluster without information about changes");
 
-    let mut gate = start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true);
+    let mut gate = start(Kind::Admission, plugin.as_ref(), &[], true);
     let mut admit = |service: &inputs::SyntheticService| gate.admit(&service.request(), &service.cluster());
     let decision = |text: &str| Ok(AdmissionDecision::Reject(Reason::Text(text.into())));
     assert_eq!([admit(&later), admit(&advance(1))], [decision("any"), decision("few")]);
@@ -327,7 +323,7 @@ fn every_kind_and_every_question_to_the_host() {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !kind.is_flow_control()).collect();
     assert_eq!(plugin.description().kinds, kinds, "it reads the cached blocks of a request");
     let call = |kind, question: &GuestCall| {
-        question.run(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES())
+        question.run(&mut *plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES())
     };
     let call_once = |kind| call(kind, &GuestCall::plausible(kind, 4, 1));
 
@@ -336,14 +332,13 @@ fn every_kind_and_every_question_to_the_host() {
     let (request, cluster) = (point.request(), point.cluster());
     let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.staleness.load.0);
     assert_eq!(
-        start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
+        start(Kind::Admission, plugin.as_ref(), &[], true).admit(&request, &cluster),
         Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
     let with = |input_tokens| blis_sim::request::Request::new(RequestId(1), Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
-    let admit = |request| {
-        start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
-    };
+    let admit =
+        |request| start(Kind::Admission, plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster);
     assert_eq!(admit(&seven), Ok(AdmissionDecision::Admit));
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
@@ -353,7 +348,8 @@ fn every_kind_and_every_question_to_the_host() {
 
     // What a filter writes arrives in the order of the instances.
     let mut kept = Vec::new();
-    let filter = start::<dyn FilterGuest>(plugin.as_ref(), &[], true).filter(&request, &cluster, &TIES(), &mut kept);
+    let filter =
+        start(Kind::RoutingFilter, plugin.as_ref(), &[], true).filter(&request, &cluster, &TIES(), None, &mut kept);
     assert_eq!(filter, Ok(()));
     assert_eq!(kept, cluster.signals.in_flight.iter().map(|&n| f64::from(n)).collect::<Vec<_>>());
 
@@ -361,20 +357,19 @@ fn every_kind_and_every_question_to_the_host() {
     let group = |queued, completed| GroupRow { queued, completed, ..GroupRow::default() };
     let (groups, history) = ([group(3, 0), group(5, 0)], [9, 9, 10, 20].map(|completed| group(0, completed)));
     let mut targets = Vec::new();
-    let scaled =
-        start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
+    let scaled = start(Kind::Scaling, plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
     assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
     let group = DrainGroupRow { replicas: 20, ..DrainGroupRow::default() };
     let replicas = [3, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
-    assert_eq!(start::<dyn DrainGuest>(plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
+    assert_eq!(start(Kind::Drain, plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
     let nodes = [8, 2].map(|free_gpus| NodeRow { free_gpus, ..NodeRow::default() });
     let placed = |gpus| {
         let replica = StartingReplicaRow { gpus, ..StartingReplicaRow::default() };
-        start::<dyn PlacementGuest>(plugin.as_ref(), &[], true).placement(&replica, &nodes)
+        start(Kind::Placement, plugin.as_ref(), &[], true).placement(&replica, &nodes)
     };
     assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
     let chunks = [1, 3].map(|count| ChunkRow { uses: count, offers: count, ..ChunkRow::default() });
-    let mut tier = start::<dyn KvCacheGuest>(plugin.as_ref(), &[], true);
+    let mut tier = start(Kind::KvCache, plugin.as_ref(), &[], true);
     let mut numbers = Vec::new();
     tier.keep(Micros(9), &chunks, &mut numbers).expect("ranks");
     assert_eq!(numbers, [10.0, 12.0]);
@@ -385,7 +380,7 @@ fn every_kind_and_every_question_to_the_host() {
     let mut loads = |tokens| tier.load(&TierHitRow { tokens, prefill_tokens: 4, ..TierHitRow::default() });
     assert_eq!([loads(5), loads(4)], [Ok(true), Ok(false)]);
     let pool = [7, 3].map(|uncached_tokens| PoolInstanceRow { uncached_tokens, ..PoolInstanceRow::default() });
-    let mut apart = start::<dyn DisaggregationGuest>(plugin.as_ref(), &[], true);
+    let mut apart = start(Kind::Disaggregation, plugin.as_ref(), &[], true);
     let mut prefilled = |chosen| {
         let request = RoutedRequestRow { chosen, transfer_tokens: 5, ..RoutedRequestRow::default() };
         apart.disaggregate(&request, &pool, &pool)
@@ -397,7 +392,7 @@ fn every_kind_and_every_question_to_the_host() {
     let alone = DecisionPoint::plausible(1, 1);
     let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
     let mut scores = Vec::new();
-    let result = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true).route(
+    let result = start(Kind::Routing, plugin.as_ref(), &[], true).route(
         &alone.request(),
         &alone.cluster(),
         &TIES(),
@@ -409,7 +404,7 @@ fn every_kind_and_every_question_to_the_host() {
     // The guest's own stream, by request, from the start at every call.
     let mut drawn = Stream::new(42, "plugin").at(1);
     let expected = (drawn.next_u64() ^ drawn.next_u64()).cast_signed();
-    let mut guest = start::<dyn PriorityGuest>(plugin.as_ref(), &[], true);
+    let mut guest = start(Kind::Priority, plugin.as_ref(), &[], true);
     for _ in 0..2 {
         assert_eq!(guest.priority(&request, cluster.now), Ok(expected));
     }
@@ -419,16 +414,16 @@ fn every_kind_and_every_question_to_the_host() {
 
     let GuestCall::Victim(batch) = GuestCall::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
     let most = batch.kv_blocks.iter().max().copied();
-    let victim = start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch).expect("a result");
+    let victim = start(Kind::Preemption, plugin.as_ref(), &[], true).victim(&batch).expect("a result");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);
     let of_equals = |last_of_ties| {
         let batch = BatchView { kv_blocks: vec![8; 9], last_of_ties, ..batch.clone() };
-        start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch)
+        start(Kind::Preemption, plugin.as_ref(), &[], true).victim(&batch)
     };
     assert_eq!([of_equals(false), of_equals(true)], [Ok(0), Ok(8)], "as the built-in: the first in vLLM, not in BLIS");
 
     let GuestCall::Step(step) = GuestCall::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
-    let mut latency = start::<dyn LatencyGuest>(plugin.as_ref(), &[], true);
+    let mut latency = start(Kind::Latency, plugin.as_ref(), &[], true);
     assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
     assert_eq!(latency.queueing_time(21), Ok(42));
     let constants = super::super::LatencyConstants {
@@ -444,7 +439,7 @@ fn every_kind_and_every_question_to_the_host() {
     let all = plugin.description().events;
     let event = (0..).find_map(|item| inputs::event(4, item, all).filter(|e| e.kind == EventKind::Completed));
     let event = event.expect("one of them");
-    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true);
+    let mut guest = start(Kind::Routing, plugin.as_ref(), &[], true);
     let before = guest.save().expect("a state");
     guest.observe(&event).expect("observes");
     assert_eq!(before.len(), 1000);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::FUNCTIONS;
+use super::ENTRIES;
 use super::engine::kit;
 use crate::Limits;
 
@@ -32,8 +32,8 @@ pub fn definitions() -> String {
         }
     }
     text += "\n/// Functions that the host calls, if a script has them:\n";
-    for (name, ..) in FUNCTIONS {
-        let _ = writeln!(text, "/// * `{name}`");
+    for entry in ENTRIES.iter() {
+        let _ = writeln!(text, "/// * `{}`", entry.name);
     }
     text
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_abi::{NONE_U32, NONE_U64};
+use blis_sim::policy::flow::{Band, Flow, InFlight, ServedTokens};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT};
@@ -24,7 +25,7 @@ pub(super) struct BandObject {
     pub now: Micros,
     /// `None` where it is not known.
     pub saturation: Option<f64>,
-    pub band: BandView,
+    pub band: Band,
 }
 
 /// All bands, `b` of `ceilings`.
@@ -38,11 +39,11 @@ pub(super) struct BandsObject {
 const BAND_COLUMNS: [&str; 3] = ["priority", "queued", "oldest_wait"];
 
 impl BandsObject {
-    pub fn new(now: Micros, bands: &[BandView]) -> Self {
+    pub fn new(now: Micros, bands: &[Band]) -> Self {
         let columns = [
             Column::new(bands.iter().map(|band| f64::from(band.priority))),
             Column::new(bands.iter().map(|band| f64::from(band.queued))),
-            Column::new(bands.iter().map(|band| band.oldest_wait.0 as f64)),
+            Column::new(bands.iter().map(|band| band.oldest_wait_us as f64)),
         ];
         Self { now, len: bands.len(), columns }
     }
@@ -70,7 +71,7 @@ pub(super) struct FlowsObject(Arc<UsedColumns<{ FLOW_COLUMNS.len() }>>);
 pub(super) struct InFlightObject(Arc<UsedColumns<{ IN_FLIGHT_COLUMNS.len() }>>);
 
 /// The numbers of a flow. A missing deadline or limit is infinite.
-type FlowNumber = fn(&FlowView, Micros) -> f64;
+type FlowNumber = fn(&Flow, Micros) -> f64;
 
 const FLOW_COLUMNS: [(&str, FlowNumber); 14] = [
     ("tenant_order", |flow, _| flow.tenant_order.into()),
@@ -79,29 +80,29 @@ const FLOW_COLUMNS: [(&str, FlowNumber); 14] = [
     ("dispatched", |flow, _| flow.dispatched as f64),
     ("served_input", |flow, _| flow.served_input as f64),
     ("served_output", |flow, _| flow.served_output as f64),
-    ("served_decayed", |flow, now| flow.served().decayed_at(now)),
-    ("head_id", |flow, _| flow.head_id.0.into()),
+    ("served_decayed", |flow, now| ServedTokens::from(flow).decayed_at(now)),
+    ("head_id", |flow, _| flow.head_id.into()),
     ("head_rank", |flow, _| flow.head_rank),
     ("head_turn", |flow, _| flow.head_turn as f64),
-    ("head_wait", |flow, _| flow.head_wait.0 as f64),
-    ("head_deadline", |flow, _| match flow.head_deadline {
-        FlowView::NO_DEADLINE => f64::INFINITY,
-        at => at.0 as f64,
+    ("head_wait", |flow, _| flow.head_wait_us as f64),
+    ("head_deadline", |flow, _| match flow.head_deadline_us {
+        NONE_U64 => f64::INFINITY,
+        at => at as f64,
     }),
     ("head_input_tokens", |flow, _| flow.head_input_tokens.into()),
     ("head_max_output_tokens", |flow, _| match flow.head_max_output_tokens {
-        u32::MAX => f64::INFINITY,
+        NONE_U32 => f64::INFINITY,
         limit => limit.into(),
     }),
 ];
 
 /// The numbers of a request in flight.
-type InFlightNumber = fn(&InFlightView) -> f64;
+type InFlightNumber = fn(&InFlight) -> f64;
 
 const IN_FLIGHT_COLUMNS: [(&str, InFlightNumber); 4] = [
-    ("id", |request| request.id.0.into()),
+    ("id", |request| request.id.into()),
     ("priority", |request| request.priority.into()),
-    ("dispatched_at", |request| request.dispatched_at.0 as f64),
+    ("dispatched_at", |request| request.dispatched_us as f64),
     ("input_tokens", |request| request.input_tokens.into()),
 ];
 
@@ -134,7 +135,7 @@ impl UsedFlowFields {
 }
 
 impl FlowsObject {
-    pub fn new(now: Micros, flows: &[FlowView], used: &UsedFlowFields, names: &NameTexts) -> Self {
+    pub fn new(now: Micros, flows: &[Flow], used: &UsedFlowFields, names: &NameTexts) -> Self {
         let column = |number: usize| {
             let (_, get) = FLOW_COLUMNS[number];
             used.flows[number].then(|| Column::new(flows.iter().map(|flow| get(flow, now))))
@@ -143,15 +144,15 @@ impl FlowsObject {
             now,
             len: flows.len(),
             columns: std::array::from_fn(column),
-            tenants: used.tenant.then(|| flows.iter().map(|flow| flow.tenant).collect()),
-            classes: used.head_slo_class.then(|| flows.iter().map(|flow| flow.head_slo_class).collect()),
+            tenants: used.tenant.then(|| flows.iter().map(|flow| Name(flow.tenant)).collect()),
+            classes: used.head_slo_class.then(|| flows.iter().map(|flow| Name(flow.head_slo_class)).collect()),
             names: Arc::clone(names),
         }))
     }
 }
 
 impl InFlightObject {
-    pub fn new(now: Micros, requests: &[InFlightView], used: &UsedFlowFields, names: &NameTexts) -> Self {
+    pub fn new(now: Micros, requests: &[InFlight], used: &UsedFlowFields, names: &NameTexts) -> Self {
         let column = |number: usize| {
             let (_, get) = IN_FLIGHT_COLUMNS[number];
             used.in_flight[number].then(|| Column::new(requests.iter().map(get)))
@@ -160,7 +161,7 @@ impl InFlightObject {
             now,
             len: requests.len(),
             columns: std::array::from_fn(column),
-            tenants: used.tenant.then(|| requests.iter().map(|request| request.tenant).collect()),
+            tenants: used.tenant.then(|| requests.iter().map(|request| Name(request.tenant)).collect()),
             classes: None,
             names: Arc::clone(names),
         }))
@@ -203,7 +204,7 @@ fn band(to: &mut Registry) {
     to.field(BAND, &["saturation"], |b: &BandObject| Ok(b.saturation.map_or(Dynamic::UNIT, Dynamic::from_float)));
     to.field(BAND, &["priority"], |b: &BandObject| Ok(int(b.band.priority)));
     to.field(BAND, &["queued"], |b: &BandObject| Ok(int(b.band.queued)));
-    to.field(BAND, &["oldest_wait", "oldest_wait_us"], |b: &BandObject| Ok(int(b.band.oldest_wait.0)));
+    to.field(BAND, &["oldest_wait", "oldest_wait_us"], |b: &BandObject| Ok(int(b.band.oldest_wait_us)));
 }
 
 fn flows(to: &mut Registry) {

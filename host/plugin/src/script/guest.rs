@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use blis_abi::decisions::{Missing, OutputShape};
+use blis_abi::{Row as _, RowShape};
 use blis_sim::ids::RequestId;
-use blis_sim::latency::Batch;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use blis_sim::policy::kv_cache::KvCacheDecisions;
-use blis_sim::policy::{
-    AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, StepMemory, Ties,
-};
+use blis_sim::policy::flow::Band;
+use blis_sim::policy::{AdmissionDecision, ClusterView, Event, Reason, RequestView, StepMemory, Ties};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, Map};
 
@@ -28,17 +26,14 @@ use super::values::NameTexts;
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
+use crate::guest::{left_out, record};
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, LatestView, NONE_U32, NodeRow, PoolInstanceRow, PrefillChoiceRow,
-    ReplicaRow, RoutedRequestRow, StartingReplicaRow, TierHitRow, first_nan, number_of,
+    ChunkOfferRow, DrainGroupRow, LatestView, NONE_U32, NodeRow, PrefillChoiceRow, QueuedRow, ReplicaRow,
+    RoutedRequestRow, StartingReplicaRow, StepRow, TierHitRow, first_nan,
 };
 use crate::text::plain;
-use crate::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
-    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
-};
+use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output};
 
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
@@ -115,11 +110,11 @@ impl ScriptGuest {
         self.grown = 0;
         let Some(parameters) = self.script.function("init").map(|init| init.parameters) else { return Ok(()) };
         let output = if parameters == 0 {
-            self.call("init", (), NO_REQUEST, None)?
+            self.run("init", (), NO_REQUEST, None)?
         } else {
             let info = Dynamic::from_map(self.info());
             self.size.bytes = state::check(&info).unwrap_or_default().bytes;
-            self.call("init", (info,), NO_REQUEST, None)?
+            self.run("init", (info,), NO_REQUEST, None)?
         };
         if output.is_map() {
             self.state = output;
@@ -154,7 +149,7 @@ impl ScriptGuest {
     }
 
     /// Calls `function` about request number `about`.
-    pub fn call(
+    pub fn run(
         &mut self,
         function: &str,
         arguments: impl HostArguments,
@@ -166,7 +161,7 @@ impl ScriptGuest {
         Ok(output.unwrap_or_else(|| Dynamic::from(Column::new(numbers))))
     }
 
-    /// As [`Self::call`], for a function that is to return a column. `None` if its numbers were appended to `numbers`.
+    /// As [`Self::run`], for a function that is to return a column. `None` if its numbers were appended to `numbers`.
     fn call_for_column(
         &mut self,
         function: &str,
@@ -373,26 +368,6 @@ impl ScriptGuest {
         }
     }
 
-    /// Calls `fair_pick`.
-    pub fn call_fair_pick(
-        &mut self,
-        now: Micros,
-        saturation: f64,
-        band: BandView,
-        flows: &[FlowView],
-    ) -> Result<Dynamic, Fault> {
-        let band = BandObject { now, saturation: Some(saturation), band };
-        let view = FlowsObject::new(now, flows, &self.script.used_fields.flow, &self.names);
-        self.call("fair_pick", (band, view), number_of(now), Some(&Ties::LowestIndex))
-    }
-
-    /// Calls `evict`.
-    pub fn call_evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Dynamic, Fault> {
-        let band = BandObject { now, saturation: None, band: demand };
-        let view = InFlightObject::new(now, in_flight, &self.script.used_fields.flow, &self.names);
-        self.call("evict", (band, view), number_of(now), Some(&Ties::LowestIndex))
-    }
-
     /// Makes all calls with the script engine.
     #[cfg(test)]
     pub fn use_engine(&mut self) {
@@ -413,7 +388,7 @@ impl ScriptGuest {
         output: Option<&Dynamic>,
         len: usize,
         scores: &mut Vec<f64>,
-        tie: impl FnOnce(usize) -> usize,
+        tie: impl Fn(usize) -> usize,
     ) -> Result<usize, Fault> {
         let bad = |kind, text: String| Err(self.bad_output(function, kind, &text));
         if let Some(index) = output.filter(|output| !output.is_bool()).and_then(number) {
@@ -524,11 +499,173 @@ fn short(x: f64) -> String {
 
 const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root or logarithm of a negative number";
 
-impl AdmissionGuest for ScriptGuest {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
-        self.missing("admit", Kind::Admission)?;
-        let views = self.views(request, cluster);
-        let output = self.call("admit", views, request.id, None)?;
+impl ScriptGuest {
+    /// Calls `function` with the views of its inputs. `None` if its output is a column, the numbers of which were appended to `numbers`.
+    fn decide(
+        &mut self,
+        function: Function,
+        mut inputs: Inputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Option<Dynamic>, Fault> {
+        let Inputs { now, about, ties, request, cluster, batch, number, rows, .. } = inputs;
+        let (name, about) = (function.name(), about.unwrap_or(NO_REQUEST));
+        let names = &self.names;
+        match (function, rows) {
+            (Function::Scores | Function::Filter, _) => {
+                let (Some(request), Some(cluster), Some(ties)) = (request, cluster, ties) else { return Ok(None) };
+                let mut alone = StepMemory::default();
+                let memory = inputs.memory.take().unwrap_or(&mut alone);
+                let name = if function == Function::Scores { Function::Route.name() } else { name };
+                self.call_step(name, request, cluster, ties, memory, numbers)
+            }
+            (Function::Admit | Function::Route, _) => {
+                let (Some(request), Some(cluster)) = (request, cluster) else { return Ok(None) };
+                let views = self.views(request, cluster);
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            (Function::Saturation, _) => {
+                let Some(cluster) = cluster else { return Ok(None) };
+                let view = self.view(None, cluster);
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::Priority | Function::Rank | Function::Order, rows) => {
+                let Some(request) = request else { return Ok(None) };
+                let view = self.request(request, now, None);
+                match rows {
+                    [row] => {
+                        let queued = QueuedObject::new(now, &row.typed::<QueuedRow>()[0]);
+                        self.call_for_column(name, (view, queued), about, ties, numbers)
+                    }
+                    _ if function == Function::Order => {
+                        let expires = super::values::optional((number < Micros::MAX.0).then_some(number));
+                        self.call_for_column(name, (view, expires), about, ties, numbers)
+                    }
+                    _ => self.call_for_column(name, (view,), about, ties, numbers),
+                }
+            }
+            (Function::Victim, _) => {
+                let Some(batch) = batch else { return Ok(None) };
+                let view = BatchObject::new(batch, names);
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::QueueingTime, _) => self.call_for_column(name, (number.cast_signed(),), about, ties, numbers),
+            (Function::StepTime, [step]) => {
+                let view = StepObject(step.typed::<StepRow>()[0]);
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::Ceilings, [bands]) => {
+                let views = (f64::from_bits(number), BandsObject::new(now, bands.typed()));
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            (Function::FairPick, [band, flows]) => {
+                let saturation = Some(f64::from_bits(number));
+                let band = BandObject { now, saturation, band: band.typed::<Band>()[0] };
+                let view = FlowsObject::new(now, flows.typed(), &self.script.used_fields.flow, names);
+                self.call_for_column(name, (band, view), about, ties, numbers)
+            }
+            (Function::Evict, [demand, in_flight]) => {
+                let band = BandObject { now, saturation: None, band: demand.typed::<Band>()[0] };
+                let view = InFlightObject::new(now, in_flight.typed(), &self.script.used_fields.flow, names);
+                self.call_for_column(name, (band, view), about, ties, numbers)
+            }
+            (Function::Scale, [groups, history]) => {
+                let view = GroupsObject::new(now, groups.typed(), history.typed(), names);
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::Drain, [group, replicas]) => {
+                let row = RowObject { row: group.typed::<DrainGroupRow>()[0], names: Arc::clone(names) };
+                let views = (row, RowsObject(replicas.typed::<ReplicaRow>().into()));
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            (Function::Placement, [replica, nodes]) => {
+                let row = RowObject { row: replica.typed::<StartingReplicaRow>()[0], names: Arc::clone(names) };
+                let views = (row, RowsObject(nodes.typed::<NodeRow>().into()));
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            (Function::Keep, [chunks]) => {
+                let view = ChunksObject { now, rows: chunks.typed().into() };
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::Store, [offer, chunks]) => {
+                let offer = OfferObject(offer.typed::<ChunkOfferRow>()[0]);
+                let views = (offer, ChunksObject { now, rows: chunks.typed().into() });
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            (Function::Load, [hit]) => {
+                let view = HitObject(hit.typed::<TierHitRow>()[0]);
+                self.call_for_column(name, (view,), about, ties, numbers)
+            }
+            (Function::Disaggregate, [request, decode, prefill]) => {
+                let request = request.typed::<RoutedRequestRow>()[0];
+                let views = (
+                    RoutedObject { row: request, names: Arc::clone(names) },
+                    DecodesObject { rows: decode.typed().into(), chosen: request.chosen },
+                    PrefillsObject { rows: prefill.typed().into() },
+                    LinkObject(request),
+                );
+                self.call_for_column(name, views, about, ties, numbers)
+            }
+            _ => self.call_for_column(name, (), about, ties, numbers),
+        }
+    }
+
+    /// The output of `function`, of which it returned `output`, or a column that is in `numbers`. `count` is the number of rows to choose
+    /// from, or for which numbers are returned.
+    fn output(
+        &self,
+        function: Function,
+        output: Option<&Dynamic>,
+        count: usize,
+        tie: impl Fn(usize) -> usize,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Output, Fault> {
+        let name = if function == Function::Scores { Function::Route.name() } else { function.name() };
+        Ok(match (&function.row().output, output) {
+            (OutputShape::Chosen, Some(output)) if output.is_unit() => Output::Chosen(None),
+            (OutputShape::Index, _) => Output::Index(self.choice(name, output, count, numbers, tie)?),
+            (OutputShape::Chosen, _) => Output::Chosen(Some(self.choice(name, output, count, numbers, tie)?)),
+            (OutputShape::Numbers, _) => {
+                let single = output.and_then(number);
+                match (function, output, single) {
+                    (Function::Scale, Some(output), _) if output.is_unit() => numbers.resize(count, -1.0),
+                    (Function::Scale, Some(output), Some(one)) if !output.is_bool() => numbers.push(one),
+                    (Function::Keep | Function::Store, _, Some(one)) => numbers.resize(count, one),
+                    _ => self.column(name, wanted(function), output, numbers)?,
+                }
+                Output::Numbers
+            }
+            (shape, None) => {
+                let column = Dynamic::from(Column::new(std::mem::take(numbers)));
+                self.value(function, shape, &column)?
+            }
+            (shape, Some(output)) => self.value(function, shape, output)?,
+        })
+    }
+
+    /// An output that is one value.
+    fn value(&self, function: Function, shape: &OutputShape, output: &Dynamic) -> Result<Output, Fault> {
+        let name = function.name();
+        Ok(match shape {
+            OutputShape::Reason => Output::Decision(self.decision(output)?),
+            // Conversion to i64 saturates, so an infinite priority becomes the highest one.
+            OutputShape::Integer => Output::Integer(match output.as_int() {
+                Ok(number) => number,
+                Err(_) => self.number(name, output)?.round() as i64,
+            }),
+            OutputShape::Duration => Output::Duration(self.duration(name, output)?),
+            OutputShape::Flag => Output::Flag(match output.as_bool() {
+                Ok(flag) => flag,
+                Err(_) => self.number(name, output)? != 0.0,
+            }),
+            OutputShape::Record { shape, default, .. } if function == Function::Constants => {
+                self.constants(shape, default, output)?
+            }
+            OutputShape::Record { .. } => return Err(self.bad_output(name, FaultKind::Trap, "it returns no row")),
+            _ => Output::Number(self.number(name, output)?),
+        })
+    }
+
+    fn decision(&self, output: &Dynamic) -> Result<AdmissionDecision, Fault> {
         if let Ok(admitted) = output.as_bool() {
             return Ok(if admitted {
                 AdmissionDecision::Admit
@@ -543,335 +680,59 @@ impl AdmissionGuest for ScriptGuest {
         let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
         let text = format!(
             "admit returned {}; it must return true, or false or a text (the reason) to reject{hint}",
-            type_name(&output)
+            type_name(output)
         );
         Err(self.bad_output("admit", FaultKind::Trap, &text))
     }
-}
 
-impl RoutingGuest for ScriptGuest {
-    fn route(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault> {
-        self.missing("route", Kind::Routing)?;
-        let views = self.views(request, cluster);
-        let output = self.call_for_column("route", views, request.id, Some(ties), scores)?;
-        self.choice("route", output.as_ref(), cluster.len(), scores, |tied| ties.pick(request.id, tied))
-    }
-
-    fn scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.step_scores(request, cluster, ties, &mut StepMemory::default(), scores)
-    }
-
-    fn step_scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        memory: &mut StepMemory,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.missing("route", Kind::Routing)?;
-        let output = self.call_step("route", request, cluster, ties, memory, scores)?;
-        self.column("route", "as a scorer it must return a column of scores", output.as_ref(), scores)
-    }
-}
-
-impl FilterGuest for ScriptGuest {
-    fn filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.step_filter(request, cluster, ties, &mut StepMemory::default(), kept)
-    }
-
-    fn step_filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        memory: &mut StepMemory,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.missing("filter", Kind::RoutingFilter)?;
-        let output = self.call_step("filter", request, cluster, ties, memory, kept)?;
-        let wanted = "it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`";
-        self.column("filter", wanted, output.as_ref(), kept)
-    }
-}
-
-impl PriorityGuest for ScriptGuest {
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        self.missing("priority", Kind::Priority)?;
-        let view = self.request(request, now, None);
-        let output = self.call("priority", (view,), request.id, None)?;
-        if let Ok(priority) = output.as_int() {
-            return Ok(priority);
-        }
-        // Conversion to i64 saturates, so an infinite priority becomes the highest one.
-        self.number("priority", &output).map(|priority| priority.round() as i64)
-    }
-}
-
-impl SchedulingGuest for ScriptGuest {
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        self.missing("rank", Kind::Scheduling)?;
-        let view = self.request(&queued.request, queued.now, None);
-        let output = self.call("rank", (view, QueuedObject::from(queued)), queued.request.id, None)?;
-        self.number("rank", &output)
-    }
-}
-
-impl PreemptionGuest for ScriptGuest {
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        self.missing("victim", Kind::Preemption)?;
-        let about = batch.id.get(batch.requester).copied().unwrap_or(NO_REQUEST);
-        let ties = batch.ties();
-        let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, Some(&ties))?;
-        self.choice("victim", Some(&output), batch.len(), &mut Vec::new(), |tied| ties.pick(about, tied))
-    }
-}
-
-impl LatencyGuest for ScriptGuest {
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        self.missing("step_time", Kind::Latency)?;
-        let output = self.call("step_time", (StepObject(*batch),), NO_REQUEST, None)?;
-        self.duration("step_time", &output)
-    }
-
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        self.missing("step_time", Kind::Latency)?;
-        if self.script.function("queueing_time").is_none() {
-            return Ok(0);
-        }
-        let output = self.call("queueing_time", (i64::from(input_tokens),), NO_REQUEST, None)?;
-        self.duration("queueing_time", &output)
-    }
-
-    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-        self.missing("step_time", Kind::Latency)?;
-        let mut constants = LatencyConstants::default();
-        if self.script.function("constants").is_none() {
-            return Ok(constants);
-        }
-        let output = self.call("constants", (), NO_REQUEST, None)?;
+    /// The constants of a latency model from a map; those that it leaves out have their defaults.
+    fn constants(&self, shape: &RowShape, default: &[u64], output: &Dynamic) -> Result<Output, Fault> {
         let Ok(map) = output.as_map_ref() else {
-            let text = format!("constants returned {}; it must return an object map", type_name(&output));
+            let text = format!("constants returned {}; it must return an object map", type_name(output));
             return Err(self.bad_output("constants", FaultKind::Trap, &text));
         };
+        let mut words = default.to_vec();
         for (name, value) in map.iter() {
-            let field = match name.as_str() {
-                "shortest_step_us" => &mut constants.shortest_step_us,
-                "output_token_us" => &mut constants.output_token_us,
-                "post_decode_us" => &mut constants.post_decode_us,
-                "scheduling_us" => &mut constants.scheduling_us,
-                "preemption_us" => &mut constants.preemption_us,
-                other => {
-                    let known =
-                        ["shortest_step_us", "output_token_us", "post_decode_us", "scheduling_us", "preemption_us"];
-                    let text = format!("there is no constant `{other}`{}", super::header::near(other, &known, ""));
-                    return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
-                }
+            let Some(index) = shape.fields.iter().position(|field| field.name == name) else {
+                let known: Vec<&str> = shape.fields.iter().map(|field| field.name).collect();
+                let text = format!("there is no constant `{name}`{}", super::header::near(name, &known, ""));
+                return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
             };
-            *field = self.constant(name, value)?;
+            words[index] = self.constant(name, value)?;
         }
-        Ok(constants)
-    }
-}
-
-impl SaturationGuest for ScriptGuest {
-    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
-        self.missing("saturation", Kind::Saturation)?;
-        let view = self.view(None, cluster);
-        let output = self.call("saturation", (view,), number_of(cluster.now), Some(&Ties::LowestIndex))?;
-        self.number("saturation", &output)
-    }
-}
-
-impl CeilingsGuest for ScriptGuest {
-    fn ceilings(
-        &mut self,
-        now: Micros,
-        saturation: f64,
-        bands: &[BandView],
-        ceilings: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.missing("ceilings", Kind::Ceilings)?;
-        let view = BandsObject::new(now, bands);
-        let about = number_of(now);
-        let output = self.call_for_column("ceilings", (saturation, view), about, Some(&Ties::LowestIndex), ceilings)?;
-        self.column("ceilings", "it must return a column, a ceiling for each band", output.as_ref(), ceilings)
-    }
-}
-
-impl FairnessGuest for ScriptGuest {
-    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
-        self.missing("fair_pick", Kind::Fairness)?;
-        let output = self.call_fair_pick(now, saturation, band, flows)?;
-        self.choice("fair_pick", Some(&output), flows.len(), &mut Vec::new(), |_| 0)
-    }
-}
-
-impl OrderingGuest for ScriptGuest {
-    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
-        self.missing("order", Kind::Ordering)?;
-        let view = self.request(request, now, None);
-        let expires = super::values::optional((expires < Micros::MAX).then_some(expires.0));
-        let output = self.call("order", (view, expires), request.id, None)?;
-        self.number("order", &output)
-    }
-}
-
-impl EvictionGuest for ScriptGuest {
-    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
-        self.missing("evict", Kind::Eviction)?;
-        let output = self.call_evict(now, demand, in_flight)?;
-        if output.is_unit() {
-            return Ok(None);
-        }
-        self.choice("evict", Some(&output), in_flight.len(), &mut Vec::new(), |_| 0).map(Some)
-    }
-}
-
-impl ScalingGuest for ScriptGuest {
-    fn scale(
-        &mut self,
-        now: Micros,
-        groups: &[GroupRow],
-        history: &[GroupRow],
-        targets: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.missing("scale", Kind::Scaling)?;
-        let view = GroupsObject::new(now, groups, history, &self.names);
-        let output = self.call("scale", (view,), number_of(now), Some(&Ties::LowestIndex))?;
-        if output.is_unit() {
-            targets.resize(groups.len(), -1.0);
-            return Ok(());
-        }
-        if let Some(one) = number(&output).filter(|_| !output.is_bool()) {
-            targets.push(one);
-            return Ok(());
-        }
-        self.column("scale", "it must return a column, a number of replicas for each group", Some(&output), targets)
-    }
-}
-
-impl DrainGuest for ScriptGuest {
-    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
-        self.missing("drain", Kind::Drain)?;
-        let view = (RowObject { row: *group, names: Arc::clone(&self.names) }, RowsObject(replicas.into()));
-        let output = self.call("drain", view, number_of(Micros(group.now_us)), Some(&Ties::LowestIndex))?;
-        self.choice("drain", Some(&output), replicas.len(), &mut Vec::new(), |_| 0)
-    }
-}
-
-impl PlacementGuest for ScriptGuest {
-    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
-        self.missing("placement", Kind::Placement)?;
-        let view = (RowObject { row: *replica, names: Arc::clone(&self.names) }, RowsObject(nodes.into()));
-        let output = self.call("placement", view, number_of(Micros(replica.now_us)), Some(&Ties::LowestIndex))?;
-        if output.is_unit() {
-            return Ok(None);
-        }
-        self.choice("placement", Some(&output), nodes.len(), &mut Vec::new(), |_| 0).map(Some)
-    }
-}
-
-/// A script without `keep` ranks all chunks alike.
-impl KvCacheGuest for ScriptGuest {
-    fn decides(&self) -> KvCacheDecisions {
-        let has = |function| self.script.function(function).is_some();
-        KvCacheDecisions { store: has("store"), load: has("load") }
+        Ok(record(&words))
     }
 
-    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
-        if self.script.function("keep").is_none() {
-            ranks.resize(chunks.len(), 0.0);
-            return Ok(());
-        }
-        let view = (ChunksObject { now, rows: chunks.into() },);
-        let output = self.call_for_column("keep", view, number_of(now), Some(&Ties::LowestIndex), ranks)?;
-        self.for_each_chunk("keep", "it must return a column, a rank for each chunk", output.as_ref(), chunks, ranks)
-    }
-
-    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
-        if self.script.function("store").is_none() {
-            stored.resize(chunks.len(), 1.0);
-            return Ok(());
-        }
-        let now = Micros(offer.now_us);
-        let view = (OfferObject(*offer), ChunksObject { now, rows: chunks.into() });
-        let output = self.call_for_column("store", view, number_of(now), Some(&Ties::LowestIndex), stored)?;
-        self.for_each_chunk("store", "it must return a column, 0 or 1 for each chunk", output.as_ref(), chunks, stored)
-    }
-
-    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
-        if self.script.function("load").is_none() {
-            return Ok(true);
-        }
-        let about = number_of(Micros(hit.now_us));
-        let output = self.call("load", (HitObject(*hit),), about, Some(&Ties::LowestIndex))?;
-        match output.as_bool() {
-            Ok(loads) => Ok(loads),
-            Err(_) => Ok(self.number("load", &output)? != 0.0),
-        }
-    }
-}
-
-impl DisaggregationGuest for ScriptGuest {
-    fn disaggregate(
-        &mut self,
-        request: &RoutedRequestRow,
-        decode: &[PoolInstanceRow],
-        prefill: &[PoolInstanceRow],
-    ) -> Result<PrefillChoiceRow, Fault> {
-        self.missing("disaggregate", Kind::Disaggregation)?;
-        let views = (
-            RoutedObject { row: *request, names: Arc::clone(&self.names) },
-            DecodesObject { rows: decode.into(), chosen: request.chosen },
-            PrefillsObject { rows: prefill.into() },
-            LinkObject(*request),
-        );
-        let output = self.call("disaggregate", views, RequestId(request.request), Some(&Ties::LowestIndex))?;
-        let Ok(map) = output.as_map_ref() else { return self.truth(&output).map(PrefillChoiceRow::new) };
+    /// Where a request is prefilled: a truth value, or a map with indices of `decode` and of `prefill` instances.
+    fn prefill_choice(&self, output: &Dynamic, decode: usize, prefill: usize) -> Result<Output, Fault> {
         let mut choice = PrefillChoiceRow::new(false);
-        for (name, value) in map.iter() {
-            let index = |pool: &[PoolInstanceRow]| match value.is_unit() {
-                true => Ok(NONE_U32),
-                false => {
-                    let chosen = self.choice("disaggregate", Some(value), pool.len(), &mut Vec::new(), |_| 0)?;
-                    Ok(chosen as u32)
-                }
-            };
-            match name.as_str() {
-                "remote" => choice.remote = u32::from(self.truth(value)?),
-                "decode" => choice.decode = index(decode)?,
-                "prefill" => choice.prefill = index(prefill)?,
-                other => {
-                    let known = super::header::near(other, &["remote", "decode", "prefill"], "");
-                    let text = format!("disaggregate returned `{other}`, which is no part of its result{known}");
-                    return Err(self.bad_output("disaggregate", FaultKind::OutOfRange, &text));
+        if let Ok(map) = output.as_map_ref() {
+            for (name, value) in map.iter() {
+                let index = |count: usize| match value.is_unit() {
+                    true => Ok(NONE_U32),
+                    false => {
+                        let chosen = self.choice("disaggregate", Some(value), count, &mut Vec::new(), |_| 0)?;
+                        Ok(chosen as u32)
+                    }
+                };
+                match name.as_str() {
+                    "remote" => choice.remote = u32::from(self.truth(value)?),
+                    "decode" => choice.decode = index(decode)?,
+                    "prefill" => choice.prefill = index(prefill)?,
+                    other => {
+                        let known = super::header::near(other, &["remote", "decode", "prefill"], "");
+                        let text = format!("disaggregate returned `{other}`, which is no part of its result{known}");
+                        return Err(self.bad_output("disaggregate", FaultKind::OutOfRange, &text));
+                    }
                 }
             }
+        } else {
+            choice.remote = u32::from(self.truth(output)?);
         }
-        Ok(choice)
+        let (remote, decode, prefill) = choice.numbers();
+        Ok(record(&[remote.into(), decode.into(), prefill.into()]))
     }
-}
 
-impl ScriptGuest {
     /// Whether a request is prefilled elsewhere: a truth value, or a number other than 0.
     fn truth(&self, output: &Dynamic) -> Result<bool, Fault> {
         if let Ok(remote) = output.as_bool() {
@@ -887,32 +748,60 @@ impl ScriptGuest {
             }
         }
     }
+}
 
-    /// The numbers of `output`, one for each chunk; a single one holds for all.
-    fn for_each_chunk(
-        &self,
-        function: &str,
-        wanted: &str,
-        output: Option<&Dynamic>,
-        chunks: &[ChunkRow],
-        numbers: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        if let Some(one) = output.and_then(number) {
-            numbers.resize(chunks.len(), one);
-            return Ok(());
-        }
-        self.column(function, wanted, output, numbers)
+/// What a function that returns numbers must return, in messages.
+fn wanted(function: Function) -> &'static str {
+    match function {
+        Function::Scores => "as a scorer it must return a column of scores",
+        Function::Filter => "it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`",
+        Function::Ceilings => "it must return a column, a ceiling for each band",
+        Function::Scale => "it must return a column, a number of replicas for each group",
+        Function::Keep => "it must return a column, a rank for each chunk",
+        Function::Store => "it must return a column, 0 or 1 for each chunk",
+        _ => "it must return a column, a number for each row",
     }
 }
 
 impl Guest for ScriptGuest {
+    fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
+    fn has(&self, function: Function) -> bool {
+        let name = if function == Function::Scores { Function::Route.name() } else { function.name() };
+        self.script.function(name).is_some()
+    }
+
+    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
+        if self.setup.kind != function.kind() {
+            return Err(Fault::missing(function.kind()));
+        }
+        if !self.has(function) {
+            let needed = function.kind().functions().iter().find(|of| of.row().missing == Missing::Never);
+            if let Some(needed) = needed {
+                self.missing(needed.name(), function.kind())?;
+            }
+            self.used = 0;
+            return left_out(function, &inputs, numbers, false).ok_or_else(|| Fault::missing(function.kind()));
+        }
+        let (count, about, ties) = (inputs.count(function), inputs.about, inputs.ties);
+        let lists = inputs.rows;
+        let output = self.decide(function, inputs, numbers)?;
+        if let (Function::Disaggregate, [_, decode, prefill], Some(output)) = (function, lists, &output) {
+            return self.prefill_choice(output, decode.len(), prefill.len());
+        }
+        let tie = |tied: usize| ties.zip(about).map_or(0, |(ties, about)| ties.pick(about, tied));
+        self.output(function, output.as_ref(), count, tie, numbers)
+    }
+
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         if self.script.function("observe").is_none() {
             self.used = 0;
             return Ok(());
         }
         let view = EventObject { event: *event, names: Arc::clone(&self.names) };
-        self.call("observe", (view,), event.request, None).map(|_| ())
+        self.run("observe", (view,), event.request, None).map(|_| ())
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
@@ -934,7 +823,7 @@ impl Guest for ScriptGuest {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<StartedGuest, Fault> {
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
         let state = self.save()?;
         let mut fork = Self {
             // What the engine has looked up takes memory, which calls are charged for.
@@ -958,7 +847,7 @@ impl Guest for ScriptGuest {
         fork.restore(&state)?;
         // Calls of the copy are charged and checked as those of the original.
         (fork.grown, fork.size, fork.paid) = (self.grown, self.size, self.paid);
-        Ok(StartedGuest::of(self.setup.kind, fork))
+        Ok(Box::new(fork))
     }
 
     fn used(&self) -> Option<u64> {

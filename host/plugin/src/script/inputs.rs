@@ -1,6 +1,6 @@
 //! What a function of a script may read, for programs that write scripts.
 
-use super::FUNCTIONS;
+use super::ENTRIES;
 use super::arguments::ARGUMENTS;
 use super::engine::kit;
 use super::kv_cache::CHUNKS;
@@ -29,7 +29,7 @@ const NO_COLUMNS: [&str; 8] = ["now", "now_us", "len", "n", "count", "history", 
 /// function, or it decides nothing of `kind`.
 #[must_use]
 pub fn inputs(kind: Kind, function: &str) -> Option<(&'static [&'static str], Vec<ScriptInput>)> {
-    let (.., names) = FUNCTIONS.iter().find(|(known, of, _)| *known == function && *of == Some(kind))?;
+    let names = ENTRIES.iter().find(|entry| entry.name == function && entry.kind == Some(kind))?.parameters;
     let (_, views) = ARGUMENTS.iter().find(|(known, _)| *known == function)?;
     let kit = kit(&Limits::default());
     let mut all = Vec::new();

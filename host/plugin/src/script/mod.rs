@@ -49,8 +49,9 @@ mod vllm;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use blis_abi::decisions::Missing;
 use rhai::AST;
 
 pub use self::definitions::definitions;
@@ -74,35 +75,34 @@ use super::limits::{
     SCRIPT_BYTES, SCRIPT_TOKENS,
 };
 use super::{
-    Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,
+    Fault, FaultKind, Function, Guest, GuestSetup, Kind, Limits, Plugin, PolicyDescription, Technology, TestFunction,
 };
 
-/// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 23] = [
-    ("admit", Some(Kind::Admission), &["r", "s"]),
-    ("route", Some(Kind::Routing), &["r", "s"]),
-    ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
-    ("priority", Some(Kind::Priority), &["r"]),
-    ("rank", Some(Kind::Scheduling), &["r", "q"]),
-    ("victim", Some(Kind::Preemption), &["b"]),
-    ("step_time", Some(Kind::Latency), &["b"]),
-    ("saturation", Some(Kind::Saturation), &["s"]),
-    ("ceilings", Some(Kind::Ceilings), &["saturation", "b"]),
-    ("fair_pick", Some(Kind::Fairness), &["b", "f"]),
-    ("order", Some(Kind::Ordering), &["r", "expires"]),
-    ("evict", Some(Kind::Eviction), &["b", "f"]),
-    ("scale", Some(Kind::Scaling), &["g"]),
-    ("drain", Some(Kind::Drain), &["g", "r"]),
-    ("placement", Some(Kind::Placement), &["r", "n"]),
-    ("keep", Some(Kind::KvCache), &["c"]),
-    ("store", Some(Kind::KvCache), &["t", "c"]),
-    ("load", Some(Kind::KvCache), &["h"]),
-    ("disaggregate", Some(Kind::Disaggregation), &["r", "d", "p", "link"]),
-    ("queueing_time", None, &["tokens"]),
-    ("constants", None, &[]),
-    ("observe", None, &["e"]),
-    ("init", None, &["info"]),
-];
+/// A function that the host calls.
+#[derive(Clone, Copy, Debug)]
+struct EntryFunction {
+    name: &'static str,
+    /// The kind of a script that has it; `None` if it takes more than that.
+    kind: Option<Kind>,
+    parameters: &'static [&'static str],
+}
+
+/// Functions that the host calls: those of the table of decisions that make a kind, the others, and two that decide nothing.
+static ENTRIES: LazyLock<Vec<EntryFunction>> = LazyLock::new(|| {
+    let is_never_missing = |function: &Function| function.row().missing == Missing::Never;
+    // Where a kind has a function that must be there, the others alone are none of it.
+    let makes_kind =
+        |function: Function| is_never_missing(&function) || !function.kind().functions().iter().any(is_never_missing);
+    let of_table = |wanted: bool| {
+        let of_kind = move |&function: &Function| makes_kind(function) == wanted;
+        Function::ALL.into_iter().filter(of_kind).filter_map(move |function| {
+            let kind = wanted.then_some(function.kind());
+            function.row().script.map(|parameters| EntryFunction { name: function.name(), kind, parameters })
+        })
+    };
+    let other = |name, parameters| EntryFunction { name, kind: None, parameters };
+    of_table(true).chain(of_table(false)).chain([other("observe", &["e"]), other("init", &["info"])]).collect()
+});
 
 /// A script compiled with the default values of its parameters.
 #[derive(Debug)]
@@ -247,13 +247,13 @@ fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescri
 
 /// Whether the host calls a function of this name.
 fn is_entry(name: &str) -> bool {
-    FUNCTIONS.iter().any(|(entry, ..)| *entry == name)
+    ENTRIES.iter().any(|entry| entry.name == name)
 }
 
 /// The functions that the host calls, checked for the right number of parameters.
 fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<ScriptFunction>, Fault> {
     let mut entries = Vec::new();
-    for (name, _, parameters) in FUNCTIONS {
+    for &EntryFunction { name, parameters, .. } in ENTRIES.iter() {
         let definitions: Vec<_> = scan.functions.iter().filter(|span| span.text == name).collect();
         let Some(first) = definitions.first() else { continue };
         let arities: Vec<_> = ast.iter_functions().filter(|f| f.name == name).map(|f| f.params.len()).collect();
@@ -280,8 +280,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
     let fault =
         |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
-    let mut kinds: Vec<_> =
-        FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    let mut kinds: Vec<_> = ENTRIES.iter().filter(|entry| has(entry.name)).filter_map(|entry| entry.kind).collect();
     kinds.dedup();
     let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();
     for name in ["queueing_time", "constants"] {
@@ -298,7 +297,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         return fault(None, "it subscribes to events (`// @events`) but has no function `observe(e)`");
     }
     if kinds.is_empty() {
-        let names = FUNCTIONS.map(|(name, ..)| name);
+        let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
                     priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
@@ -317,7 +316,7 @@ impl Plugin for ScriptPlugin {
         Technology::Script
     }
 
-    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault> {
         let declared = &self.script.description.parameters;
         let defaults = declared.iter().map(|parameter| parameter.default);
         let code = if setup.parameters.iter().copied().eq(defaults) {
@@ -328,7 +327,7 @@ impl Plugin for ScriptPlugin {
             let text = format!("it has {} parameters and was given {}", declared.len(), setup.parameters.len());
             return Err(self.script.source.fault(FaultKind::Refused, None, &text));
         };
-        Ok(StartedGuest::of(setup.kind, ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
+        Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
     }
 
     fn run_tests(&self, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rhai::AST;
 
-use super::FUNCTIONS;
+use super::ENTRIES;
 use super::arguments::ARGUMENTS;
 use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
@@ -47,7 +47,7 @@ const OTHER_METHODS: [&str; 20] = [
 /// # Errors
 /// The first such name.
 pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), Fault> {
-    debug_assert!(ARGUMENTS.iter().all(|(name, _)| FUNCTIONS.iter().any(|(known, ..)| known == name)));
+    debug_assert!(ARGUMENTS.iter().all(|(name, _)| ENTRIES.iter().any(|known| known.name == *name)));
     let mut known: BTreeSet<&str> = script.kit.functions().copied().collect();
     known.extend(ast.iter_functions().map(|function| function.name));
     // The compiler drops functions that another of the same name replaces.
@@ -80,11 +80,11 @@ pub(super) fn check_declarations(script: &Script, scan: &Scan<'_>) -> Result<(),
         let name = function.text;
         let is_of_host = script.kit.functions().any(|known| *known == name)
             && !TEST_HELPERS.contains(&name)
-            && FUNCTIONS.iter().all(|(known, ..)| *known != name);
+            && ENTRIES.iter().all(|known| known.name != name);
         if is_of_host {
             return refused(*function, format!("`{name}` is a function of the host: give this one another name"));
         }
-        let is_called_by_host = FUNCTIONS.iter().any(|(known, ..)| *known == name);
+        let is_called_by_host = ENTRIES.iter().any(|known| known.name == name);
         let hidden = script.description.parameters.iter().find(|one| parameters.contains(&one.name.as_str()));
         if let Some(hidden) = hidden.filter(|_| is_called_by_host) {
             let hidden = &hidden.name;

@@ -33,9 +33,10 @@ use crate::fields::{
     FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
     real, scaling, set_running, set_step, whole,
 };
-use crate::inputs::{DecisionPoint, GuestCall};
+use crate::inputs::DecisionPoint;
 use crate::rows::{
     ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow,
+    step_row,
 };
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
@@ -85,7 +86,7 @@ fn run_one(plugin: &ScriptPlugin, test: SourceSpan<'_>, limits: &Limits) -> Test
         let kind = plugin.description().kinds.first().copied().ok_or_else(|| located("it has no kind".to_owned()))?;
         let setup = check::setup(plugin, kind, 4, limits);
         let mut guest = ScriptGuest::start(Arc::clone(&plugin.script), plugin.code.clone(), &setup)?;
-        let output = guest.call(name, (), NO_REQUEST, None)?;
+        let output = guest.run(name, (), NO_REQUEST, None)?;
         match output.as_bool() {
             Ok(true) => Ok(()),
             Ok(false) => Err(located(format!("`{name}` returned false"))),
@@ -156,8 +157,8 @@ fn queued(fields: &Map) -> Result<QueuedObject, FieldError> {
         }
         queued.set(name, value, &mut names)
     })?;
-    let call = GuestCall::rank(&queued);
-    call.queued().as_ref().map(QueuedObject::from).ok_or_else(|| FieldError::unknown("a queued request", "", &KNOWN))
+    let now = queued.request.now();
+    Ok(QueuedObject::new(now, &queued.row()))
 }
 
 fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
@@ -209,7 +210,7 @@ fn batch(list: &Array, more: &Map) -> Result<BatchObject, FieldError> {
 fn step(fields: &Map) -> Result<StepObject, FieldError> {
     let mut step = Batch::default();
     set_all(fields, |name, value| set_step(&mut step, name, value))?;
-    Ok(StepObject(step))
+    Ok(StepObject(step_row(&step)))
 }
 
 fn band(fields: &Map) -> Result<BandObject, FieldError> {

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
-use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClientTargets, ClusterView, Event, EventKind, QueuedView, Reads, RequestView};
+use blis_sim::policy::{BatchView, ClientTargets, ClusterView, Event, EventKind, Reads, RequestView};
 use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
@@ -17,11 +16,11 @@ use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use super::values::{NameTexts, int, optional, register_column, text};
 use crate::limits::ROW_NUMBERS;
-use crate::rows::{LatestView, OutdatedEntries, TakeValues, each_value, reads_of, update};
+use crate::rows::{LatestView, OutdatedEntries, QueuedRow, StepRow, TakeValues, each_value, reads_of, update};
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
-type SumOf = fn(&Batch) -> u64;
+type SumOf = fn(&StepRow) -> u64;
 
 /// Numbers for names, equal for equal names, 0 without one: keys of tables that need no text.
 const NAME_NUMBERS: [(&str, NameOf); 4] = [
@@ -95,9 +94,9 @@ pub(super) struct QueuedObject {
     preemptions: u32,
 }
 
-impl From<&QueuedView<'_>> for QueuedObject {
-    fn from(queued: &QueuedView<'_>) -> Self {
-        let &QueuedView { now, priority, turn, generated_tokens, preemptions, .. } = queued;
+impl QueuedObject {
+    pub fn new(now: Micros, queued: &QueuedRow) -> Self {
+        let QueuedRow { priority, turn, generated_tokens, preemptions } = *queued;
         Self { now, priority, turn, generated_tokens, preemptions }
     }
 }
@@ -294,7 +293,7 @@ impl BatchObject {
 
 /// The engine step, `b` of `step_time`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StepObject(pub Batch);
+pub(super) struct StepObject(pub StepRow);
 
 /// The event, `e` of `observe`.
 #[derive(Clone, Debug)]
@@ -438,8 +437,8 @@ fn step(to: &mut Registry) {
         ("prefill_context", |b| b.prefill_context),
         ("decode_requests", |b| b.decode_requests),
         ("decode_context", |b| b.decode_context),
-        ("requests", Batch::requests),
-        ("tokens", Batch::tokens),
+        ("requests", |b| b.prefill_requests + b.decode_requests),
+        ("tokens", |b| b.prefill_tokens + b.decode_requests),
     ];
     for (name, get) in fields {
         to.field(WHAT, &[name], move |b: &StepObject| Ok(Dynamic::from_float(get(&b.0) as f64)));

@@ -5,37 +5,31 @@
 //! need it: this module writes its parameters into memory and reads its results from there by the same rules (the
 //! canonical ABI), with the same checks and limits. All other components are called through `typed.rs`.
 
-use std::mem::offset_of;
-
-use blis_abi::canonical::{self, OrderParameters, RankParameters, ValueRecord};
-use blis_sim::policy::Events;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
+use blis_abi::AnyRows;
+use blis_abi::canonical::{self, ValueRecord};
+use blis_abi::decisions::{FunctionRow, InputShape, NumberShape, OutputShape};
+use blis_sim::policy::{AdmissionDecision, Events, Reason};
 use wasmtime::{
-    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
-    WasmParams, WasmResults,
+    AsContextMut as _, Caller, Engine, Func, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
+    ValRaw, ValType, WasmParams, WasmResults,
 };
 
 use super::describe::RawDescription;
 use super::fault::PluginPath;
-use super::functions::{DecisionRows, Functions, InstanceInput};
+use super::functions::{Functions, WasmInputs};
 use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, INPUT, InputMemory, write};
-use super::results::{GuestList, MemoryResult, ResultReader, offset};
+use super::results::{GuestList, MemoryResult, ResultReader, offset, read_result};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
-use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, QueuedRow,
-    ReplicaRow, RequestRow, RoutedRequestRow, Row, RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row,
-    flow_rows, in_flight_row,
-};
-use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
+use crate::rows::{AgesRow, EventRow, RequestRow, Row};
+use crate::{Fault, FaultKind, Function, GuestSetup, Kind, Output, ParameterValue, PolicyDescription, ValueTable};
 
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
 
 /// The structs that contain lists or texts in a guest's memory.
-type GuestDecision = canonical::DecisionParameters<GuestList>;
 type GuestModelFact = canonical::ModelFact<GuestList>;
 type GuestChanged = canonical::ChangedIndices<GuestList>;
 
@@ -132,51 +126,21 @@ fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The functions that belong to one kind of policy. Pointers are `u32`, as in wasmtime.
-enum DirectRole {
-    Admission { admit: MemoryResult<u32> },
-    Routing { route: TypedFunc<u32, u32>, scores: Option<MemoryResult<u32>> },
-    RoutingFilter { filter: MemoryResult<u32> },
-    Priority { priority: TypedFunc<u32, i64> },
-    Scheduling { rank: TypedFunc<u32, f64> },
-    Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
-    Latency(DirectLatency),
-    Saturation { saturation: TypedFunc<InstanceNumbers, f64> },
-    Ceilings { ceilings: MemoryResult<(u64, f64, u32, u32)> },
-    Fairness { fair_pick: TypedFunc<FairnessNumbers, u32> },
-    Ordering { order: TypedFunc<u32, f64> },
-    Eviction { evict: MemoryResult<(u64, u64, i32, u32, u32, u32)> },
-    Scaling { scale: MemoryResult<ScalingNumbers> },
-    Drain { drain: TypedFunc<DrainNumbers, u32> },
-    Placement { placement: MemoryResult<PlacementNumbers> },
-    KvCache { keep: MemoryResult<KeepNumbers>, store: MemoryResult<OfferNumbers>, load: TypedFunc<HitNumbers, u32> },
-    Disaggregation { disaggregate: MemoryResult<RoutedNumbers> },
+/// A function of the table of decisions in an instance.
+struct DirectFunction {
+    row: &'static FunctionRow,
+    /// Its type was checked: it takes what [`flat_types`] says.
+    function: Func,
+    /// Whether its parameters are passed in memory, as one pointer.
+    in_memory: bool,
+    /// Called after a result in memory was read.
+    after: Option<TypedFunc<u32, ()>>,
 }
 
-/// Time, saturation, the three numbers of the band, and pointer and length of its flows.
-type FairnessNumbers = (u64, f64, u64, i32, u32, u32, u32);
-/// Time, and pointer and length of the groups and of their history.
-type ScalingNumbers = (u64, u32, u32, u32, u32);
-/// The numbers of the group, and pointer and length of its replicas.
-type DrainNumbers = (u64, f64, u32, u32, u32, u32, u32, u32, u32, u32);
-/// Time, and pointer and length of the chunks.
-type KeepNumbers = (u64, u32, u32);
-/// The numbers of the tier, and pointer and length of the chunks.
-type OfferNumbers = (u64, u64, f64, u32, u32, u32, u32);
-/// The numbers of the hit.
-type HitNumbers = (u64, u64, u64, f64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
-/// The numbers of the request, and pointer and length of the instances that decode and of those that prefill.
-type RoutedNumbers = (u64, f64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
-/// The numbers of the replica, and pointer and length of the nodes.
-type PlacementNumbers = (u64, u64, u32, u32, u32, u32, u32, u32);
-/// Time, ages, number of instances, and pointer and length of their numbers.
-type InstanceNumbers = (u64, u64, u64, u64, u64, u32, u32, u32);
-
-struct DirectLatency {
-    constants: MemoryResult<()>,
-    queueing_time: TypedFunc<u32, u64>,
-    step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
-}
+/// Most parameters that are passed one by one.
+const FLAT_PARAMETERS: usize = 16;
+/// Most functions of a kind.
+const FUNCTIONS: usize = 3;
 
 /// Pointer and length of each argument of `configure`: the kind and three lists.
 type ConfigureNumbers = (u32, u32, u32, u32, u32, u32, u32, u32);
@@ -186,20 +150,12 @@ pub(super) struct Direct {
     memory: GuestMemory,
     /// Where inputs are written, if the module offers it.
     input: Option<InputMemory>,
-    role: DirectRole,
+    /// The functions of its kind, in the order of the table.
+    functions: [Option<DirectFunction>; FUNCTIONS],
     configure: MemoryResult<ConfigureNumbers>,
     save: MemoryResult<()>,
     restore: MemoryResult<(u32, u32)>,
     observe: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
-}
-
-macro_rules! role {
-    ($self:ident, $pattern:pat => $function:expr) => {
-        match &$self.role {
-            $pattern => $function,
-            _ => wasmtime::bail!("it was started for another kind"),
-        }
-    };
 }
 
 impl Functions for Direct {
@@ -243,43 +199,16 @@ impl Functions for Direct {
         description: &PolicyDescription,
     ) -> Result<Self, Fault> {
         let mut find = CoreExports { file, exports: &code.exports, store, instance };
-        let of = kind.name();
-        let role = match kind {
-            Kind::Admission => DirectRole::Admission { admit: find.memory_result(of, "admit")? },
-            Kind::Routing => DirectRole::Routing {
-                route: find.function(of, "route")?,
-                scores: if description.scores { Some(find.memory_result("routing-scores", "scores")?) } else { None },
-            },
-            Kind::RoutingFilter => DirectRole::RoutingFilter { filter: find.memory_result(of, "filter")? },
-            Kind::Priority => DirectRole::Priority { priority: find.function(of, "priority")? },
-            Kind::Scheduling => DirectRole::Scheduling { rank: find.function(of, "rank")? },
-            Kind::Preemption => DirectRole::Preemption { victim: find.function(of, "victim")? },
-            Kind::Latency => DirectRole::Latency(DirectLatency {
-                constants: find.memory_result(of, "constants")?,
-                queueing_time: find.function(of, "queueing-time")?,
-                step_time: find.function(of, "step-time")?,
-            }),
-            Kind::Saturation => DirectRole::Saturation { saturation: find.function(of, "saturation")? },
-            Kind::Ceilings => DirectRole::Ceilings { ceilings: find.memory_result(of, "ceilings")? },
-            Kind::Fairness => DirectRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
-            Kind::Ordering => DirectRole::Ordering { order: find.function(of, "order")? },
-            Kind::Eviction => DirectRole::Eviction { evict: find.memory_result(of, "evict")? },
-            Kind::Scaling => DirectRole::Scaling { scale: find.memory_result(of, "scale")? },
-            Kind::Drain => DirectRole::Drain { drain: find.function(of, "drain")? },
-            Kind::Placement => DirectRole::Placement { placement: find.memory_result(of, "placement")? },
-            Kind::KvCache => DirectRole::KvCache {
-                keep: find.memory_result(of, "keep")?,
-                store: find.memory_result(of, "store-chunks")?,
-                load: find.function(of, "load")?,
-            },
-            Kind::Disaggregation => {
-                DirectRole::Disaggregation { disaggregate: find.memory_result(of, "disaggregate")? }
+        let mut functions = [const { None }; FUNCTIONS];
+        for &function in kind.functions() {
+            if function != Function::Scores || description.scores {
+                functions[function.index()] = Some(find.decision(function)?);
             }
-        };
+        }
         Ok(Self {
             memory: find.memory()?,
             input: find.input()?,
-            role,
+            functions,
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
             restore: find.memory_result("plugin", "restore")?,
@@ -351,275 +280,161 @@ impl Functions for Direct {
         observe.call(store, event.numbers())
     }
 
-    fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>> {
-        let admit = role!(self, DirectRole::Admission { admit } => admit);
-        let at = self.put_input(store, input)?;
-        admit.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.refusal(at))
-    }
-
     #[inline]
-    fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
-        let route = role!(self, DirectRole::Routing { route, .. } => route);
-        let at = self.put_input(store, input)?;
-        route.call(store, at)
-    }
-
-    fn scores(
+    fn call(
         &self,
         store: &mut Store<WasmHost>,
-        input: &DecisionRows<'_>,
+        function: Function,
+        inputs: &WasmInputs<'_>,
         numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let Some(scores) = role!(self, DirectRole::Routing { scores, .. } => scores) else {
-            wasmtime::bail!("it computes no scores");
+    ) -> wasmtime::Result<Output> {
+        let Some(called) = &self.functions[function.index()] else {
+            wasmtime::bail!("it has no function {}", function.name());
         };
-        let at = self.put_input(store, input)?;
-        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn filter(
-        &self,
-        store: &mut Store<WasmHost>,
-        input: &DecisionRows<'_>,
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let filter = role!(self, DirectRole::RoutingFilter { filter } => filter);
-        let at = self.put_input(store, input)?;
-        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
-        let priority = role!(self, DirectRole::Priority { priority } => priority);
-        let at = self.room(store, size_of::<RequestRow>())?;
-        write(self.memory.memory.data_mut(&mut *store), at, RequestRow::bytes(std::slice::from_ref(request)))?;
-        priority.call(store, at as u32)
-    }
-
-    fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
-        let rank = role!(self, DirectRole::Scheduling { rank } => rank);
-        let (request, queued) =
-            (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.room(store, size_of::<RankParameters>())?;
-        let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, at + offset_of!(RankParameters, request), request)?;
-        write(memory, at + offset_of!(RankParameters, queued), queued)?;
-        rank.call(store, at as u32)
-    }
-
-    fn victim(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        requester: u32,
-        batch: &[RunningRow],
-    ) -> wasmtime::Result<u32> {
-        let victim = role!(self, DirectRole::Preemption { victim } => victim);
-        let at = self.put_slice(store, batch)?;
-        victim.call(store, (now_us, requester, at, batch.len() as u32))
-    }
-
-    fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants> {
-        let latency = role!(self, DirectRole::Latency(latency) => latency);
-        latency.constants.call(&self.memory, store, (), RESULT_BYTES, |reader, at| {
-            reader.record(at, 8, size_of::<LatencyConstants>())?;
-            Ok(LatencyConstants {
-                shortest_step_us: reader.u64(at + offset!(LatencyConstants, shortest_step_us))?,
-                output_token_us: reader.u64(at + offset!(LatencyConstants, output_token_us))?,
-                post_decode_us: reader.u64(at + offset!(LatencyConstants, post_decode_us))?,
-                scheduling_us: reader.u64(at + offset!(LatencyConstants, scheduling_us))?,
-                preemption_us: reader.u64(at + offset!(LatencyConstants, preemption_us))?,
-            })
-        })
-    }
-
-    fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64> {
-        role!(self, DirectRole::Latency(latency) => latency).queueing_time.call(store, input_tokens)
-    }
-
-    fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
-        let latency = role!(self, DirectRole::Latency(latency) => latency);
-        latency.step_time.call(store, step.numbers())
-    }
-
-    #[inline]
-    fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
-        let saturation = role!(self, DirectRole::Saturation { saturation } => saturation);
-        let room = self.room_of_instances(store, 0, input.instances.len())?;
-        room.write(self.memory.memory.data_mut(&mut *store), input.count, input.instances, input.changed)?;
-        let (periodic, cache, gateway, pipeline) = input.ages.numbers();
-        let [count, len] = [input.count, input.instances.len()].map(|number| number as u32);
-        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, room.numbers_at as u32, len))
-    }
-
-    fn ceilings(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        saturation: f64,
-        bands: &[BandView],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let ceilings = role!(self, DirectRole::Ceilings { ceilings } => ceilings);
-        let at = self.put_rows(store, bands.iter().map(band_row))?;
-        let params = (now_us, saturation, at, bands.len() as u32);
-        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn fair_pick(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        saturation: f64,
-        band: &BandView,
-        flows: &[FlowView],
-    ) -> wasmtime::Result<u32> {
-        let fair_pick = role!(self, DirectRole::Fairness { fair_pick } => fair_pick);
-        let at = self.put_slice(store, flow_rows(flows))?;
-        let (oldest_wait_us, priority, queued) = band_row(band).numbers();
-        fair_pick.call(store, (now_us, saturation, oldest_wait_us, priority, queued, at, flows.len() as u32))
-    }
-
-    fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
-        let order = role!(self, DirectRole::Ordering { order } => order);
-        let at = self.room(store, size_of::<OrderParameters>())?;
-        let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, at + offset_of!(OrderParameters, request), RequestRow::bytes(std::slice::from_ref(request)))?;
-        write(memory, at + offset_of!(OrderParameters, expires_us), &expires_us.to_le_bytes())?;
-        order.call(store, at as u32)
-    }
-
-    fn evict(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        demand: &BandView,
-        in_flight: &[InFlightView],
-    ) -> wasmtime::Result<Option<u32>> {
-        let evict = role!(self, DirectRole::Eviction { evict } => evict);
-        let at = self.put_rows(store, in_flight.iter().map(in_flight_row))?;
-        let (oldest_wait_us, priority, queued) = band_row(demand).numbers();
-        let params = (now_us, oldest_wait_us, priority, queued, at, in_flight.len() as u32);
-        evict.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
-    }
-
-    fn scale(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        groups: &[GroupRow],
-        history: &[GroupRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let scale = role!(self, DirectRole::Scaling { scale } => scale);
-        // Both lists are rows of the one memory for inputs.
-        let rows: Vec<GroupRow> = groups.iter().chain(history).copied().collect();
-        let [count, earlier] = [groups.len(), history.len()].map(|number| number as u32);
-        let at = self.put_rows(store, rows.into_iter())?;
-        let history_at = at + count * size_of::<GroupRow>() as u32;
-        let params = (now_us, at, count, history_at, earlier);
-        scale.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn drain(
-        &self,
-        store: &mut Store<WasmHost>,
-        group: &DrainGroupRow,
-        replicas: &[ReplicaRow],
-    ) -> wasmtime::Result<u32> {
-        let drain = role!(self, DirectRole::Drain { drain } => drain);
-        let at = self.put_slice(store, replicas)?;
-        let (now_us, price, number, model, gpus, min, max, wanted) = group.numbers();
-        drain.call(store, (now_us, price, number, model, gpus, min, max, wanted, at, replicas.len() as u32))
-    }
-
-    fn keep(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        chunks: &[ChunkRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let keep = role!(self, DirectRole::KvCache { keep, .. } => keep);
-        let at = self.put_rows(store, chunks.iter().copied())?;
-        let params = (now_us, at, chunks.len() as u32);
-        keep.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn store_chunks(
-        &self,
-        store: &mut Store<WasmHost>,
-        offer: &ChunkOfferRow,
-        chunks: &[ChunkRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let of = role!(self, DirectRole::KvCache { store, .. } => store);
-        let at = self.put_rows(store, chunks.iter().copied())?;
-        let (now_us, queued_bytes, fill, tier, capacity) = offer.numbers();
-        let params = (now_us, queued_bytes, fill, tier, capacity, at, chunks.len() as u32);
-        of.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
-    }
-
-    fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
-        let load = role!(self, DirectRole::KvCache { load, .. } => load);
-        Ok(load.call(store, hit.numbers())? != 0)
-    }
-
-    fn disaggregate(
-        &self,
-        store: &mut Store<WasmHost>,
-        request: &RoutedRequestRow,
-        decode: &[PoolInstanceRow],
-        prefill: &[PoolInstanceRow],
-    ) -> wasmtime::Result<PrefillChoiceRow> {
-        let disaggregate = role!(self, DirectRole::Disaggregation { disaggregate } => disaggregate);
-        // Both lists are rows of the one memory for inputs.
-        let rows: Vec<PoolInstanceRow> = decode.iter().chain(prefill).copied().collect();
-        let [decodes, prefills] = [decode.len(), prefill.len()].map(|number| number as u32);
-        let at = self.put_rows(store, rows.into_iter())?;
-        let prefill_at = at + decodes * size_of::<PoolInstanceRow>() as u32;
-        let (now, us, id, input, chosen, transfers, tokens, class, tenant, session, group, round) = request.numbers();
-        let params = (
-            now, us, id, input, chosen, transfers, tokens, class, tenant, session, group, round, at, decodes,
-            prefill_at, prefills,
-        );
-        disaggregate.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.prefill_choice(at))
-    }
-
-    fn placement(
-        &self,
-        store: &mut Store<WasmHost>,
-        replica: &StartingReplicaRow,
-        nodes: &[NodeRow],
-    ) -> wasmtime::Result<Option<u32>> {
-        let placement = role!(self, DirectRole::Placement { placement } => placement);
-        let at = self.put_slice(store, nodes)?;
-        let (now_us, created_us, id, group, model, gpus) = replica.numbers();
-        let params = (now_us, created_us, id, group, model, gpus, at, nodes.len() as u32);
-        placement.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
+        let mut values = [ValRaw::u32(0); FLAT_PARAMETERS];
+        if called.in_memory {
+            values[0] = ValRaw::u32(self.put_parameters(store, called.row, function, inputs)?);
+        } else {
+            self.flatten(store, called.row, function, inputs, &mut values)?;
+        }
+        #[allow(unsafe_code)]
+        // SAFETY: `find` has compared the type of the function with that of the row, from which these values follow; all of them
+        // are numbers, and there is room for the result, one number.
+        unsafe {
+            called.function.call_unchecked(&mut *store, &raw mut values[..])?;
+        }
+        self.output(store, called, values[0], numbers)
     }
 }
 
 impl Direct {
-    /// Writes request, ages, and the number and rows of the instances into the guest's memory: 30 numbers exceed the 16
-    /// that the canonical ABI passes as arguments.
+    /// Writes parameters that exceed the 16 numbers that the canonical ABI passes one by one: request, number, row, ages, and
+    /// the number and rows of the instances, one after the other. Returns their address.
     #[inline]
-    fn put_input(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
-        let request = RequestRow::bytes(std::slice::from_ref(&input.request));
-        let ages = Row::bytes(std::slice::from_ref(&input.ages));
-        let &DecisionRows { count, instances, changed, .. } = input;
-        let room = self.room_of_instances(store, size_of::<GuestDecision>(), instances.len())?;
+    fn put_parameters(
+        &self,
+        store: &mut Store<WasmHost>,
+        row: &FunctionRow,
+        function: Function,
+        inputs: &WasmInputs<'_>,
+    ) -> wasmtime::Result<u32> {
+        let InputShape { number, cluster, .. } = &row.inputs;
+        let (own_row, _) = inputs.row_and_lists(function);
+        let request = RequestRow::bytes(std::slice::from_ref(&inputs.request));
+        if !*cluster {
+            let own = own_row.map_or(&[][..], AnyRows::bytes);
+            let start = self.room(store, request.len() + size_of::<u64>() + own.len())?;
+            let memory = self.memory.memory.data_mut(&mut *store);
+            write(memory, start, request)?;
+            let mut end = start + request.len();
+            if number.is_some() {
+                write(memory, end, &inputs.number.to_le_bytes())?;
+                end += size_of::<u64>();
+            }
+            write(memory, end, own)?;
+            return Ok(start as u32);
+        }
+        let ages = AgesRow::bytes(std::slice::from_ref(&inputs.ages));
+        let instances = &inputs.instances;
+        let head = request.len() + ages.len();
+        let room = self.room_of_instances(store, head + 16, instances.numbers.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        room.write(memory, count, instances, changed)?;
+        room.write(memory, instances.count, instances.numbers, instances.changed)?;
         let InstanceRoom { at, numbers_at, .. } = room;
-        write(memory, at + offset_of!(GuestDecision, request), request)?;
-        write(memory, at + offset_of!(GuestDecision, ages), ages)?;
-        let [count, start, len] = [count, numbers_at, instances.len()].map(|number| number as u32);
+        write(memory, at, request)?;
+        write(memory, at + request.len(), ages)?;
         let mut end = [0; 12];
-        for (bytes, number) in end.as_chunks_mut().0.iter_mut().zip([count, start, len]) {
+        let list = [instances.count, numbers_at, instances.numbers.len()].map(|number| number as u32);
+        for (bytes, number) in end.as_chunks_mut().0.iter_mut().zip(list) {
             *bytes = number.to_le_bytes();
         }
-        write(memory, at + offset_of!(GuestDecision, count), &end)?;
+        write(memory, at + head, &end)?;
         Ok(at as u32)
+    }
+
+    /// Sets `values` to the parameters one by one: time, number, fields of the row, ages, count and list of the instances, lists.
+    #[inline]
+    fn flatten(
+        &self,
+        store: &mut Store<WasmHost>,
+        row: &FunctionRow,
+        function: Function,
+        inputs: &WasmInputs<'_>,
+        values: &mut [ValRaw; FLAT_PARAMETERS],
+    ) -> wasmtime::Result<()> {
+        let InputShape { now, number, cluster, .. } = &row.inputs;
+        let (own_row, lists) = inputs.row_and_lists(function);
+        let mut values = values.iter_mut();
+        let mut push = |value: ValRaw| {
+            if let Some(next) = values.next() {
+                *next = value;
+            }
+        };
+        if *now {
+            push(ValRaw::u64(inputs.now_us));
+        }
+        match number {
+            None => {}
+            Some(NumberShape::U32) => push(ValRaw::u32(inputs.number as u32)),
+            Some(NumberShape::U64 | NumberShape::F64) => push(ValRaw::u64(inputs.number)),
+        }
+        if let Some(own) = own_row {
+            fields_of(own, &mut push);
+        }
+        if *cluster {
+            fields_of(&AnyRows::one(&inputs.ages), &mut push);
+            let instances = &inputs.instances;
+            let room = self.room_of_instances(store, 0, instances.numbers.len())?;
+            let memory = self.memory.memory.data_mut(&mut *store);
+            room.write(memory, instances.count, instances.numbers, instances.changed)?;
+            for number in [instances.count, room.numbers_at, instances.numbers.len()] {
+                push(ValRaw::u32(number as u32));
+            }
+        }
+        if !lists.is_empty() {
+            // All lists are in the one memory for inputs.
+            let mut at = self.put_lists(store, lists)?;
+            for list in lists {
+                push(ValRaw::u32(at));
+                push(ValRaw::u32(list.len() as u32));
+                at += list.bytes().len() as u32;
+            }
+        }
+        Ok(())
+    }
+
+    /// The output of `called`, which returned `value`: that itself, or the address of a result in memory.
+    #[inline]
+    fn output(
+        &self,
+        store: &mut Store<WasmHost>,
+        called: &DirectFunction,
+        value: ValRaw,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<Output> {
+        Ok(match &called.row.output {
+            OutputShape::Index => Output::Index(value.get_u32() as usize),
+            OutputShape::Flag => Output::Flag(value.get_u32() != 0),
+            OutputShape::Integer => Output::Integer(value.get_i64()),
+            OutputShape::Duration => Output::Duration(value.get_u64()),
+            OutputShape::Number => Output::Number(f64::from_bits(value.get_f64())),
+            in_memory => {
+                let (at, after) = (value.get_u32(), called.after.as_ref());
+                return read_result(&self.memory, store, at, after, RESULT_BYTES, |reader, at| match in_memory {
+                    OutputShape::Numbers => reader.numbers_at(at, numbers).map(|()| Output::Numbers),
+                    OutputShape::Chosen => {
+                        reader.chosen(at).map(|chosen| Output::Chosen(chosen.map(|index| index as usize)))
+                    }
+                    OutputShape::Record { shape, flags, .. } => reader.fields(at, shape, *flags).map(Output::Record),
+                    _ => reader.refusal(at).map(|refused| {
+                        Output::Decision(match refused {
+                            None => AdmissionDecision::Admit,
+                            Some(text) => AdmissionDecision::Reject(Reason::Text(text.into())),
+                        })
+                    }),
+                });
+            }
+        })
     }
 
     /// The address of `size` bytes for the input of the next call.
@@ -631,35 +446,18 @@ impl Direct {
         }
     }
 
-    /// Writes `rows`, one after the other.
+    /// Writes the rows of `lists`, one list after the other. All rows have as many bytes as is a multiple of 8.
     #[inline]
-    fn put_rows<R: Row>(
-        &self,
-        store: &mut Store<WasmHost>,
-        rows: impl ExactSizeIterator<Item = R>,
-    ) -> wasmtime::Result<u32> {
-        self.put(store, rows.len() * size_of::<R>(), |room| {
-            for (room, row) in room.chunks_exact_mut(size_of::<R>()).zip(rows) {
-                room.copy_from_slice(R::bytes(std::slice::from_ref(&row)));
-            }
-        })
-    }
-
-    /// As [`Self::put_rows`], where the rows exist.
-    #[inline]
-    fn put_slice<R: Row>(&self, store: &mut Store<WasmHost>, rows: &[R]) -> wasmtime::Result<u32> {
-        self.put(store, size_of_val(rows), |room| room.copy_from_slice(R::bytes(rows)))
-    }
-
-    #[inline]
-    fn put(&self, store: &mut Store<WasmHost>, size: usize, write: impl FnOnce(&mut [u8])) -> wasmtime::Result<u32> {
-        let at = self.room(store, size)?;
+    fn put_lists(&self, store: &mut Store<WasmHost>, lists: &[AnyRows<'_>]) -> wasmtime::Result<u32> {
+        let size = lists.iter().map(|list| list.bytes().len()).sum();
+        let start = self.room(store, size)?;
         let memory = self.memory.memory.data_mut(store);
-        let Some(room) = memory.get_mut(at..).and_then(|memory| memory.get_mut(..size)) else {
-            wasmtime::bail!("realloc return: beyond end of memory");
-        };
-        write(room);
-        Ok(at as u32)
+        let mut at = start;
+        for list in lists {
+            write(memory, at, list.bytes())?;
+            at += list.bytes().len();
+        }
+        Ok(start as u32)
     }
 
     /// Room for `head` bytes of other parameters and for `numbers` of the instances.
@@ -678,6 +476,59 @@ impl Direct {
         let at = input.room(store, head + size)?;
         Ok(InstanceRoom { at, numbers_at: at + head, keeps_rows: input.keeps_rows() })
     }
+}
+
+/// Gives `push` the fields of a row, in their order.
+#[inline]
+fn fields_of(row: &AnyRows<'_>, push: &mut impl FnMut(ValRaw)) {
+    let mut rest = row.bytes();
+    for field in row.shape().fields {
+        if field.size == size_of::<u64>()
+            && let Some((number, others)) = rest.split_first_chunk()
+        {
+            push(ValRaw::u64(u64::from_le_bytes(*number)));
+            rest = others;
+        } else if let Some((number, others)) = rest.split_first_chunk() {
+            push(ValRaw::u32(u32::from_le_bytes(*number)));
+            rest = others;
+        }
+    }
+}
+
+/// The types of the parameters of a function that are passed one by one, and of its result.
+fn flat_types(row: &FunctionRow) -> (Vec<ValType>, ValType) {
+    let InputShape { now, number, row: own, cluster, lists, .. } = &row.inputs;
+    let types_of = |shape: &blis_abi::RowShape| {
+        let types = shape.fields.iter().map(|field| match field.ty {
+            "f64" => ValType::F64,
+            "u64" | "i64" => ValType::I64,
+            _ => ValType::I32,
+        });
+        types.collect::<Vec<_>>()
+    };
+    let mut types = Vec::new();
+    if row.flat_inputs() > FLAT_PARAMETERS {
+        types.push(ValType::I32);
+    } else {
+        types.extend(now.then_some(ValType::I64));
+        types.extend(number.map(|number| match number {
+            NumberShape::U32 => ValType::I32,
+            NumberShape::U64 => ValType::I64,
+            NumberShape::F64 => ValType::F64,
+        }));
+        types.extend(own.iter().flat_map(types_of));
+        if *cluster {
+            types.extend(types_of(&AgesRow::SHAPE));
+            types.extend([ValType::I32, ValType::I32, ValType::I32]);
+        }
+        types.extend(lists.iter().flat_map(|_| [ValType::I32, ValType::I32]));
+    }
+    let result = match row.output {
+        OutputShape::Integer | OutputShape::Duration => ValType::I64,
+        OutputShape::Number => ValType::F64,
+        _ => ValType::I32,
+    };
+    (types, result)
 }
 
 /// Where the parameters of a decision about the instances are written.
@@ -761,6 +612,27 @@ impl CoreExports<'_> {
         Ok(Some(InputMemory::new(reserve)))
     }
 
+    /// A function of the table of decisions, if it has the type that follows from there.
+    fn decision(&mut self, function: Function) -> Result<DirectFunction, Fault> {
+        let (row, interface) = (function.row(), function.interface());
+        let name = self.name(interface, row.wit)?;
+        let (file, full_name) = (self.file, self.exports.full_name(interface).unwrap_or_default());
+        let wrong = |what: &str| inspect::does_not_fit(file, full_name, &format!("{name}: {what}"));
+        let found = self.instance.get_func(&mut *self.store, &name).ok_or_else(|| wrong("it is not exported"))?;
+        let ty = found.ty(&*self.store);
+        let (parameters, result) = flat_types(row);
+        let fits = ty.params().len() == parameters.len()
+            && ty.results().len() == 1
+            && ty.params().zip(&parameters).all(|(found, wanted)| found.matches(wanted))
+            && ty.results().all(|found| found.matches(&result));
+        if !fits {
+            return Err(wrong(&format!("it has the type {ty}")));
+        }
+        let after = self.after(interface, row.wit)?;
+        let in_memory = row.flat_inputs() > FLAT_PARAMETERS;
+        Ok(DirectFunction { row, function: found, in_memory, after })
+    }
+
     fn name(&self, interface: &str, function: &str) -> Result<String, Fault> {
         let full_name = self.exports.full_name(interface).ok_or_else(|| inspect::not_exported(self.file, interface))?;
         Ok(format!("{full_name}#{function}"))
@@ -782,15 +654,16 @@ impl CoreExports<'_> {
     }
 
     fn memory_result<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<MemoryResult<P>, Fault> {
-        let function = self.function(interface, name)?;
+        Ok(MemoryResult { function: self.function(interface, name)?, after: self.after(interface, name)? })
+    }
+
+    /// The function that is called after a result of function `name` was read, if there is one.
+    fn after(&mut self, interface: &str, name: &str) -> Result<Option<TypedFunc<u32, ()>>, Fault> {
         let after = format!("{}{}", standard::POST_RETURN, self.name(interface, name)?);
-        let after =
-            match self.instance.get_func(&mut *self.store, &after) {
-                None => None,
-                Some(after) => Some(after.typed(&*self.store).map_err(|error| {
-                    self.file.fault(FaultKind::MissingExport, format_args!("after {name}: {error:#}"))
-                })?),
-            };
-        Ok(MemoryResult { function, after })
+        let Some(after) = self.instance.get_func(&mut *self.store, &after) else { return Ok(None) };
+        let after = after
+            .typed(&*self.store)
+            .map_err(|error| self.file.fault(FaultKind::MissingExport, format_args!("after {name}: {error:#}")))?;
+        Ok(Some(after))
     }
 }

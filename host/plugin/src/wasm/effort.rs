@@ -64,7 +64,8 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
         // The size first: reading a large function takes time as well.
         let sizes = CodeBounds { code_bytes: code, function_bytes: size, ..CodeBounds::default() };
         refused(&sizes)?;
-        let Function { locals, joins, loops, nesting, instructions } = signatures.measured(&body).map_err(broken)?;
+        let FunctionWork { locals, joins, loops, nesting, instructions } =
+            signatures.measured(&body).map_err(broken)?;
         let pairs = joins * joins / PAIRS_OF_JOINS + joins * loops / PAIRS_WITH_A_LOOP;
         cost = cost.saturating_add(FUNCTION_COST + instructions + JOIN_COST * joins + pairs);
         work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
@@ -100,7 +101,7 @@ fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
 
 /// What the compiler's work on a function depends on.
 #[derive(Default)]
-struct Function {
+struct FunctionWork {
     locals: u64,
     /// Blocks, loops and conditions.
     joins: u64,
@@ -161,11 +162,12 @@ impl Signatures {
         self.functions.get(index as usize).map_or((0, 0), |&kind| self.of_type(kind))
     }
 
-    fn measured(&mut self, body: &FunctionBody<'_>) -> wasmparser::Result<Function> {
+    fn measured(&mut self, body: &FunctionBody<'_>) -> wasmparser::Result<FunctionWork> {
         let own = u32::try_from(self.imported + self.bodies).unwrap_or(u32::MAX);
         self.bodies += 1;
         let (parameters, results) = self.of_function(own);
-        let mut function = Function { instructions: VALUE_COST * (parameters + results), ..Function::default() };
+        let mut function =
+            FunctionWork { instructions: VALUE_COST * (parameters + results), ..FunctionWork::default() };
         for locals in body.get_locals_reader()? {
             function.locals += u64::from(locals?.0);
         }

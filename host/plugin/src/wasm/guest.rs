@@ -3,28 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use blis_sim::latency::Batch;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
-use blis_sim::units::Micros;
+use blis_abi::{AnyRows, Row as _};
+use blis_sim::policy::{AdmissionDecision, Event, Reason};
 use wasmtime::Store;
 
 use super::compiled::CompiledPlugin;
 use super::fault::PluginPath;
-use super::functions::{DecisionRows, Functions, InstanceInput};
+use super::functions::{Functions, WasmInputs};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
-use crate::rows::canonical;
 use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, InstanceRows, NodeRow, PoolInstanceRow, PrefillChoiceRow,
-    ReplicaRow, RoutedRequestRow, Rows, StartingReplicaRow, TierHitRow, ages_row, decision_row, event_row, number_of,
-    queued_row, request_row, running_rows, step_row,
+    AgesRow, InstanceRows, RequestRow, Rows, ages_row, decision_row, event_row, request_row, running_rows,
 };
 use crate::text::plain;
-use crate::{
-    AdmissionGuest, CeilingsGuest, DisaggregationGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind,
-    FilterGuest, Guest, GuestSetup, Kind, KvCacheGuest, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
-};
+use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output};
 
 /// An instance that was configured and accepts calls.
 struct LiveInstance<F> {
@@ -88,7 +79,7 @@ impl<F: Functions> WasmGuest<F> {
         let setup = self.setup.clone();
         let plugin = Arc::clone(&self.plugin);
         let values = setup.values(&plugin.description);
-        let configured = self.call("configure", &WasmCallInput::default(), |functions, store| {
+        let configured = self.invoke("configure", &WasmCallInput::default(), |functions, store| {
             functions.configure(store, &setup, &values)
         });
         let configured = configured.and_then(|result| self.accepted("configure", result));
@@ -108,7 +99,7 @@ impl<F: Functions> WasmGuest<F> {
 
     /// Calls the function called `name` by `call`. Allocates nothing unless the call fails.
     #[inline]
-    fn call<A>(
+    fn invoke<A>(
         &mut self,
         name: &str,
         about: &WasmCallInput<'_>,
@@ -122,13 +113,31 @@ impl<F: Functions> WasmGuest<F> {
         result.map_err(|error| self.failed(name, &error))
     }
 
-    /// Refuses calls of another kind than the guest was started for.
+    /// Calls `function`, and before a choice that is to be explained the one that computes its scores.
     #[inline]
-    fn of(&mut self, kind: Kind) -> Result<(), Fault> {
-        if self.setup.kind != kind {
-            return Err(Fault::missing(kind));
+    fn decide(
+        &mut self,
+        function: Function,
+        about: &WasmCallInput<'_>,
+        inputs: &WasmInputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Output, Fault> {
+        let mut used = 0;
+        if function == Function::Route && self.setup.explain && self.plugin.description.scores {
+            let scores = Function::Scores;
+            self.invoke(scores.row().wit, about, |functions, store| functions.call(store, scores, inputs, numbers))?;
+            used = self.used;
         }
-        self.ready()
+        let name = function.row().wit;
+        let output = self.invoke(name, about, |functions, store| functions.call(store, function, inputs, numbers))?;
+        self.used += used;
+        match output {
+            Output::Decision(AdmissionDecision::Reject(Reason::Text(text))) => {
+                let text = plain(&text, self.setup.limits.message_bytes);
+                Ok(Output::Decision(AdmissionDecision::Reject(Reason::Text(text.into()))))
+            }
+            output => Ok(output),
+        }
     }
 
     /// An instance cannot continue after a trap: the next call creates a new one.
@@ -139,292 +148,64 @@ impl<F: Functions> WasmGuest<F> {
         self.log = host.map_or(self.log, WasmHost::log);
         self.file().failed(function, error, host.map_or("", WasmHost::last_error), &self.setup.limits)
     }
-
-    /// Prepares a call of an admission or routing function: its input, and the data of host functions.
-    #[inline]
-    fn decide<A>(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: Option<&Ties>,
-        call: impl FnOnce(&mut Self, &DecisionRows<'_>, &WasmCallInput<'_>) -> Result<A, Fault>,
-    ) -> Result<A, Fault> {
-        let mut rows = std::mem::take(&mut self.rows);
-        let Rows { count, numbers: instances, changed } = rows.of(Some(request), cluster);
-        let (request_row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
-        let input = DecisionRows { request: request_row, ages, count, instances, changed };
-        let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
-        let result = call(self, &input, &about);
-        if result.is_err() {
-            rows.forget();
-        }
-        self.rows = rows;
-        result
-    }
-
-    fn latency<A>(
-        &mut self,
-        name: &str,
-        call: impl FnOnce(&F, &mut Store<WasmHost>) -> wasmtime::Result<A>,
-    ) -> Result<A, Fault> {
-        self.of(Kind::Latency)?;
-        self.call(name, &WasmCallInput::default(), call)
-    }
-}
-
-impl<F: Functions> AdmissionGuest for WasmGuest<F> {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
-        self.of(Kind::Admission)?;
-        let decision = self.decide(request, cluster, None, |guest, input, about| {
-            guest.call("admit", about, |functions, store| functions.admit(store, input))
-        })?;
-        Ok(match decision {
-            None => AdmissionDecision::Admit,
-            Some(text) => AdmissionDecision::Reject(Reason::Text(plain(&text, self.setup.limits.message_bytes).into())),
-        })
-    }
-}
-
-impl<F: Functions> RoutingGuest for WasmGuest<F> {
-    fn route(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault> {
-        self.of(Kind::Routing)?;
-        let target = self.decide(request, cluster, Some(ties), |guest, input, about| {
-            let mut used = 0;
-            if guest.setup.explain && guest.plugin.description.scores {
-                guest.call("scores", about, |functions, store| functions.scores(store, input, scores))?;
-                used = guest.used;
-            }
-            let target = guest.call("route", about, |functions, store| functions.route(store, input))?;
-            guest.used += used;
-            Ok(target)
-        })?;
-        Ok(target as usize)
-    }
-
-    fn scores(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.of(Kind::Routing)?;
-        if !self.plugin.description.scores {
-            return Err(super::inspect::not_exported(self.file(), "routing-scores"));
-        }
-        self.decide(request, cluster, Some(ties), |guest, input, about| {
-            guest.call("scores", about, |functions, store| functions.scores(store, input, scores))
-        })
-    }
-}
-
-impl<F: Functions> FilterGuest for WasmGuest<F> {
-    fn filter(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        kept: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.of(Kind::RoutingFilter)?;
-        self.decide(request, cluster, Some(ties), |guest, input, about| {
-            guest.call("filter", about, |functions, store| functions.filter(store, input, kept))
-        })
-    }
-}
-
-impl<F: Functions> PriorityGuest for WasmGuest<F> {
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        self.of(Kind::Priority)?;
-        let about = WasmCallInput { id: request.id, request: Some(request), ..WasmCallInput::default() };
-        let row = request_row(request, now, 0);
-        self.call("priority", &about, |functions, store| functions.priority(store, &row))
-    }
-}
-
-impl<F: Functions> SchedulingGuest for WasmGuest<F> {
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        self.of(Kind::Scheduling)?;
-        let about = WasmCallInput { id: queued.request.id, request: Some(&queued.request), ..WasmCallInput::default() };
-        let (request, position) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
-        self.call("rank", &about, |functions, store| functions.rank(store, &request, &position))
-    }
-}
-
-impl<F: Functions> PreemptionGuest for WasmGuest<F> {
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        self.of(Kind::Preemption)?;
-        let rows = running_rows(batch);
-        let requester = u32::try_from(batch.requester).unwrap_or(u32::MAX);
-        let id = batch.id.get(batch.requester).copied().unwrap_or_default();
-        let about = WasmCallInput { id, ties: Some(&batch.ties()), ..WasmCallInput::default() };
-        let victim =
-            self.call("victim", &about, |functions, store| functions.victim(store, batch.now.0, requester, &rows))?;
-        Ok(victim as usize)
-    }
-}
-
-impl<F: Functions> LatencyGuest for WasmGuest<F> {
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        let row = step_row(batch);
-        self.latency("step-time", |functions, store| functions.step_time(store, &row))
-    }
-
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        self.latency("queueing-time", |functions, store| functions.queueing_time(store, input_tokens))
-    }
-
-    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
-        self.latency("constants", F::constants)
-    }
-}
-
-impl<F: Functions> SaturationGuest for WasmGuest<F> {
-    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
-        self.of(Kind::Saturation)?;
-        let mut rows = std::mem::take(&mut self.rows);
-        let Rows { count, numbers: instances, changed } = rows.of(None, cluster);
-        let ages = ages_row(cluster.staleness);
-        let input = InstanceInput { now_us: cluster.now.0, ages, count, instances, changed };
-        let about = WasmCallInput { changed, ..of_no_request(cluster.now) };
-        let result = self.call("saturation", &about, |functions, store| functions.saturation(store, &input));
-        if result.is_err() {
-            rows.forget();
-        }
-        self.rows = rows;
-        result
-    }
-}
-
-/// The input of a decision at `now` that is about no request. Built-in policies take the first of equally good choices.
-fn of_no_request(now: Micros) -> WasmCallInput<'static> {
-    WasmCallInput { id: number_of(now), ties: Some(&Ties::LowestIndex), ..WasmCallInput::default() }
-}
-
-impl<F: Functions> CeilingsGuest for WasmGuest<F> {
-    fn ceilings(
-        &mut self,
-        now: Micros,
-        saturation: f64,
-        bands: &[BandView],
-        ceilings: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.of(Kind::Ceilings)?;
-        self.call("ceilings", &of_no_request(now), |functions, store| {
-            functions.ceilings(store, now.0, canonical(saturation), bands, ceilings)
-        })
-    }
-}
-
-impl<F: Functions> FairnessGuest for WasmGuest<F> {
-    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
-        self.of(Kind::Fairness)?;
-        let index = self.call("fair-pick", &of_no_request(now), |functions, store| {
-            functions.fair_pick(store, now.0, canonical(saturation), &band, flows)
-        });
-        index.map(|index| index as usize)
-    }
-}
-
-impl<F: Functions> OrderingGuest for WasmGuest<F> {
-    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
-        self.of(Kind::Ordering)?;
-        let about = WasmCallInput { id: request.id, request: Some(request), ..WasmCallInput::default() };
-        let row = request_row(request, now, 0);
-        self.call("order", &about, |functions, store| functions.order(store, &row, expires.0))
-    }
-}
-
-impl<F: Functions> EvictionGuest for WasmGuest<F> {
-    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
-        self.of(Kind::Eviction)?;
-        let victim = self
-            .call("evict", &of_no_request(now), |functions, store| functions.evict(store, now.0, &demand, in_flight))?;
-        Ok(victim.map(|index| index as usize))
-    }
-}
-
-impl<F: Functions> DrainGuest for WasmGuest<F> {
-    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
-        self.of(Kind::Drain)?;
-        let about = of_no_request(Micros(group.now_us));
-        self.call("drain", &about, |functions, store| functions.drain(store, group, replicas))
-            .map(|index| index as usize)
-    }
-}
-
-impl<F: Functions> PlacementGuest for WasmGuest<F> {
-    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
-        self.of(Kind::Placement)?;
-        let about = of_no_request(Micros(replica.now_us));
-        let node = self.call("placement", &about, |functions, store| functions.placement(store, replica, nodes))?;
-        Ok(node.map(|index| index as usize))
-    }
-}
-
-impl<F: Functions> KvCacheGuest for WasmGuest<F> {
-    fn keep(&mut self, now: Micros, chunks: &[ChunkRow], ranks: &mut Vec<f64>) -> Result<(), Fault> {
-        self.of(Kind::KvCache)?;
-        self.call("keep", &of_no_request(now), |functions, store| functions.keep(store, now.0, chunks, ranks))
-    }
-
-    fn store(&mut self, offer: &ChunkOfferRow, chunks: &[ChunkRow], stored: &mut Vec<f64>) -> Result<(), Fault> {
-        self.of(Kind::KvCache)?;
-        let about = of_no_request(Micros(offer.now_us));
-        self.call("store", &about, |functions, store| functions.store_chunks(store, offer, chunks, stored))
-    }
-
-    fn load(&mut self, hit: &TierHitRow) -> Result<bool, Fault> {
-        self.of(Kind::KvCache)?;
-        self.call("load", &of_no_request(Micros(hit.now_us)), |functions, store| functions.load(store, hit))
-    }
-}
-
-impl<F: Functions> DisaggregationGuest for WasmGuest<F> {
-    fn disaggregate(
-        &mut self,
-        request: &RoutedRequestRow,
-        decode: &[PoolInstanceRow],
-        prefill: &[PoolInstanceRow],
-    ) -> Result<PrefillChoiceRow, Fault> {
-        self.of(Kind::Disaggregation)?;
-        let about = of_no_request(Micros(request.now_us));
-        self.call("disaggregate", &about, |functions, store| functions.disaggregate(store, request, decode, prefill))
-    }
-}
-
-impl<F: Functions> ScalingGuest for WasmGuest<F> {
-    fn scale(
-        &mut self,
-        now: Micros,
-        groups: &[GroupRow],
-        history: &[GroupRow],
-        targets: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        self.of(Kind::Scaling)?;
-        self.call("scale", &of_no_request(now), |functions, store| {
-            functions.scale(store, now.0, groups, history, targets)
-        })
-    }
 }
 
 impl<F: Functions> Guest for WasmGuest<F> {
+    fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
+    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
+        if self.setup.kind != function.kind() {
+            return Err(Fault::missing(function.kind()));
+        }
+        if function == Function::Scores && !self.plugin.description.scores {
+            return Err(super::inspect::not_exported(self.file(), function.interface()));
+        }
+        self.ready()?;
+        let Inputs { now, about, ties, request, cluster, batch, number, rows, .. } = inputs;
+        let id = about.unwrap_or_default();
+        let request_row = match (request, cluster) {
+            (Some(request), Some(cluster)) => decision_row(request, cluster),
+            (Some(request), None) => request_row(request, now, 0),
+            (None, _) => RequestRow::ZERO,
+        };
+        let mut about = WasmCallInput { id, request, ties, changed: None };
+        let mut inputs = WasmInputs {
+            request: request_row,
+            now_us: now.0,
+            number,
+            rows,
+            ages: AgesRow::ZERO,
+            instances: Rows::default(),
+        };
+        let Some(cluster) = cluster else {
+            let Some(batch) = batch else { return self.decide(function, &about, &inputs, numbers) };
+            let batch = running_rows(batch);
+            return self.decide(function, &about, &WasmInputs { rows: &[AnyRows::new(&batch)], ..inputs }, numbers);
+        };
+        let mut kept = std::mem::take(&mut self.rows);
+        inputs.instances = kept.of(request, cluster);
+        inputs.ages = ages_row(cluster.staleness);
+        about.changed = inputs.instances.changed;
+        let output = self.decide(function, &about, &inputs, numbers);
+        if output.is_err() {
+            kept.forget();
+        }
+        self.rows = kept;
+        output
+    }
+
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
         let about = WasmCallInput { id: event.request, ..WasmCallInput::default() };
         let row = event_row(event);
-        self.call("observe", &about, |functions, store| functions.observe(store, &row))
+        self.invoke("observe", &about, |functions, store| functions.observe(store, &row))
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         self.ready()?;
-        let state = self.call("save", &WasmCallInput::default(), F::save)?;
+        let state = self.invoke("save", &WasmCallInput::default(), F::save)?;
         let allowed = self.setup.limits.state_bytes;
         if state.len() > allowed {
             let what = format!("save: the state has {} bytes; it may have {allowed}", state.len());
@@ -437,17 +218,17 @@ impl<F: Functions> Guest for WasmGuest<F> {
         self.rows.forget();
         self.ready()?;
         let result =
-            self.call("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;
+            self.invoke("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;
         self.accepted("restore", result).inspect_err(|_| self.live = None)
     }
 
-    fn fork(&mut self) -> Result<StartedGuest, Fault> {
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
         let state = self.save()?;
         let mut copy = Self::start(&self.plugin, &self.setup)?;
         let started = copy.used;
         copy.restore(&state)?;
         copy.used += started;
-        Ok(StartedGuest::of(self.setup.kind, copy))
+        Ok(Box::new(copy))
     }
 
     fn used(&self) -> Option<u64> {

@@ -60,7 +60,7 @@ use self::guest::WasmGuest;
 use self::host::{HostInputs, WasmHost};
 use self::inspect::{BinaryFormat, Exports};
 use super::sha256::sha256;
-use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
+use super::{Fault, FaultKind, Guest, GuestSetup, Limits, Plugin, PolicyDescription, Technology};
 
 /// Loads the plugin in the file at `path`, a component or a core module.
 ///
@@ -263,7 +263,7 @@ impl<F: Functions> Plugin for WasmPlugin<F> {
         Technology::Component
     }
 
-    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
-        Ok(StartedGuest::of(setup.kind, WasmGuest::start(&self.0, setup)?))
+    fn start(&self, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault> {
+        Ok(Box::new(WasmGuest::start(&self.0, setup)?))
     }
 }

@@ -1,6 +1,7 @@
 //! Results in a guest's memory, read by the rules of the canonical ABI, with the limits on what a guest may return.
 
-use blis_abi::canonical::{self, ChosenIndex, PrefillChoiceRecord, ValueRecord};
+use blis_abi::canonical::{self, ChosenIndex, ValueRecord};
+use blis_abi::{Field, RowShape};
 use wasmtime::{Store, TypedFunc, WasmParams};
 
 use super::describe::RawDescription;
@@ -8,7 +9,7 @@ use super::fault::ResultTooLarge;
 use super::host::WasmHost;
 use super::memory::GuestMemory;
 use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
-use crate::rows::PrefillChoiceRow;
+use crate::guest::RECORD_FIELDS;
 use crate::{OtherValue, ValueTable};
 
 /// Lists and texts in a guest's memory, and the structs that contain them.
@@ -123,14 +124,28 @@ impl<'a> ResultReader<'a> {
         }
     }
 
-    /// A record `prefill-choice` at an address.
-    pub fn prefill_choice(&self, at: u32) -> wasmtime::Result<PrefillChoiceRow> {
-        self.record(at, 4, size_of::<PrefillChoiceRecord>())?;
-        Ok(PrefillChoiceRow {
-            remote: u32::from(self.u8(at + offset!(PrefillChoiceRecord, remote))? != 0),
-            decode: self.u32(at + offset!(PrefillChoiceRecord, decode))?,
-            prefill: self.u32(at + offset!(PrefillChoiceRecord, prefill))?,
-        })
+    /// The fields of a record at an address; the first `flags` of them are bytes, 1 or 0.
+    pub fn fields(&self, at: u32, shape: &RowShape, flags: usize) -> wasmtime::Result<[u64; RECORD_FIELDS]> {
+        let size = |index: usize, field: &Field| if index < flags { 1 } else { field.size as u32 };
+        let start = |end: u32, size: u32| end.next_multiple_of(size);
+        let fields = || shape.fields.iter().enumerate().map(|(index, field)| size(index, field));
+        let (end, align) = fields().fold((0, 1), |(end, align), size| (start(end, size) + size, align.max(size)));
+        self.record(at, align, end.next_multiple_of(align) as usize)?;
+        let mut end = 0;
+        let mut read = |size: u32| {
+            let from = start(end, size);
+            end = from + size;
+            match size {
+                1 => self.u8(at + from).map(|flag| u64::from(flag != 0)),
+                4 => self.u32(at + from).map(u64::from),
+                _ => self.u64(at + from),
+            }
+        };
+        let mut words = [0; RECORD_FIELDS];
+        for (word, size) in words.iter_mut().zip(fields()) {
+            *word = read(size)?;
+        }
+        Ok(words)
     }
 
     /// The list with the address and length that lie at `at`.
@@ -216,11 +231,24 @@ impl<P: WasmParams> MemoryResult<P> {
         read: impl FnOnce(&mut ResultReader<'_>, u32) -> wasmtime::Result<A>,
     ) -> wasmtime::Result<A> {
         let at = self.function.call(&mut *store, params)?;
-        let mut left = most;
-        let output = read(&mut ResultReader::new(memory.memory.data(&*store), &mut left), at)?;
-        if let Some(after) = &self.after {
-            after.call(store, at)?;
-        }
-        Ok(output)
+        read_result(memory, store, at, self.after.as_ref(), most, read)
     }
+}
+
+/// Reads the result that lies at `at`, and calls the function `after` that.
+#[inline]
+pub(super) fn read_result<A>(
+    memory: &GuestMemory,
+    store: &mut Store<WasmHost>,
+    at: u32,
+    after: Option<&TypedFunc<u32, ()>>,
+    most: usize,
+    read: impl FnOnce(&mut ResultReader<'_>, u32) -> wasmtime::Result<A>,
+) -> wasmtime::Result<A> {
+    let mut left = most;
+    let output = read(&mut ResultReader::new(memory.memory.data(&*store), &mut left), at)?;
+    if let Some(after) = after {
+        after.call(store, at)?;
+    }
+    Ok(output)
 }

@@ -8,6 +8,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use blis_abi::Function;
+use blis_abi::decisions::OutputShape;
 use wasmparser::{CanonicalFunction, CanonicalOption, ComponentAlias, ExternalKind, Parser, Payload};
 
 use super::inspect::Exports;
@@ -17,24 +19,15 @@ pub(super) const INITIALIZE: &str = "_initialize";
 /// Prefix of the functions that are called after a result was read.
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
-/// Functions with results in memory: only they may have a function that is called afterwards.
-const IN_MEMORY: [&str; 15] = [
-    "describe",
-    "configure",
-    "save",
-    "restore",
-    "admit",
-    "scores",
-    "filter",
-    "constants",
-    "ceilings",
-    "evict",
-    "scale",
-    "placement",
-    "keep",
-    "store-chunks",
-    "disaggregate",
-];
+/// Whether a function has its result in memory: only those may have a function that is called afterwards.
+fn returns_in_memory(name: &str) -> bool {
+    let by_value = |output: &OutputShape| {
+        use OutputShape::{Duration, Flag, Index, Integer, Number};
+        matches!(output, Index | Integer | Duration | Number | Flag)
+    };
+    ["describe", "configure", "save", "restore"].contains(&name)
+        || Function::ALL.iter().map(|function| function.row()).any(|row| row.wit == name && !by_value(&row.output))
+}
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the
 /// component.
@@ -62,7 +55,7 @@ pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Range<u
     let odd = |(module, name): &(String, String)| !module.starts_with("blis:policy/host@") || !is_host_function(name);
     let odd_after = |name: &str| {
         name.strip_prefix(POST_RETURN)
-            .is_some_and(|of| !IN_MEMORY.contains(&of.split_once('#').map_or("", |(_, function)| function)))
+            .is_some_and(|of| !returns_in_memory(of.split_once('#').map_or("", |(_, function)| function)))
     };
     if main.imports.iter().any(odd)
         || main.exports.iter().any(|name| odd_after(name))

@@ -20,10 +20,10 @@ use wasmtime::Store;
 
 use super::host::WasmLog;
 use super::*;
+use crate::Kind;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
 use crate::inputs::GuestCall;
-use crate::{FilterGuest, Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
 
@@ -101,16 +101,16 @@ fn setup(kind: Kind) -> GuestSetup {
     }
 }
 
-fn start(text: &str) -> Result<Box<dyn RoutingGuest>, Fault> {
+fn start(text: &str) -> Result<Box<dyn Guest>, Fault> {
     router(load_text(text)?.as_ref(), &setup(Kind::Routing))
 }
 
-fn router(plugin: &dyn Plugin, setup: &GuestSetup) -> Result<Box<dyn RoutingGuest>, Fault> {
-    plugin.start(setup).and_then(StartedGuest::into_kind)
+fn router(plugin: &dyn Plugin, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fault> {
+    plugin.start(setup)
 }
 
 /// Calls `guest` to route among instances with these numbers of requests in flight.
-fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
+fn route(guest: &mut dyn Guest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
     with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
 }
 
@@ -217,11 +217,11 @@ fn scores_are_returned_if_they_are_recorded() {
 #[test]
 fn a_copy_goes_on_and_shares_nothing() {
     let mut guest = start(LEAST_LOADED).expect("starts");
-    let call = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
+    let call = |guest: &mut dyn Guest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
     call(guest.as_mut());
-    let mut copy = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("forks");
+    let mut copy = guest.fork().expect("forks");
     call(copy.as_mut());
-    let count = |guest: &mut Box<dyn RoutingGuest>| guest.save().expect("saves")[0];
+    let count = |guest: &mut Box<dyn Guest>| guest.save().expect("saves")[0];
     assert_eq!((count(&mut guest), count(&mut copy)), (1, 2));
     copy.restore(&guest.save().expect("saves")).expect("restores");
     assert_eq!(count(&mut copy), 1);
@@ -241,15 +241,14 @@ fn after_a_trap_it_begins_anew() {
 
 #[test]
 fn a_guest_serves_its_kind_only() {
-    let start = || load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
-    let mut guest = start();
+    let guest = load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&setup(Kind::Routing)));
+    let mut guest = guest.expect("starts");
     assert_eq!(guest.kind(), Kind::Routing);
     let question = GuestCall::plausible(Kind::Admission, 1, 0);
-    let fault = question.run(&mut guest, &Ties::LowestIndex).expect_err("no admission");
+    let fault = question.run(&mut *guest, &Ties::LowestIndex).expect_err("no admission");
     assert_eq!(fault.kind, FaultKind::MissingExport);
-    let fault = start().into_kind::<dyn LatencyGuest>().expect_err("no latency");
+    let fault = guest.constants().expect_err("no latency");
     assert_eq!(fault.kind, FaultKind::MissingExport);
-    let mut guest = guest.into_kind::<dyn RoutingGuest>().expect("but routing");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
 }
 

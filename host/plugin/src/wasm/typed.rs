@@ -1,71 +1,41 @@
 //! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
+//!
+//! Functions that get the instances have types of their own, because they are called for every request with a long list of
+//! numbers. All others are called with values made from the shape of their rows.
 
-use blis_sim::policy::Events;
-use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
-use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
+use blis_abi::decisions::{FunctionRow, InputShape, NumberShape, OutputShape};
+use blis_abi::{AnyRows, Field, Row as _, RowShape};
+use blis_sim::policy::{AdmissionDecision, Events, Reason};
+use wasmtime::component::{ComponentNamedList, Func, Instance, InstancePre, Lift, Lower, Type, TypedFunc, Val};
 use wasmtime::{Engine, Store};
 
-use super::bindings::{
-    AdmissionDecision, Ages, Band, ChunkOffer, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
-    InstanceInfo, KvChunk, KvHit, ModelFact, Node, PoolInstance, PrefillChoice, Queued, Replica, Request,
-    RoutedRequest, Running, StartingReplica, Step, Value,
-};
+use super::bindings::{Ages, Decision, Description, Event, InstanceInfo, ModelFact, Request, Value};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
-use super::functions::{DecisionRows, Functions, InstanceInput};
+use super::functions::{Functions, WasmInputs};
 use super::host::WasmHost;
 use super::inspect::{Exports, does_not_fit, not_exported};
-use crate::rows::{
-    ChunkOfferRow, ChunkRow, DrainGroupRow, EventRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, QueuedRow,
-    ReplicaRow, RequestRow, RoutedRequestRow, RunningRow, StartingReplicaRow, StepRow, TierHitRow, band_row, flow_rows,
-    in_flight_row,
-};
-use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
+use crate::guest::RECORD_FIELDS;
+use crate::rows::{EventRow, RequestRow};
+use crate::{Fault, Function, GuestSetup, Kind, Output, ParameterValue, PolicyDescription};
 
-type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
-type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
-type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)>;
-type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
-type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
-type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
-type KeepFunction = TypedFunc<(u64, &'static [KvChunk]), (Vec<f64>,)>;
-type StoreFunction = TypedFunc<(ChunkOffer, &'static [KvChunk]), (Vec<f64>,)>;
-type DisaggregateFunction =
-    TypedFunc<(RoutedRequest, &'static [PoolInstance], &'static [PoolInstance]), (PrefillChoice,)>;
+type OfInstances<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
-/// The functions that belong to one kind of policy.
-#[derive(Clone, Copy)]
-enum TypedRole {
-    Admission { admit: DecisionFunction<AdmissionDecision> },
-    Routing { route: DecisionFunction<u32>, scores: Option<DecisionFunction<Vec<f64>>> },
-    RoutingFilter { filter: DecisionFunction<Vec<f64>> },
-    Priority { priority: TypedFunc<(Request,), (i64,)> },
-    Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
-    Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
-    Latency(TypedLatency),
-    Saturation { saturation: TypedFunc<(u64, Ages, u32, &'static [f64]), (f64,)> },
-    Ceilings { ceilings: CeilingsFunction },
-    Fairness { fair_pick: TypedFunc<(u64, f64, Band, &'static [Flow]), (u32,)> },
-    Ordering { order: TypedFunc<(Request, u64), (f64,)> },
-    Eviction { evict: EvictionFunction },
-    Scaling { scale: ScalingFunction },
-    Drain { drain: DrainFunction },
-    Placement { placement: PlacementFunction },
-    KvCache { keep: KeepFunction, store: StoreFunction, load: TypedFunc<(KvHit,), (bool,)> },
-    Disaggregation { disaggregate: DisaggregateFunction },
-}
-
-#[derive(Clone, Copy)]
-struct TypedLatency {
-    constants: TypedFunc<(), (ConstantsRecord,)>,
-    queueing_time: TypedFunc<(u32,), (u64,)>,
-    step_time: TypedFunc<(Step,), (u64,)>,
+/// A function of the table of decisions.
+enum TypedFunction {
+    Reason(OfInstances<Decision>),
+    Index(OfInstances<u32>),
+    Numbers(OfInstances<Vec<f64>>),
+    Saturation(TypedFunc<(u64, Ages, u32, &'static [f64]), (f64,)>),
+    /// Its type was compared with that of its row.
+    Other(Func),
 }
 
 /// All functions of an instance that a guest uses.
 pub(super) struct Typed {
-    role: TypedRole,
+    /// The functions of its kind, in the order of the table.
+    functions: Vec<Option<TypedFunction>>,
     configure: Configure,
     save: TypedFunc<(), (Vec<u8>,)>,
     restore: TypedFunc<(&'static [u8],), (Result<(), String>,)>,
@@ -76,16 +46,6 @@ pub(super) struct Typed {
 pub(super) struct LinkedComponent {
     pub pre: InstancePre<WasmHost>,
     pub exports: Exports,
-}
-
-/// The function of a kind, or an error for another kind: [`Functions`] are called for their own kind only.
-macro_rules! role {
-    ($self:ident, $pattern:pat => $function:expr) => {
-        match $self.role {
-            $pattern => $function,
-            _ => wasmtime::bail!("it was started for another kind"),
-        }
-    };
 }
 
 impl Functions for Typed {
@@ -120,39 +80,13 @@ impl Functions for Typed {
         description: &PolicyDescription,
     ) -> Result<Self, Fault> {
         let mut find = ComponentExports { file, exports: &code.exports, store, instance };
-        let of = kind.name();
-        let role = match kind {
-            Kind::Admission => TypedRole::Admission { admit: find.function(of, "admit")? },
-            Kind::Routing => TypedRole::Routing {
-                route: find.function(of, "route")?,
-                scores: if description.scores { Some(find.function("routing-scores", "scores")?) } else { None },
-            },
-            Kind::RoutingFilter => TypedRole::RoutingFilter { filter: find.function(of, "filter")? },
-            Kind::Priority => TypedRole::Priority { priority: find.function(of, "priority")? },
-            Kind::Scheduling => TypedRole::Scheduling { rank: find.function(of, "rank")? },
-            Kind::Preemption => TypedRole::Preemption { victim: find.function(of, "victim")? },
-            Kind::Latency => TypedRole::Latency(TypedLatency {
-                constants: find.function(of, "constants")?,
-                queueing_time: find.function(of, "queueing-time")?,
-                step_time: find.function(of, "step-time")?,
-            }),
-            Kind::Saturation => TypedRole::Saturation { saturation: find.function(of, "saturation")? },
-            Kind::Ceilings => TypedRole::Ceilings { ceilings: find.function(of, "ceilings")? },
-            Kind::Fairness => TypedRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
-            Kind::Ordering => TypedRole::Ordering { order: find.function(of, "order")? },
-            Kind::Eviction => TypedRole::Eviction { evict: find.function(of, "evict")? },
-            Kind::Scaling => TypedRole::Scaling { scale: find.function(of, "scale")? },
-            Kind::Drain => TypedRole::Drain { drain: find.function(of, "drain")? },
-            Kind::Placement => TypedRole::Placement { placement: find.function(of, "placement")? },
-            Kind::KvCache => TypedRole::KvCache {
-                keep: find.function(of, "keep")?,
-                store: find.function(of, "store-chunks")?,
-                load: find.function(of, "load")?,
-            },
-            Kind::Disaggregation => TypedRole::Disaggregation { disaggregate: find.function(of, "disaggregate")? },
-        };
+        let needed = |&function: &Function| function != Function::Scores || description.scores;
+        let functions = kind
+            .functions()
+            .iter()
+            .map(|&function| Some(function).filter(needed).map(|function| find.decision(function)).transpose());
         Ok(Self {
-            role,
+            functions: functions.collect::<Result<_, Fault>>()?,
             configure: find.function("plugin", "configure")?,
             save: find.function("plugin", "save")?,
             restore: find.function("plugin", "restore")?,
@@ -194,208 +128,173 @@ impl Functions for Typed {
         self.observe.map_or(Ok(()), |observe| called(observe, store, (event.into(),)))
     }
 
-    fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>> {
-        let admit = role!(self, TypedRole::Admission { admit } => admit);
-        Ok(match decided(admit, store, input)? {
-            AdmissionDecision::Admit => None,
-            AdmissionDecision::Reject(reason) => Some(reason),
+    fn call(
+        &self,
+        store: &mut Store<WasmHost>,
+        function: Function,
+        inputs: &WasmInputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<Output> {
+        let Some(Some(called_function)) = self.functions.get(function.index()) else {
+            wasmtime::bail!("it has no function {}", function.name());
+        };
+        let count = u32::try_from(inputs.instances.count).unwrap_or(u32::MAX);
+        let (ages, rows) = ((&inputs.ages).into(), inputs.instances.numbers);
+        Ok(match *called_function {
+            TypedFunction::Reason(admit) => {
+                Output::Decision(match one(called(admit, store, ((&inputs.request).into(), ages, count, rows)))? {
+                    Decision::Admit => AdmissionDecision::Admit,
+                    Decision::Reject(reason) => AdmissionDecision::Reject(Reason::Text(reason.into())),
+                })
+            }
+            TypedFunction::Index(route) => {
+                Output::Index(one(called(route, store, ((&inputs.request).into(), ages, count, rows)))? as usize)
+            }
+            TypedFunction::Numbers(compute) => {
+                let computed = called(compute, store, ((&inputs.request).into(), ages, count, rows));
+                numbers.append(&mut one(computed)?);
+                Output::Numbers
+            }
+            TypedFunction::Saturation(saturation) => {
+                Output::Number(one(called(saturation, store, (inputs.now_us, ages, count, rows)))?)
+            }
+            TypedFunction::Other(other) => {
+                let mut result = [Val::Bool(false)];
+                other.call(store, &values(function, inputs), &mut result)?;
+                let [result] = result;
+                return output(&function.row().output, result, numbers);
+            }
         })
     }
+}
 
-    fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
-        let route = role!(self, TypedRole::Routing { route, .. } => route);
-        decided(route, store, input)
-    }
+/// The inputs of a function that gets no instances, one by one.
+pub(super) fn values(function: Function, inputs: &WasmInputs<'_>) -> Vec<Val> {
+    let InputShape { request, now, number, .. } = &function.row().inputs;
+    let (row, lists) = inputs.row_and_lists(function);
+    let number = number.map(|number| match number {
+        NumberShape::U32 => Val::U32(inputs.number as u32),
+        NumberShape::U64 => Val::U64(inputs.number),
+        NumberShape::F64 => Val::Float64(f64::from_bits(inputs.number)),
+    });
+    let request = request.then(|| records(&AnyRows::one(&inputs.request)));
+    let list = |list: &AnyRows<'_>| Val::List(records(list).collect());
+    let first = request.into_iter().flatten().chain(now.then_some(Val::U64(inputs.now_us))).chain(number);
+    first.chain(row.into_iter().flat_map(records)).chain(lists.iter().map(list)).collect()
+}
 
-    fn scores(
-        &self,
-        store: &mut Store<WasmHost>,
-        input: &DecisionRows<'_>,
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let Some(scores) = role!(self, TypedRole::Routing { scores, .. } => scores) else {
-            wasmtime::bail!("it computes no scores");
+/// Rows as values of component records.
+fn records<'a>(rows: &AnyRows<'a>) -> impl Iterator<Item = Val> + use<'a> {
+    let shape = rows.shape();
+    rows.bytes().chunks_exact(shape.size).map(|row| {
+        let field = |field: &Field| {
+            let bytes = &row[field.offset..field.offset + field.size];
+            let wide = bytes.iter().rev().fold(0, |wide, &byte| wide << 8 | u64::from(byte));
+            let value = match field.ty {
+                "f64" => Val::Float64(f64::from_bits(wide)),
+                "u64" => Val::U64(wide),
+                "i64" => Val::S64(wide.cast_signed()),
+                "i32" => Val::S32(wide as i32),
+                _ => Val::U32(wide as u32),
+            };
+            (wit_name(field), value)
         };
-        numbers.append(&mut decided(scores, store, input)?);
-        Ok(())
-    }
+        Val::Record(shape.fields.iter().map(field).collect())
+    })
+}
 
-    fn filter(
-        &self,
-        store: &mut Store<WasmHost>,
-        input: &DecisionRows<'_>,
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let filter = role!(self, TypedRole::RoutingFilter { filter } => filter);
-        numbers.append(&mut decided(filter, store, input)?);
-        Ok(())
-    }
+/// The name of a field in WIT.
+fn wit_name(field: &Field) -> String {
+    field.name.replace('_', "-")
+}
 
-    fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
-        one(called(role!(self, TypedRole::Priority { priority } => priority), store, (request.into(),)))
-    }
+/// What `result` says, for a function that returns `shape`.
+fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime::Result<Output> {
+    Ok(match (shape, result) {
+        (OutputShape::Index, Val::U32(index)) => Output::Index(index as usize),
+        (OutputShape::Chosen, Val::Option(None)) => Output::Chosen(None),
+        (OutputShape::Chosen, Val::Option(Some(index))) => match *index {
+            Val::U32(index) => Output::Chosen(Some(index as usize)),
+            other => wasmtime::bail!("it returned {other:?}"),
+        },
+        (OutputShape::Integer, Val::S64(number)) => Output::Integer(number),
+        (OutputShape::Duration, Val::U64(us)) => Output::Duration(us),
+        (OutputShape::Number, Val::Float64(number)) => Output::Number(number),
+        (OutputShape::Flag, Val::Bool(flag)) => Output::Flag(flag),
+        (OutputShape::Numbers, Val::List(list)) => {
+            for number in list {
+                let Val::Float64(number) = number else { wasmtime::bail!("it returned {number:?}") };
+                numbers.push(number);
+            }
+            Output::Numbers
+        }
+        (OutputShape::Record { .. }, Val::Record(fields)) => {
+            let mut words = [0; RECORD_FIELDS];
+            for (word, (_, value)) in words.iter_mut().zip(fields) {
+                *word = match value {
+                    Val::Bool(flag) => u64::from(flag),
+                    Val::U32(number) => number.into(),
+                    Val::S32(number) => u64::from(number.cast_unsigned()),
+                    Val::U64(number) => number,
+                    Val::S64(number) => number.cast_unsigned(),
+                    Val::Float64(number) => number.to_bits(),
+                    other => wasmtime::bail!("it returned {other:?}"),
+                };
+            }
+            Output::Record(words)
+        }
+        (_, other) => wasmtime::bail!("it returned {other:?}"),
+    })
+}
 
-    fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
-        one(called(role!(self, TypedRole::Scheduling { rank } => rank), store, (request.into(), queued.into())))
-    }
+/// Whether a function with these types of parameters and results is the one that `row` describes.
+fn fits(row: &FunctionRow, parameters: &[Type], results: &[Type]) -> bool {
+    let InputShape { request, now, number, row: own, lists, .. } = &row.inputs;
+    let mut parameters = parameters.iter();
+    let mut next = |fits: &dyn Fn(&Type) -> bool| parameters.next().is_some_and(fits);
+    let inputs_fit = (!request || next(&|ty| is_record(ty, &RequestRow::SHAPE, 0)))
+        && (!now || next(&|ty| matches!(ty, Type::U64)))
+        && number.is_none_or(|number| {
+            next(&|ty| match number {
+                NumberShape::U32 => matches!(ty, Type::U32),
+                NumberShape::U64 => matches!(ty, Type::U64),
+                NumberShape::F64 => matches!(ty, Type::Float64),
+            })
+        })
+        && own.as_ref().is_none_or(|own| next(&|ty| is_record(ty, own, 0)))
+        && lists.iter().all(|list| next(&|ty| matches!(ty, Type::List(of) if is_record(&of.ty(), list, 0))));
+    let [result] = results else { return false };
+    inputs_fit
+        && parameters.next().is_none()
+        && match &row.output {
+            OutputShape::Reason => false,
+            OutputShape::Index => matches!(result, Type::U32),
+            OutputShape::Chosen => matches!(result, Type::Option(of) if matches!(of.ty(), Type::U32)),
+            OutputShape::Integer => matches!(result, Type::S64),
+            OutputShape::Duration => matches!(result, Type::U64),
+            OutputShape::Number => matches!(result, Type::Float64),
+            OutputShape::Flag => matches!(result, Type::Bool),
+            OutputShape::Numbers => matches!(result, Type::List(of) if matches!(of.ty(), Type::Float64)),
+            OutputShape::Record { shape, flags, .. } => is_record(result, shape, *flags),
+        }
+}
 
-    fn victim(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        requester: u32,
-        batch: &[RunningRow],
-    ) -> wasmtime::Result<u32> {
-        let batch: Vec<Running> = batch.iter().map(Running::from).collect();
-        one(called(
-            role!(self, TypedRole::Preemption { victim } => victim),
-            store,
-            (now_us, requester, batch.as_slice()),
-        ))
-    }
-
-    fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants> {
-        one(called(role!(self, TypedRole::Latency(latency) => latency.constants), store, ()))
-            .map(LatencyConstants::from)
-    }
-
-    fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64> {
-        one(called(role!(self, TypedRole::Latency(latency) => latency.queueing_time), store, (input_tokens,)))
-    }
-
-    fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
-        one(called(role!(self, TypedRole::Latency(latency) => latency.step_time), store, (step.into(),)))
-    }
-
-    fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
-        let saturation = role!(self, TypedRole::Saturation { saturation } => saturation);
-        let count = u32::try_from(input.count).unwrap_or(u32::MAX);
-        one(called(saturation, store, (input.now_us, (&input.ages).into(), count, input.instances)))
-    }
-
-    fn ceilings(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        saturation: f64,
-        bands: &[BandView],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let bands: Vec<Band> = bands.iter().map(|band| (&band_row(band)).into()).collect();
-        let ceilings = role!(self, TypedRole::Ceilings { ceilings } => ceilings);
-        numbers.append(&mut one(called(ceilings, store, (now_us, saturation, bands.as_slice())))?);
-        Ok(())
-    }
-
-    fn fair_pick(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        saturation: f64,
-        band: &BandView,
-        flows: &[FlowView],
-    ) -> wasmtime::Result<u32> {
-        let flows: Vec<Flow> = flow_rows(flows).iter().map(Into::into).collect();
-        let fair_pick = role!(self, TypedRole::Fairness { fair_pick } => fair_pick);
-        one(called(fair_pick, store, (now_us, saturation, (&band_row(band)).into(), flows.as_slice())))
-    }
-
-    fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
-        one(called(role!(self, TypedRole::Ordering { order } => order), store, (request.into(), expires_us)))
-    }
-
-    fn evict(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        demand: &BandView,
-        in_flight: &[InFlightView],
-    ) -> wasmtime::Result<Option<u32>> {
-        let in_flight: Vec<InFlight> = in_flight.iter().map(|request| (&in_flight_row(request)).into()).collect();
-        let evict = role!(self, TypedRole::Eviction { evict } => evict);
-        one(called(evict, store, (now_us, (&band_row(demand)).into(), in_flight.as_slice())))
-    }
-
-    fn scale(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        groups: &[GroupRow],
-        history: &[GroupRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let [groups, history] = [groups, history].map(|rows| rows.iter().map(Group::from).collect::<Vec<_>>());
-        let scale = role!(self, TypedRole::Scaling { scale } => scale);
-        numbers.append(&mut one(called(scale, store, (now_us, groups.as_slice(), history.as_slice())))?);
-        Ok(())
-    }
-
-    fn drain(
-        &self,
-        store: &mut Store<WasmHost>,
-        group: &DrainGroupRow,
-        replicas: &[ReplicaRow],
-    ) -> wasmtime::Result<u32> {
-        let replicas: Vec<Replica> = replicas.iter().map(Replica::from).collect();
-        let drain = role!(self, TypedRole::Drain { drain } => drain);
-        one(called(drain, store, (group.into(), replicas.as_slice())))
-    }
-
-    fn keep(
-        &self,
-        store: &mut Store<WasmHost>,
-        now_us: u64,
-        chunks: &[ChunkRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
-        let keep = role!(self, TypedRole::KvCache { keep, .. } => keep);
-        numbers.append(&mut one(called(keep, store, (now_us, chunks.as_slice())))?);
-        Ok(())
-    }
-
-    fn store_chunks(
-        &self,
-        store: &mut Store<WasmHost>,
-        offer: &ChunkOfferRow,
-        chunks: &[ChunkRow],
-        numbers: &mut Vec<f64>,
-    ) -> wasmtime::Result<()> {
-        let chunks: Vec<KvChunk> = chunks.iter().map(KvChunk::from).collect();
-        let of = role!(self, TypedRole::KvCache { store, .. } => store);
-        numbers.append(&mut one(called(of, store, (offer.into(), chunks.as_slice())))?);
-        Ok(())
-    }
-
-    fn load(&self, store: &mut Store<WasmHost>, hit: &TierHitRow) -> wasmtime::Result<bool> {
-        let load = role!(self, TypedRole::KvCache { load, .. } => load);
-        one(called(load, store, (hit.into(),)))
-    }
-
-    fn disaggregate(
-        &self,
-        store: &mut Store<WasmHost>,
-        request: &RoutedRequestRow,
-        decode: &[PoolInstanceRow],
-        prefill: &[PoolInstanceRow],
-    ) -> wasmtime::Result<PrefillChoiceRow> {
-        let [decode, prefill] = [decode, prefill].map(|rows| rows.iter().map(PoolInstance::from).collect::<Vec<_>>());
-        let disaggregate = role!(self, TypedRole::Disaggregation { disaggregate } => disaggregate);
-        let PrefillChoice { remote, decode, prefill } =
-            one(called(disaggregate, store, (request.into(), decode.as_slice(), prefill.as_slice())))?;
-        Ok(PrefillChoiceRow { remote: u32::from(remote), decode, prefill })
-    }
-
-    fn placement(
-        &self,
-        store: &mut Store<WasmHost>,
-        replica: &StartingReplicaRow,
-        nodes: &[NodeRow],
-    ) -> wasmtime::Result<Option<u32>> {
-        let nodes: Vec<Node> = nodes.iter().map(Node::from).collect();
-        let placement = role!(self, TypedRole::Placement { placement } => placement);
-        one(called(placement, store, (replica.into(), nodes.as_slice())))
-    }
+/// Whether `ty` is the record of a row, of which the first `flags` fields are yes or no.
+fn is_record(ty: &Type, shape: &RowShape, flags: usize) -> bool {
+    let Type::Record(record) = ty else { return false };
+    let is_field = |(index, field): (usize, &Field), name: &str, ty: &Type| {
+        name == wit_name(field)
+            && match field.ty {
+                _ if index < flags => matches!(ty, Type::Bool),
+                "f64" => matches!(ty, Type::Float64),
+                "u64" => matches!(ty, Type::U64),
+                "i64" => matches!(ty, Type::S64),
+                "i32" => matches!(ty, Type::S32),
+                _ => matches!(ty, Type::U32),
+            }
+    };
+    record.fields().len() == shape.fields.len()
+        && shape.fields.iter().enumerate().zip(record.fields()).all(|(own, found)| is_field(own, found.name, &found.ty))
 }
 
 /// Calls `function`. Parameters are passed by value, so that references in them live as long as the call.
@@ -406,16 +305,6 @@ where
     R: ComponentNamedList + Lift,
 {
     function.call(store, params)
-}
-
-/// Calls an admission or routing function.
-fn decided<A: Lift + 'static>(
-    function: DecisionFunction<A>,
-    store: &mut Store<WasmHost>,
-    input: &DecisionRows<'_>,
-) -> wasmtime::Result<A> {
-    let count = u32::try_from(input.count).unwrap_or(u32::MAX);
-    one(called(function, store, ((&input.request).into(), (&input.ages).into(), count, input.instances)))
 }
 
 fn one<A>(result: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {
@@ -431,6 +320,44 @@ struct ComponentExports<'a> {
 }
 
 impl ComponentExports<'_> {
+    /// A function of the table of decisions.
+    fn decision(&mut self, function: Function) -> Result<TypedFunction, Fault> {
+        let (row, interface) = (function.row(), function.interface());
+        Ok(match (&row.inputs, &row.output) {
+            (InputShape { cluster: true, request: false, .. }, _) => {
+                TypedFunction::Saturation(self.function(interface, row.wit)?)
+            }
+            (InputShape { cluster: true, .. }, OutputShape::Reason) => {
+                TypedFunction::Reason(self.function(interface, row.wit)?)
+            }
+            (InputShape { cluster: true, .. }, OutputShape::Index) => {
+                TypedFunction::Index(self.function(interface, row.wit)?)
+            }
+            (InputShape { cluster: true, .. }, _) => TypedFunction::Numbers(self.function(interface, row.wit)?),
+            _ => TypedFunction::Other(self.other(interface, row)?),
+        })
+    }
+
+    /// A function that gets no instances, if it has the type that follows from `row`.
+    fn other(&mut self, interface: &str, row: &FunctionRow) -> Result<Func, Fault> {
+        let full_name = self.exports.full_name(interface).ok_or_else(|| not_exported(self.file, interface))?;
+        let missing = |what: String| does_not_fit(self.file, full_name, &what);
+        let name = row.wit;
+        let lacks = || missing(format!("{full_name} lacks the function {name}"));
+        let index = self
+            .instance
+            .get_export_index(&mut *self.store, None, full_name)
+            .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name))
+            .ok_or_else(lacks)?;
+        let found = self.instance.get_func(&mut *self.store, index).ok_or_else(lacks)?;
+        let ty = found.ty(&*self.store);
+        let parameters: Vec<Type> = ty.params().map(|(_, ty)| ty).collect();
+        if fits(row, &parameters, &ty.results().collect::<Vec<_>>()) {
+            return Ok(found);
+        }
+        Err(missing(format!("{full_name}: {name} is not the function that it should be: its type is another")))
+    }
+
     fn function<P, R>(&mut self, interface: &str, name: &str) -> Result<TypedFunc<P, R>, Fault>
     where
         P: ComponentNamedList + Lower,

@@ -8,10 +8,7 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use blis_diag::{Diagnose, Diagnostic, RowError};
-use blis_plugin::{
-    AdmissionGuest, Fault, GuestSetup, Kind, Limits, LoadedPlugin, OtherValue, PolicyDescription, RoutingGuest,
-    StartedGuest, inputs,
-};
+use blis_plugin::{Fault, Guest, GuestSetup, Kind, Limits, LoadedPlugin, OtherValue, PolicyDescription, inputs};
 use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, Events, Ties};
@@ -387,8 +384,8 @@ fn by_role(policy: &ReplayedPolicy<'_>) -> Option<RowError> {
 /// The guests in the course of the trace.
 struct Guests {
     name: String,
-    admission: Option<Box<dyn AdmissionGuest>>,
-    routing: Option<Box<dyn RoutingGuest>>,
+    admission: Option<Box<dyn Guest>>,
+    routing: Option<Box<dyn Guest>>,
     service: RecordedService,
     ties: Ties,
     scores: Vec<f64>,
@@ -410,7 +407,7 @@ impl Guests {
         service: RecordedService,
     ) -> Result<Self, ReplayError> {
         let LoadedPlugin { name, plugin, .. } = policy.loaded;
-        let start = |kind: Kind| -> Result<Option<StartedGuest>, ReplayError> {
+        let start = |kind: Kind| -> Result<Option<Box<dyn Guest>>, ReplayError> {
             let Some((_, parameters)) = policy.kinds.iter().find(|(replayed, _)| *replayed == kind) else {
                 return Ok(None);
             };
@@ -429,8 +426,8 @@ impl Guests {
             };
             plugin.start(&setup).map(Some).map_err(ReplayError::Start)
         };
-        let admission = start(Kind::Admission)?.map(StartedGuest::into_kind).transpose().map_err(ReplayError::Start)?;
-        let routing = start(Kind::Routing)?.map(StartedGuest::into_kind).transpose().map_err(ReplayError::Start)?;
+        let admission = start(Kind::Admission)?;
+        let routing = start(Kind::Routing)?;
         let ties =
             if policy.lowest_index { Ties::LowestIndex } else { Ties::Random(Stream::new(header.seed, "router")) };
         Ok(Self {

@@ -10,7 +10,7 @@ use blis_sim::outcome::{
     AdapterEviction, Decision, DisaggregationChoice, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
     PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
-use blis_sim::policy::flow::FlowView;
+use blis_sim::policy::flow::Flow;
 use blis_sim::policy::kv_cache::CacheTier;
 use blis_sim::policy::{AdapterSlotUse, AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
@@ -294,8 +294,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     fn load(&mut self, decision: &LoadDecision) {
         let LoadDecision { instance, hit, loads } = decision;
         self.lines.begin("{\"kind\":\"load\"");
-        self.lines.int(key!("request"), hit.request.0);
-        self.lines.int(key!("time_us"), hit.now.0);
+        self.lines.int(key!("request"), hit.request);
+        self.lines.int(key!("time_us"), hit.now_us);
         self.lines.int(key!("instance"), instance.0);
         self.lines.bool(key!("loads"), *loads);
         self.lines.int(key!("gpu_tokens"), hit.gpu_tokens);
@@ -427,7 +427,7 @@ impl<W: Write> DecisionLog<'_, W> {
             GatewayChoice::Evicted { instance, demand, candidates } => {
                 self.lines.int(key!("band"), demand);
                 self.lines.int(key!("instance"), instance.0);
-                let ids: Vec<u32> = candidates.iter().map(|request| request.id.0).collect();
+                let ids: Vec<u32> = candidates.iter().map(|request| request.id).collect();
                 self.lines.ints(key!("candidates"), &ids);
             }
             GatewayChoice::Refused | GatewayChoice::Expired | GatewayChoice::TimedOut => {}
@@ -440,7 +440,7 @@ impl<W: Write> DecisionLog<'_, W> {
         for (rank, band) in decision.bands.iter().enumerate() {
             self.lines.int(if rank == 0 { "{\"priority\":" } else { ",{\"priority\":" }, band.priority);
             self.lines.int(key!("queued"), band.queued);
-            self.lines.int(key!("oldest_wait_us"), band.oldest_wait.0);
+            self.lines.int(key!("oldest_wait_us"), band.oldest_wait_us);
             if let Some(&ceiling) = decision.ceilings.get(rank) {
                 self.lines.float(key!("ceiling"), ceiling);
             }
@@ -449,13 +449,13 @@ impl<W: Write> DecisionLog<'_, W> {
         self.lines.raw("]");
     }
 
-    fn flows(&mut self, flows: &[FlowView]) {
+    fn flows(&mut self, flows: &[Flow]) {
         self.lines.raw(",\"flows\":[");
         for (index, flow) in flows.iter().enumerate() {
             self.lines.int(if index == 0 { "{\"queued\":" } else { ",{\"queued\":" }, flow.queued);
-            self.lines.text_unless_empty(key!("tenant"), self.names.text(flow.tenant));
-            self.lines.int(key!("head"), flow.head_id.0);
-            self.lines.int(key!("head_wait_us"), flow.head_wait.0);
+            self.lines.text_unless_empty(key!("tenant"), self.names.text(Name(flow.tenant)));
+            self.lines.int(key!("head"), flow.head_id);
+            self.lines.int(key!("head_wait_us"), flow.head_wait_us);
             self.lines.int(key!("in_flight"), flow.in_flight);
             self.lines.int(key!("dispatched"), flow.dispatched);
             self.lines.int(key!("served_input_tokens"), flow.served_input);

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ids::RequestId;
 use crate::policy::Rank;
-use crate::policy::kv_cache::{CacheTier, ChunkTouch, ChunkUser, ChunkView, KvCachePolicy};
+use crate::policy::kv_cache::{CacheTier, ChunkTouch, ChunkUser, KvCachePolicy, KvChunk};
 use crate::request::{Name, Request};
 use crate::units::Micros;
 
@@ -14,9 +14,9 @@ use crate::units::Micros;
 pub(super) struct RankedAdapters {
     policy: Box<dyn KvCachePolicy>,
     /// What the policy sees of each adapter that is held.
-    views: FxHashMap<Name, ChunkView>,
+    views: FxHashMap<Name, KvChunk>,
     /// Memory for one decision.
-    seen: Vec<ChunkView>,
+    seen: Vec<KvChunk>,
     ranks: Vec<f64>,
     choices: Vec<AdapterChoice>,
     /// Choices decided in advance: of which request, where, and which adapter makes room.
@@ -54,11 +54,14 @@ impl RankedAdapters {
     /// `request`, which names an adapter that is held, enters the batch at `now`.
     pub fn used(&mut self, request: &Request, now: Micros) {
         let user = ChunkUser { tags: request.tags, input_tokens: request.input_tokens };
-        let first =
-            ChunkView { touch: ChunkTouch::Ended, created: now, last_use: now, tokens: 1, ..ChunkView::default() };
+        let touch = ChunkTouch::Ended.number();
+        let first = KvChunk { created_us: now.0, last_use_us: now.0, touch, ..KvChunk::default() };
         let view = self.views.entry(request.tags.adapter).or_insert(first);
-        view.previous_use = (view.uses > 0).then_some(view.last_use);
-        (view.last_use, view.user) = (now, user);
+        if view.uses > 0 {
+            view.previous_use_us = view.last_use_us;
+        }
+        view.last_use_us = now.0;
+        user.write_to(view);
         view.uses = view.uses.saturating_add(1);
     }
 
@@ -75,8 +78,9 @@ impl RankedAdapters {
     /// The index in `candidates`, which are in `tier`, the least recently used first, of the one that makes room for the adapter of
     /// request `id`; there is at least one.
     pub fn choose(&mut self, now: Micros, id: RequestId, tier: CacheTier, candidates: Vec<Name>) -> usize {
-        let unknown = ChunkView::default();
-        let views = candidates.iter().map(|name| ChunkView { tier, ..*self.views.get(name).unwrap_or(&unknown) });
+        let (unknown, tier_number) = (KvChunk::default(), tier.number());
+        let views =
+            candidates.iter().map(|name| KvChunk { tier: tier_number, ..*self.views.get(name).unwrap_or(&unknown) });
         self.seen.clear();
         self.seen.extend(views);
         self.ranks.clear();

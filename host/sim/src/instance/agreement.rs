@@ -32,7 +32,7 @@ use crate::outcome::{
     AdapterChange, AdapterEvent, Counters, Decision, FirstToken, LoadDecision, OffloadCounters, Outcome,
     PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
-use crate::policy::kv_cache::{ChunkView, KvCacheChoice, KvCacheDecisions, KvCachePolicy, TierHitView, TierView};
+use crate::policy::kv_cache::{ChunkOffer, KvCacheChoice, KvCacheDecisions, KvCachePolicy, KvChunk, KvHit};
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
@@ -314,15 +314,15 @@ impl KvCachePolicy for ViewHashPolicy {
         KvCacheDecisions { store: self.state & 1 == 0, load: self.state & 2 == 0 }
     }
 
-    fn keep(&mut self, now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+    fn keep(&mut self, now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         ranks.extend(chunks.iter().map(|chunk| (self.next(&(now, chunk)) % 7) as f64 - 3.0));
     }
 
-    fn store(&mut self, tier: &TierView, chunks: &[ChunkView], stored: &mut Vec<bool>) {
+    fn store(&mut self, tier: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<bool>) {
         stored.extend(chunks.iter().map(|chunk| !self.next(&(tier, chunk)).is_multiple_of(5)));
     }
 
-    fn load(&mut self, hit: &TierHitView) -> bool {
+    fn load(&mut self, hit: &KvHit) -> bool {
         !self.next(hit).is_multiple_of(3)
     }
 

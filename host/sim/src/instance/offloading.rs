@@ -26,7 +26,7 @@ use crate::offload::{
     SecondaryLookup, SecondaryTier, SharedChunks, TransferDirection,
 };
 use crate::outcome::{LoadDecision, OffloadCounters};
-use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, TierHitView};
+use crate::policy::kv_cache::{ChunkUser, KvCacheChoice, KvHit};
 use crate::request::{BlockKey, Content, Request};
 use crate::units::Micros;
 
@@ -109,7 +109,7 @@ pub(super) struct ChunkSource<'a> {
 pub(super) struct LoadMoment {
     pub instance: InstanceIndex,
     pub now: Micros,
-    /// See [`TierHitView`].
+    /// See [`KvHit`].
     pub prefill_tokens: u64,
     pub waiting: u32,
     pub running: u32,
@@ -473,21 +473,26 @@ impl Offloading {
         if let Some(loads) = state.loads {
             return (loads, None);
         }
-        let user = state.user.as_deref().copied().unwrap_or_default();
+        let ChunkUser { tags, input_tokens } = state.user.as_deref().copied().unwrap_or_default();
         let LoadMoment { instance, now, prefill_tokens, waiting, running } = moment;
         let queued = self.on_link[TransferDirection::ToGpu as usize].iter().chain(&self.new_loads);
-        let hit = TierHitView {
-            now,
-            request: source.id,
-            user,
-            gpu_tokens: local,
-            tokens,
+        let hit = KvHit {
+            now_us: now.0,
             bytes: u64::from(tokens / self.block_size) * self.config.block_bytes,
             queued_bytes: queued.map(|job| job.bytes).sum(),
             bandwidth: self.config.speed.alone,
-            prefill_tokens,
+            request: source.id.0,
+            gpu_tokens: local,
+            tokens,
+            input_tokens,
+            prefill_tokens: u32::try_from(prefill_tokens).unwrap_or(u32::MAX),
             waiting,
             running,
+            slo_class: tags.slo_class.0,
+            tenant: tags.tenant.0,
+            session: tags.session.0,
+            prefix_group: tags.prefix_group.0,
+            round: tags.round_index,
         };
         let chosen = self.tier.loads(&hit);
         let forced = self.forced_loads.iter().position(|&(id, _)| id == source.id);

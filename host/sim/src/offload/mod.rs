@@ -39,7 +39,7 @@ pub use self::secondary::{
     SecondaryTier,
 };
 pub use self::shared::SharedChunks;
-use crate::policy::kv_cache::{ChunkUser, KvCacheDecisions, TierHitView, TierView};
+use crate::policy::kv_cache::{CacheTier, ChunkOffer, ChunkUser, KvCacheDecisions, KvHit};
 use crate::units::Micros;
 
 /// The content of a chunk: equal for equal prefixes of prompts.
@@ -273,7 +273,7 @@ impl CpuTier {
     }
 
     /// Whether a request loads what [`Self::lookup`] has found.
-    pub fn loads(&mut self, hit: &TierHitView) -> bool {
+    pub fn loads(&mut self, hit: &KvHit) -> bool {
         self.policy.ranked().is_none_or(|ranked| ranked.policy().load(hit))
     }
 
@@ -386,7 +386,13 @@ impl CpuTier {
         let offered: Vec<(Positioned, u32)> = offered.filter(|(_, count)| count >= threshold).collect();
         let fill = self.slots.len() as f64 / self.capacity as f64;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX);
-        let tier = TierView { now: self.now, fill, queued_bytes: self.queued_bytes, capacity };
+        let tier = ChunkOffer {
+            now_us: self.now.0,
+            queued_bytes: self.queued_bytes,
+            fill,
+            tier: CacheTier::Cpu.number(),
+            capacity,
+        };
         let mut stored = Vec::with_capacity(offered.len());
         if let Some(ranked) = self.policy.ranked().filter(|_| !offered.is_empty()) {
             ranked.store(&tier, &offered, &mut stored);

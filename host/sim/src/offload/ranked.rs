@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
 use crate::policy::Rank;
-use crate::policy::kv_cache::{CacheTier, ChunkTouch, ChunkUser, ChunkView, KvCachePolicy, TierView};
+use crate::policy::kv_cache::{CacheTier, ChunkOffer, ChunkTouch, ChunkUser, KvCachePolicy, KvChunk};
 use crate::units::Micros;
 
 /// Evicts the chunk with the smallest rank that a [`KvCachePolicy`] gave it when it was touched. Of equal ranks the one that was
@@ -33,7 +33,7 @@ pub struct RankedChunks {
     user: ChunkUser,
     /// Memory for one call: numbers of chunks, their views and ranks.
     touched: Vec<ChunkSlot>,
-    views: Vec<ChunkView>,
+    views: Vec<KvChunk>,
     ranks: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ type EvictionKey = (Rank, u64, Reverse<u32>, ChunkSlot);
 
 #[derive(Clone, Debug)]
 struct TouchedChunk {
-    view: ChunkView,
+    view: KvChunk,
     rank: Rank,
     /// The turn of its last use, and the order in it.
     turn: u64,
@@ -87,8 +87,8 @@ impl RankedChunks {
     }
 
     /// Appends to `stored` which of `chunks`, with the numbers of their offers, the policy stores in `tier`.
-    pub(super) fn store(&mut self, tier: &TierView, chunks: &[(Positioned, u32)], stored: &mut Vec<bool>) {
-        let views = chunks.iter().map(|&((_, position), offers)| ChunkView {
+    pub(super) fn store(&mut self, tier: &ChunkOffer, chunks: &[(Positioned, u32)], stored: &mut Vec<bool>) {
+        let views = chunks.iter().map(|&((_, position), offers)| KvChunk {
             offers,
             ..Self::view(self.user, self.now, self.chunk_tokens, position)
         });
@@ -98,19 +98,19 @@ impl RankedChunks {
     }
 
     /// A chunk that is stored now.
-    fn view(user: ChunkUser, now: Micros, tokens: u32, position: Option<u32>) -> ChunkView {
-        ChunkView {
-            tier: CacheTier::Cpu,
-            touch: ChunkTouch::Stored,
-            created: now,
-            last_use: now,
-            previous_use: None,
+    fn view(user: ChunkUser, now: Micros, tokens: u32, position: Option<u32>) -> KvChunk {
+        let mut view = KvChunk {
+            created_us: now.0,
+            last_use_us: now.0,
+            tier: CacheTier::Cpu.number(),
             position: position.map_or(0, |end| end.saturating_sub(tokens)),
             tokens,
             uses: 1,
-            offers: 0,
-            user,
-        }
+            touch: ChunkTouch::Stored.number(),
+            ..KvChunk::default()
+        };
+        user.write_to(&mut view);
+        view
     }
 
     fn next_turn(&mut self) -> u64 {
@@ -167,7 +167,7 @@ impl CachePolicy for RankedChunks {
             None => (self.next_turn(), self.now),
             Some(_) => self.turn_of(request),
         };
-        let view = ChunkView { last_use, ..Self::view(self.user, self.now, self.chunk_tokens, position) };
+        let view = KvChunk { last_use_us: last_use.0, ..Self::view(self.user, self.now, self.chunk_tokens, position) };
         let chunk = TouchedChunk { view, rank: Rank::new(0), turn, order: position.unwrap_or(0), evictable: false };
         let index = slot as usize;
         if index >= self.chunks.len() {
@@ -207,12 +207,13 @@ impl CachePolicy for RankedChunks {
             let Some(slot) = slot else { continue };
             self.touch(slot, |chunk| {
                 let view = &mut chunk.view;
-                (view.touch, view.user) = (ChunkTouch::Reused, user);
+                view.touch = ChunkTouch::Reused.number();
+                user.write_to(view);
                 view.uses = view.uses.saturating_add(1);
-                view.previous_use = Some(view.last_use);
+                view.previous_use_us = view.last_use_us;
                 if let Some(position) = position.filter(|_| chunk.turn < turn) {
                     (chunk.turn, chunk.order) = (turn, position);
-                    view.last_use = time;
+                    view.last_use_us = time.0;
                 }
             });
         }
@@ -225,7 +226,8 @@ impl CachePolicy for RankedChunks {
         let present = chunks.iter().filter_map(|chunk| chunk.slot);
         for (order, slot) in (0..).zip(present) {
             self.touch(slot, |chunk| {
-                (chunk.view.touch, chunk.view.user, chunk.view.last_use) = (ChunkTouch::Ended, user, now);
+                (chunk.view.touch, chunk.view.last_use_us) = (ChunkTouch::Ended.number(), now.0);
+                user.write_to(&mut chunk.view);
                 (chunk.turn, chunk.order) = (turn, order);
             });
         }

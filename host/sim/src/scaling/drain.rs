@@ -3,81 +3,32 @@
 use std::cmp::Reverse;
 use std::fmt::Debug;
 
+pub use blis_abi::{DrainGroup, Replica};
+
+use blis_abi::Node;
+
 use crate::policy::Reads;
 use crate::replica::ReplicaState;
-use crate::request::Name;
-use crate::scaling::{ReplicaLimits, ReplicaView};
-use crate::units::Micros;
 
 /// Chooses the replica that is removed. An active one drains: it finishes its requests and gets no others; one that starts
 /// is gone at once.
 pub trait DrainPolicy: Debug + Send {
-    /// What it reads of [`DrainCandidate::load`] beyond what instances know themselves: `in_flight`, `tokens`. Called once.
+    /// What it reads of [`Replica`]s beyond what instances know themselves: `in_flight`, `tokens`. Called once.
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    /// Whether it may remove a replica that does not serve yet; if not, the view has only active ones.
+    /// Whether it may remove a replica that does not serve yet; if not, it sees only active ones.
     fn removes_starting(&self) -> bool {
         true
     }
 
-    /// The index of a replica of the view, which has at least one. Called for each replica that is removed, after the one
-    /// before has left the view.
-    fn drain(&mut self, view: &DrainView<'_>) -> usize;
+    /// The index of a replica of `replicas`: those of `group`, which has too many, without those that drain, in the order in which
+    /// they were created; never empty. Called for each replica that is removed, after the one before has left.
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize;
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn DrainPolicy>;
-}
-
-/// What a policy sees when a replica is removed.
-#[derive(Clone, Copy, Debug)]
-pub struct DrainView<'a> {
-    /// Time of the removal.
-    pub now: Micros,
-    /// The group that has too many replicas.
-    pub group: ReplicaGroupView,
-    /// Its replicas, without those that drain, in the order in which they were created; never empty.
-    pub replicas: &'a [DrainCandidate],
-}
-
-/// The group of a decision about one of its replicas.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReplicaGroupView {
-    /// Its index, in the order of declaration.
-    pub index: usize,
-    /// The model that it serves.
-    pub model: Name,
-    /// GPUs of a replica.
-    pub gpus: u32,
-    /// Price of a GPU, dollars per hour; `None` without a price list.
-    pub price: Option<f64>,
-    /// Fewest and most replicas.
-    pub limits: ReplicaLimits,
-    /// Number of replicas that it is to have, without those that drain.
-    pub replicas: u32,
-}
-
-/// A replica that may be removed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DrainCandidate {
-    /// Number of the replica, from 0, in the order in which all replicas were created.
-    pub replica: u32,
-    /// Its state: any but [`ReplicaState::Draining`].
-    pub state: ReplicaState,
-    /// Time at which it was created.
-    pub created_at: Micros,
-    /// Time at which it became active; `None` while it starts.
-    pub active_since: Option<Micros>,
-    /// Its instance and the load of that; `None` unless it is active.
-    pub load: Option<ReplicaView>,
-    /// Its node, the first of several; `None` while it waits for GPUs, and without node pools.
-    pub node: Option<NodeId>,
-    /// Replicas of any group on its node, itself included, without those that drain; of several nodes the largest number; 0
-    /// without a node.
-    pub on_node: u32,
-    /// Of these, the replicas of its group.
-    pub group_on_node: u32,
 }
 
 /// A node: the index of its pool, and its number there, from 0, which belongs to no other node, before or after.
@@ -87,6 +38,12 @@ pub struct NodeId {
     pub pool: usize,
     /// Number of the node.
     pub number: u32,
+}
+
+impl From<&Node> for NodeId {
+    fn from(node: &Node) -> Self {
+        Self { pool: node.pool as usize, number: node.node }
+    }
 }
 
 /// The newest; those that wait for GPUs first, then those that start.
@@ -119,23 +76,23 @@ pub struct ByName {
 }
 
 /// The rank of a state: those that do no work yet are removed first.
-fn stage(candidate: &DrainCandidate) -> u8 {
-    match candidate.state {
+fn stage(replica: &Replica) -> u8 {
+    match ReplicaState::ALL[replica.state as usize] {
         ReplicaState::Scheduling => 0,
         ReplicaState::Loading | ReplicaState::Warming => 1,
         ReplicaState::Active | ReplicaState::Draining => 2,
     }
 }
 
-/// The index of the candidate with the smallest rank within the first stage that has any; the newest of several.
-fn first_by<R: Ord>(view: &DrainView<'_>, rank: impl Fn(&DrainCandidate) -> R) -> usize {
-    let newest_first = view.replicas.iter().enumerate().rev();
-    newest_first.min_by_key(|(_, candidate)| (stage(candidate), rank(candidate))).map_or(0, |(index, _)| index)
+/// The index of the replica with the smallest rank within the first stage that has any; the newest of several.
+fn first_by<R: Ord>(replicas: &[Replica], rank: impl Fn(&Replica) -> R) -> usize {
+    let newest_first = replicas.iter().enumerate().rev();
+    newest_first.min_by_key(|(_, replica)| (stage(replica), rank(replica))).map_or(0, |(index, _)| index)
 }
 
 impl DrainPolicy for Newest {
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |_| ())
+    fn drain(&mut self, _group: &DrainGroup, replicas: &[Replica]) -> usize {
+        first_by(replicas, |_| ())
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -144,10 +101,8 @@ impl DrainPolicy for Newest {
 }
 
 impl DrainPolicy for Emptiest {
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |candidate| {
-            candidate.load.map_or(0, |load| u64::from(load.queue_depth) + u64::from(load.batch_size))
-        })
+    fn drain(&mut self, _group: &DrainGroup, replicas: &[Replica]) -> usize {
+        first_by(replicas, |replica| u64::from(replica.queue_depth) + u64::from(replica.batch_size))
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -156,8 +111,8 @@ impl DrainPolicy for Emptiest {
 }
 
 impl DrainPolicy for Kubernetes {
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |candidate| (Reverse(candidate.group_on_node), Reverse(candidate.active_since)))
+    fn drain(&mut self, _group: &DrainGroup, replicas: &[Replica]) -> usize {
+        first_by(replicas, |replica| (Reverse(replica.group_on_node), Reverse(replica.active_since())))
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -166,8 +121,8 @@ impl DrainPolicy for Kubernetes {
 }
 
 impl DrainPolicy for EmptiestNode {
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |candidate| candidate.on_node)
+    fn drain(&mut self, _group: &DrainGroup, replicas: &[Replica]) -> usize {
+        first_by(replicas, |replica| replica.on_node)
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -180,10 +135,10 @@ impl DrainPolicy for ByName {
         false
     }
 
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |candidate| match candidate.replica.checked_sub(self.initial) {
+    fn drain(&mut self, _group: &DrainGroup, replicas: &[Replica]) -> usize {
+        first_by(replicas, |replica| match replica.id.checked_sub(self.initial) {
             Some(added) => (false, format!("{added:06}")),
-            None => (true, candidate.replica.to_string()),
+            None => (true, replica.id.to_string()),
         })
     }
 
@@ -201,39 +156,26 @@ impl Clone for Box<dyn DrainPolicy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::InstanceIndex;
 
     /// Five active replicas: requests, replicas on the node (of any group, of its own), and seconds since they are active.
-    fn service(rows: &[(u32, u32, u32, u64)]) -> Vec<DrainCandidate> {
-        let row =
-            |(index, &(requests, on_node, group_on_node, since)): (usize, &(u32, u32, u32, u64))| DrainCandidate {
-                replica: index as u32,
-                state: ReplicaState::Active,
-                created_at: Micros(index as u64),
-                active_since: Some(Micros(since)),
-                load: Some(ReplicaView {
-                    instance: InstanceIndex(index as u32),
-                    queue_depth: requests / 2,
-                    batch_size: requests - requests / 2,
-                    ..ReplicaView::default()
-                }),
-                node: (on_node > 0).then_some(NodeId { pool: 0, number: 0 }),
-                on_node,
-                group_on_node,
-            };
+    fn service(rows: &[(u32, u32, u32, u64)]) -> Vec<Replica> {
+        let row = |(index, &(requests, on_node, group_on_node, since)): (usize, &(u32, u32, u32, u64))| Replica {
+            created_us: index as u64,
+            active_since_us: since,
+            id: index as u32,
+            state: ReplicaState::Active.number(),
+            instance: index as u32,
+            queue_depth: requests / 2,
+            batch_size: requests - requests / 2,
+            on_node,
+            group_on_node,
+            ..Replica::default()
+        };
         rows.iter().enumerate().map(row).collect()
     }
 
-    fn drained(policy: &mut dyn DrainPolicy, replicas: &[DrainCandidate]) -> usize {
-        let group = ReplicaGroupView {
-            index: 0,
-            model: Name::NONE,
-            gpus: 1,
-            price: None,
-            limits: ReplicaLimits { min: 0, max: 8 },
-            replicas: 1,
-        };
-        policy.drain(&DrainView { now: Micros(100), group, replicas })
+    fn drained(policy: &mut dyn DrainPolicy, replicas: &[Replica]) -> usize {
+        policy.drain(&DrainGroup::default(), replicas)
     }
 
     #[test]
@@ -248,15 +190,15 @@ mod tests {
     #[test]
     fn those_that_do_no_work_come_first() {
         let mut replicas = service(&[(0, 1, 1, 9), (9, 3, 3, 5), (7, 3, 3, 8), (2, 3, 3, 7)]);
-        let all: [fn(&[DrainCandidate]) -> usize; 4] = [
+        let all: [fn(&[Replica]) -> usize; 4] = [
             |replicas| drained(&mut Newest, replicas),
             |replicas| drained(&mut Emptiest, replicas),
             |replicas| drained(&mut Kubernetes, replicas),
             |replicas| drained(&mut EmptiestNode, replicas),
         ];
-        (replicas[1].state, replicas[1].active_since) = (ReplicaState::Warming, None);
+        (replicas[1].state, replicas[1].active_since_us) = (ReplicaState::Warming.number(), u64::MAX);
         assert_eq!(all.map(|drained| drained(&replicas)), [1; 4], "it starts, whatever the others do");
-        (replicas[2].state, replicas[2].active_since) = (ReplicaState::Scheduling, None);
+        (replicas[2].state, replicas[2].active_since_us) = (ReplicaState::Scheduling.number(), u64::MAX);
         assert_eq!(all.map(|drained| drained(&replicas)), [2; 4], "it has no GPU");
     }
 }

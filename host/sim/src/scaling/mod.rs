@@ -26,11 +26,8 @@ use std::fmt::Debug;
 
 pub use behaviour::{Behaviour, Change, ReplicaControl, ReplicaLimits, ScalingRules, Select};
 pub use blis::{BlisAnalyzer, BlisSettings};
-pub use drain::{
-    ByName, DrainCandidate, DrainPolicy, DrainView, Emptiest, EmptiestNode, Kubernetes, Newest, NodeId,
-    ReplicaGroupView,
-};
-pub use placement::{BestFit, FirstFit, NodeView, PlacementPolicy, PlacementView, Spread};
+pub use drain::{ByName, DrainGroup, DrainPolicy, Emptiest, EmptiestNode, Kubernetes, Newest, NodeId, Replica};
+pub use placement::{BestFit, FirstFit, Node, PlacementPolicy, Spread, StartingReplica};
 pub use schedule::Schedule;
 pub use signals::{Hpa, SignalSet};
 pub use wva::{WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};

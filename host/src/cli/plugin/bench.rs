@@ -70,7 +70,7 @@ impl Row {
             "n": self.n,
             "cpu_ns_per_call": self.cost.ns.round(),
             "cold_cpu_ns_per_call": self.cost.cold_ns.map(f64::round),
-            "built_in": measure::built_in_name(self.kind),
+            "built_in": self.kind.row().beside,
             "built_in_cpu_ns_per_call": self.built_in.map(|cost| cost.ns.round()),
             "built_in_cold_cpu_ns_per_call": self.built_in.and_then(|cost| cost.cold_ns).map(f64::round),
         })
@@ -84,7 +84,7 @@ impl Row {
             self.n.to_string(),
             format!("{:.0}", self.cost.ns),
             nanos(self.cost.cold_ns),
-            measure::built_in_name(self.kind).unwrap_or("-").into(),
+            self.kind.row().beside.unwrap_or("-").into(),
             nanos(self.built_in.map(|cost| cost.ns)),
             nanos(self.built_in.and_then(|cost| cost.cold_ns)),
             ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),

@@ -7,9 +7,9 @@ use blis_sim::policy::{Reads, StepMemory};
 
 use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
-use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::{self, GatewayState, GuestCall, SyntheticService};
-use blis_plugin::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, StartedGuest};
+use blis_plugin::check::setup;
+use blis_plugin::inputs::{self, GatewayState, GuestCall, SyntheticService, ties};
+use blis_plugin::{Fault, FaultKind, Guest, GuestSetup, Kind, Limits, Plugin};
 
 /// Minimum CPU time of a measurement. It is repeated, and the fastest repetition counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
@@ -37,35 +37,21 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
     let mut guest = plugin.start(&setup)?;
     let (mut scores, mut memory) = (Vec::new(), StepMemory::default());
     // A call that fails must not be measured, so each is tried before.
-    inputs::traffic(kind, n).iter().try_for_each(|input| call(&mut guest, input, &mut scores))?;
+    inputs::traffic(kind, n).iter().try_for_each(|input| call(&mut *guest, input, &mut scores))?;
     let mut failed = None;
     let cost = cost(kind, n, reads, |input| {
         let result = match input {
-            CallInput::Cold(input) => call(&mut guest, input, &mut scores),
-            CallInput::Service(service) => match &mut guest {
-                StartedGuest::Admission(guest) => guest.admit(&service.request(), &service.cluster()).map(drop_black),
-                StartedGuest::Routing(guest) => {
-                    scores.clear();
-                    guest.route(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
-                }
-                StartedGuest::RoutingFilter(guest) => {
-                    scores.clear();
-                    memory.begin();
-                    let (request, cluster) = (service.request(), service.cluster());
-                    guest.step_filter(&request, &cluster, &ties(), &mut memory, &mut scores).map(drop_black)
-                }
-                StartedGuest::Saturation(guest) => guest.saturation(&service.cluster()).map(drop_black),
-                other => Err(other.mismatch()),
-            },
-            CallInput::Gateway(state) => match &mut guest {
-                StartedGuest::Ceilings(guest) => {
-                    scores.clear();
-                    state.ceilings(guest.as_mut(), &mut scores).map(drop_black)
-                }
-                StartedGuest::Fairness(guest) => state.fair_pick(guest.as_mut()).map(drop_black),
-                StartedGuest::Eviction(guest) => state.evict(guest.as_mut()).map(drop_black),
-                other => Err(other.mismatch()),
-            },
+            CallInput::Cold(input) => call(&mut *guest, input, &mut scores),
+            CallInput::Service(service) => {
+                scores.clear();
+                memory.begin();
+                inputs::decide(&mut *guest, &service.request(), &service.cluster(), &mut memory, &mut scores)
+                    .map(drop_black)
+            }
+            CallInput::Gateway(state) => {
+                scores.clear();
+                state.decide(&mut *guest, &mut scores).map(drop_black)
+            }
         };
         if let Err(fault) = result {
             failed.get_or_insert(fault);
@@ -116,59 +102,9 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
     Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }
 
-fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
-    use StartedGuest::{
-        Admission, Ceilings, Disaggregation, Drain, Eviction, Fairness, KvCache, Latency, Ordering, Placement,
-        Preemption, Priority, Routing, RoutingFilter, Saturation, Scaling, Scheduling,
-    };
-    match (input, guest) {
-        (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
-        (GuestCall::Route(scene), Routing(guest)) => {
-            scores.clear();
-            guest.route(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
-        }
-        (GuestCall::Filter(scene), RoutingFilter(guest)) => {
-            scores.clear();
-            guest.filter(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
-        }
-        (GuestCall::Priority(scene), Priority(guest)) => {
-            guest.priority(&scene.request(), scene.cluster().now).map(drop_black)
-        }
-        (GuestCall::Rank(..), Scheduling(guest)) => {
-            input.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black))
-        }
-        (GuestCall::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
-        (GuestCall::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
-        (GuestCall::Queueing(tokens), Latency(guest)) => guest.queueing_time(*tokens).map(drop_black),
-        (GuestCall::Saturation(scene), Saturation(guest)) => guest.saturation(&scene.cluster()).map(drop_black),
-        (GuestCall::Ceilings(state), Ceilings(guest)) => {
-            scores.clear();
-            state.ceilings(guest.as_mut(), scores).map(drop_black)
-        }
-        (GuestCall::FairPick(state), Fairness(guest)) => state.fair_pick(guest.as_mut()).map(drop_black),
-        (GuestCall::Order(scene, expires), Ordering(guest)) => {
-            guest.order(&scene.request(), scene.cluster().now, *expires).map(drop_black)
-        }
-        (GuestCall::Evict(state), Eviction(guest)) => state.evict(guest.as_mut()).map(drop_black),
-        (GuestCall::Scale(state), Scaling(guest)) => {
-            scores.clear();
-            state.scale(guest.as_mut(), scores).map(drop_black)
-        }
-        (GuestCall::Drain(state), Drain(guest)) => state.drain(guest.as_mut()).map(drop_black),
-        (GuestCall::Placement(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
-        (GuestCall::Keep(state), KvCache(guest)) => {
-            scores.clear();
-            state.keep(guest.as_mut(), scores).map(drop_black)
-        }
-        (GuestCall::Store(state), KvCache(guest)) => {
-            scores.clear();
-            state.store(guest.as_mut(), scores).map(drop_black)
-        }
-        (GuestCall::Load(state), KvCache(guest)) => state.load(guest.as_mut()).map(drop_black),
-        (GuestCall::Disaggregate(state), Disaggregation(guest)) => state.disaggregate(guest.as_mut()).map(drop_black),
-        (GuestCall::Observe(event), guest) => guest.observe(event),
-        (_, guest) => Err(guest.mismatch()),
-    }
+fn call(guest: &mut dyn Guest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
+    scores.clear();
+    input.make(guest, &ties(), scores).map(drop_black)
 }
 
 /// Drops an output that the compiler must not optimize away.
@@ -176,32 +112,9 @@ fn drop_black<T>(output: T) {
     black_box(output);
 }
 
-/// The built-in policy that plugins of `kind` are compared with; those that scale replicas read more than plugins do.
-pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
-    Some(match kind {
-        Kind::Admission => "tier-shed",
-        Kind::Routing => "least-loaded",
-        Kind::RoutingFilter => "saturation",
-        Kind::Priority => "class",
-        Kind::Scheduling => "priority-fcfs",
-        Kind::Preemption => "priority",
-        Kind::Latency => "blackbox",
-        Kind::Saturation => "utilization",
-        Kind::Ceilings => "priority-holdback",
-        Kind::Fairness => "virtual-token-counter",
-        Kind::Ordering => "edf",
-        Kind::Eviction => "lowest-priority-newest",
-        Kind::Drain => "emptiest",
-        Kind::Placement => "best-fit",
-        Kind::KvCache => "lfu",
-        Kind::Disaggregation => "edpp",
-        Kind::Scaling => return None,
-    })
-}
-
-/// The cost of a call of that built-in policy, if there is one, with the same changes between two decisions.
+/// The cost of a call of the built-in policy that plugins of `kind` are compared with, if there is one, with the same changes between two decisions.
 pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Option<Cost>, Fault> {
-    let Some(name) = built_in_name(kind) else { return Ok(None) };
+    let Some(name) = kind.row().beside else { return Ok(None) };
     let Some(row) = BuiltIn::find(kind, name) else {
         return Err(Fault::new(FaultKind::Unreadable, format!("{name}: it is not built in")));
     };

@@ -4,7 +4,7 @@ use super::*;
 use crate::fields::scaling::GROUP;
 use crate::inputs::ScalingState;
 use crate::rows::GroupRow;
-use crate::{Plugin as _, ScalingGuest, StartedGuest, check};
+use crate::{Guest, Plugin as _, check};
 
 /// Results of `scale` that the generator of `blis search` made, a line each.
 const FOUND: &str = include_str!("found.txt");
@@ -91,7 +91,7 @@ fn by_formula(object: &ScaledObject, settings: &KedaSettings, row: &GroupRow) ->
 }
 
 /// The number of replicas that the script returns; `None` if it is none.
-fn by_script(guest: &mut dyn ScalingGuest, row: &GroupRow) -> Option<f64> {
+fn by_script(guest: &mut dyn Guest, row: &GroupRow) -> Option<f64> {
     let mut numbers = Vec::new();
     guest.scale(Micros(row.now_us), &[*row], &[], &mut numbers).ok()?;
     assert_eq!(numbers.len(), 1);
@@ -103,8 +103,8 @@ fn compared(source: &str, rows: u64) -> usize {
     let (plugin, settings) = (compiled(source), settings());
     let object = exported(source, &settings).unwrap_or_else(|fault| panic!("{fault}\n{source}"));
     let limits = Limits::default();
-    let guest = plugin.start(&check::setup(&plugin, Kind::Scaling, 1, &limits)).and_then(StartedGuest::into_kind);
-    let mut guest: Box<dyn ScalingGuest> = guest.expect("starts");
+    let guest = plugin.start(&check::setup(&plugin, Kind::Scaling, 1, &limits));
+    let mut guest: Box<dyn Guest> = guest.expect("starts");
     let mut compared = 0;
     for item in 0..rows {
         let row = group(item);

@@ -6,8 +6,8 @@ use std::process::Command;
 use blis_diag::Location;
 
 use super::*;
-use crate::inputs::{DecisionPoint, GuestCall, GuestOutput};
-use crate::{Plugin as _, StartedGuest, check};
+use crate::inputs::{DecisionPoint, GuestCall, GuestOutput, ties};
+use crate::{Guest, Plugin as _, check};
 use blis_sim::policy::AdmissionDecision;
 
 /// Results of functions that the generator of `blis search` made, a line each, with the name of the function in front.
@@ -33,15 +33,15 @@ fn script(line: &str) -> String {
     format!("// @name found\nfn {function}(r, s) {{\n    {body}\n}}\n")
 }
 
-fn started(source: &str, kind: Kind) -> StartedGuest {
+fn started(source: &str, kind: Kind) -> Box<dyn Guest> {
     let (plugin, limits) = (compiled(source), Limits::default());
     plugin.start(&check::setup(&plugin, kind, INSTANCES, &limits)).unwrap_or_else(|fault| panic!("{fault}\n{source}"))
 }
 
 /// What a script scores in situation number `item`; `None` after a fault.
-fn scores(guest: &mut StartedGuest, item: u64) -> Option<Vec<f64>> {
+fn scores(guest: &mut dyn Guest, item: u64) -> Option<Vec<f64>> {
     let call = GuestCall::Route(DecisionPoint::plausible(INSTANCES, item));
-    match call.run(guest, &check::ties()).ok()? {
+    match call.run(guest, &ties()).ok()? {
         GuestOutput::Index(_, bits) => Some(bits.into_iter().map(f64::from_bits).collect()),
         other => panic!("{other:?}"),
     }
@@ -54,7 +54,7 @@ fn values_of(argument: &str, field: &str) -> Vec<Vec<f64>> {
         _ => format!("zeros(s.len) + 1.0 * s.{field}"),
     };
     let mut guest = started(&format!("fn route(r, s) {{ {value} }}"), Kind::Routing);
-    (0..SITUATIONS).map(|item| scores(&mut guest, item).unwrap_or_else(|| panic!("{argument}.{field}"))).collect()
+    (0..SITUATIONS).map(|item| scores(&mut *guest, item).unwrap_or_else(|| panic!("{argument}.{field}"))).collect()
 }
 
 /// What the script decides for each instance, as numbers, in all situations; `None` after a fault.
@@ -68,7 +68,7 @@ fn expected(source: &str, interface: GoInterface) -> Vec<Option<Vec<f64>>> {
             GoInterface::Filter => GuestCall::Filter(point),
             GoInterface::Admitter => GuestCall::Admit(point),
         };
-        Some(match call.run(&mut guest, &check::ties()).ok()? {
+        Some(match call.run(&mut *guest, &ties()).ok()? {
             GuestOutput::Index(_, bits) => bits.into_iter().map(f64::from_bits).collect(),
             GuestOutput::Kept(kept) => kept.into_iter().map(truth).collect(),
             GuestOutput::Decision(decision) => vec![truth(decision == AdmissionDecision::Admit); INSTANCES],

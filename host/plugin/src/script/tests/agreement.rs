@@ -56,7 +56,7 @@ impl Twins {
     fn agree_about(&mut self, function: &str, point: &DecisionPoint) -> bool {
         self.agree(function, |guest| {
             let views = guest.views(&point.request(), &point.cluster());
-            guest.call(function, views, point.request().id, Some(&Ties::LowestIndex))
+            guest.run(function, views, point.request().id, Some(&Ties::LowestIndex))
         })
     }
 }
@@ -107,27 +107,32 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
         for item in 0..30 {
             let state = GatewayState::plausible(n, item);
             let point = DecisionPoint::plausible(n, item);
+            let names: Arc<[Box<str>]> = inputs::names(Kind::Fairness, n).into();
+            let band = |saturation| flow::BandObject { now: state.now, saturation, band: state.bands[0] };
             for twins in [&mut counter, &mut strict] {
-                assert!(twins.agree("fair_pick", |guest| guest.call_fair_pick(
-                    state.now,
-                    0.5,
-                    state.bands[0],
-                    &state.flows
-                )));
+                assert!(twins.agree("fair_pick", |guest| {
+                    let band = band(Some(0.5));
+                    let flows = flow::FlowsObject::new(state.now, &state.flows, &flow::UsedFlowFields::ALL, &names);
+                    guest.run("fair_pick", (band, flows), RequestId(0), None)
+                }));
             }
             assert!(utilization.agree("saturation", |guest| {
                 let view = guest.view(None, &point.cluster());
-                guest.call("saturation", (view,), RequestId(0), None)
+                guest.run("saturation", (view,), RequestId(0), None)
             }));
             assert!(holdback.agree("ceilings", |guest| {
                 let bands = flow::BandsObject::new(state.now, &state.bands);
-                guest.call("ceilings", (state.saturation, bands), RequestId(0), None)
+                guest.run("ceilings", (state.saturation, bands), RequestId(0), None)
             }));
             assert!(edf.agree("order", |guest| {
                 let view = guest.request(&point.request(), state.now, None);
-                guest.call("order", (view, Dynamic::from_int(7)), RequestId(0), None)
+                guest.run("order", (view, Dynamic::from_int(7)), RequestId(0), None)
             }));
-            assert!(newest.agree("evict", |guest| guest.call_evict(state.now, state.bands[0], &state.in_flight)));
+            assert!(newest.agree("evict", |guest| {
+                let all = flow::UsedFlowFields::ALL;
+                let in_flight = flow::InFlightObject::new(state.now, &state.in_flight, &all, &names);
+                guest.run("evict", (band(None), in_flight), RequestId(0), None)
+            }));
         }
     }
 }

@@ -14,7 +14,7 @@ fn outcome(source: &str) -> Result<usize, Fault> {
     let limits = Limits { operations_per_call: OPERATIONS, ..Limits::default() };
     let plugin = load(Path::new("test.rhai"), source, &limits)?;
     let setup = GuestSetup { limits, ..setup(Kind::Routing, plugin.as_ref()) };
-    let mut guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>)?;
+    let mut guest = plugin.start(&setup)?;
     route_on(guest.as_mut(), &ScriptService::idle(2)).map(|(index, _)| index)
 }
 
@@ -52,7 +52,7 @@ fn looking_at_a_large_state_is_charged() {
             if this.all.len() < 2000 { for i in 0..100 { this.all[`k${this.all.len()}`] = #{ a: 1 }; } return 0; }
             loop { this.all.len(); }
         }";
-    let mut guest = guest::<dyn RoutingGuest>(source);
+    let mut guest = guest(Kind::Routing, source);
     let service = ScriptService::idle(2);
     let fault = (0..21).find_map(|_| route_on(guest.as_mut(), &service).err()).expect("it loops");
     assert_eq!(fault.kind, FaultKind::OutOfFuel, "{fault}");
@@ -106,11 +106,11 @@ fn a_limit_exceeded_in_a_text_ends_the_call() {
 fn a_copy_is_charged_as_its_original() {
     let source = "fn init() { #{ all: [] } }
         fn route(r, s) { if this.all.len() < 3000 { for i in 0..300 { this.all.push(#{ a: i }); } } 0 }";
-    let mut original = guest::<dyn RoutingGuest>(source);
+    let mut original = guest(Kind::Routing, source);
     let service = ScriptService::idle(2);
     for _ in 0..11 {
         route_on(original.as_mut(), &service).unwrap();
-        let mut copy: Box<dyn RoutingGuest> = original.fork().and_then(StartedGuest::into_kind).unwrap();
+        let mut copy: Box<dyn Guest> = original.fork().unwrap();
         assert_eq!(format!("{original:?}"), format!("{copy:?}"));
         route_on(copy.as_mut(), &service).unwrap();
     }

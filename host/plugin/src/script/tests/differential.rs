@@ -494,7 +494,7 @@ const SHOW: &str = r#"fn show(x) { let t = type_of(x); if t == "f64" { `${t} ${c
 /// What a script that rejects with the expression's value gives: the reason, or the fault.
 fn engine(source: &str) -> Result<String, String> {
     let service = ScriptService::idle(1);
-    let mut guest = guest::<dyn AdmissionGuest>(source);
+    let mut guest = guest(Kind::Admission, source);
     match guest.admit(&seen(&request(9)), &service.view()) {
         Ok(AdmissionDecision::Reject(reason)) => Ok(reason.to_string()),
         Ok(other) => panic!("{source}: {other:?}"),

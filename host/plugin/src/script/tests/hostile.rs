@@ -10,7 +10,7 @@ fn load_fault(source: &str) -> Fault {
 fn route_fault(source: &str) -> Fault {
     let mut guest = match script(source) {
         Err(fault) => return fault,
-        Ok(plugin) => start::<dyn RoutingGuest>(plugin.as_ref()),
+        Ok(plugin) => start(Kind::Routing, plugin.as_ref()),
     };
     let service = ScriptService::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
@@ -182,7 +182,8 @@ fn closures_capture_nothing() {
       1 | fn route(r, s) { let f = |x| x + 1; for i in 0..9 { f = f.curry(f); } 0 }
         |                                                           ^^^^^ [syntax]
     ");
-    let mut works = guest::<dyn RoutingGuest>(
+    let mut works = guest(
+        Kind::Routing,
         "// @param w 2 0 9 weight\nconst C = 1.0;\nfn route(r, s) { let f = |x| w * x + C; [f.call(1), f.call(3)] }",
     );
     let service = ScriptService::idle(2);
@@ -313,7 +314,7 @@ fn what_a_header_says_is_plain() {
 #[test]
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
-    let mut guest = guest::<dyn RoutingGuest>(source);
+    let mut guest = guest(Kind::Routing, source);
     let service = ScriptService::idle(4);
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
@@ -633,7 +634,7 @@ fn a_script_that_cannot_start_says_so() {
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |             ^^^^ [out-of-fuel]
     ");
-    let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { 0 }");
+    let mut guest = guest(Kind::Routing, "fn route(r, s) { 0 }");
     insta::assert_snapshot!(all(&[
         guest.restore(b"nonsense").unwrap_err(),
     ]), @r"
@@ -737,7 +738,7 @@ fn what_looks_at_all_of_a_value_is_charged_for_it() {
         let limits = Limits { operations_per_call: 50_000, ..Limits::default() };
         let source = format!("fn route(r, s) {{ let x = {value}; loop {{ {call}; }} }}");
         let plugin = load(Path::new("test.rhai"), &source, &limits).expect("it compiles");
-        let fault = route_on(start::<dyn RoutingGuest>(plugin.as_ref()).as_mut(), &ScriptService::idle(4));
+        let fault = route_on(start(Kind::Routing, plugin.as_ref()).as_mut(), &ScriptService::idle(4));
         let fault = fault.expect_err(call);
         assert_eq!(fault.kind, FaultKind::OutOfFuel, "{call}: {fault}");
         assert!(!fault.to_string().contains("steps"), "charged by what they look at: {call}: {fault}");
@@ -1025,7 +1026,7 @@ fn a_number_has_the_same_text_everywhere() {
 fn constants_of_latency_models_have_one_limit() {
     let fault = |constants: &str| {
         let source = format!("fn step_time(b) {{ 100 }}\nfn constants() {{\n    {constants}\n}}");
-        guest::<dyn LatencyGuest>(&source).constants().unwrap_err()
+        guest(Kind::Latency, &source).constants().unwrap_err()
     };
     insta::assert_snapshot!(all(&[
         fault("#{ output_token_us: 3_600_000_001 }"),

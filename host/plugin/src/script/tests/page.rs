@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::inputs::{ChunksState, DrainState, GatewayState, PlacementState, PoolsState, ScalingState, TierHitState};
+use crate::inputs::GuestCall;
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -77,13 +77,13 @@ pub(super) fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));
         for id in 0..5 {
-            call_all(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
+            call_all(&mut *guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
         }
         guest.fork().unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
 
-fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
+fn call_all(guest: &mut dyn Guest, request: &Request) -> Result<(), Fault> {
     let view = seen(request);
     let service = ScriptService::idle(2);
     let event = Event {
@@ -99,18 +99,14 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         block: 0,
     };
     guest.observe(&event)?;
-    match guest {
-        StartedGuest::Admission(guest) => guest.admit(&view, &service.view()).map(|_| ()),
-        StartedGuest::Routing(guest) => {
-            let mut scores = Vec::new();
-            guest.route(&view, &service.view(), &Ties::LowestIndex, &mut scores).map(|_| ())
-        }
-        StartedGuest::RoutingFilter(guest) => {
-            let mut kept = Vec::new();
-            guest.filter(&view, &service.view(), &Ties::LowestIndex, &mut kept)
-        }
-        StartedGuest::Priority(guest) => guest.priority(&view, Micros(5)).map(|_| ()),
-        StartedGuest::Scheduling(guest) => {
+    let made =
+        |guest: &mut dyn Guest, call: GuestCall| call.make(guest, &Ties::LowestIndex, &mut Vec::new()).map(|_| ());
+    match guest.kind() {
+        Kind::Admission => guest.admit(&view, &service.view()).map(|_| ()),
+        Kind::Routing => guest.route(&view, &service.view(), &Ties::LowestIndex, &mut Vec::new()).map(|_| ()),
+        Kind::RoutingFilter => guest.filter(&view, &service.view(), &Ties::LowestIndex, None, &mut Vec::new()),
+        Kind::Priority => guest.priority(&view, Micros(5)).map(|_| ()),
+        Kind::Scheduling => {
             let queued = QueuedView {
                 now: Micros(5),
                 request: view,
@@ -121,24 +117,7 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             };
             guest.rank(&queued).map(|_| ())
         }
-        StartedGuest::Preemption(guest) => {
-            let batch = BatchView {
-                id: [1, 2].map(RequestId).into(),
-                priority: vec![0; 2],
-                arrival: vec![Micros(1); 2],
-                deadline: vec![None; 2],
-                class_priority: vec![0; 2],
-                tags: vec![request.tags; 2],
-                input_tokens: vec![1; 2],
-                computed_tokens: vec![1; 2],
-                generated_tokens: vec![1; 2],
-                kv_blocks: vec![8; 2],
-                preemptions: vec![0; 2],
-                ..BatchView::default()
-            };
-            guest.victim(&batch).map(|_| ())
-        }
-        StartedGuest::Latency(guest) => {
+        Kind::Latency => {
             let constants = guest.constants()?;
             guest.queueing_time(100)?;
             let mut step = Batch::default();
@@ -147,19 +126,8 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             assert!(time >= constants.shortest_step_us, "{time}");
             Ok(())
         }
-        StartedGuest::Saturation(guest) => guest.saturation(&service.view()).map(|_| ()),
-        StartedGuest::Ordering(guest) => guest.order(&view, Micros(5), Micros::MAX).map(|_| ()),
-        StartedGuest::Ceilings(guest) => GatewayState::plausible(2, 1).ceilings(guest.as_mut(), &mut Vec::new()),
-        StartedGuest::Fairness(guest) => GatewayState::plausible(2, 1).fair_pick(guest.as_mut()).map(|_| ()),
-        StartedGuest::Eviction(guest) => GatewayState::plausible(2, 1).evict(guest.as_mut()).map(|_| ()),
-        StartedGuest::Scaling(guest) => ScalingState::plausible(2, 3).scale(guest.as_mut(), &mut Vec::new()),
-        StartedGuest::Drain(guest) => DrainState::plausible(2, 3).drain(guest.as_mut()).map(|_| ()),
-        StartedGuest::Placement(guest) => PlacementState::plausible(2, 3).placement(guest.as_mut()).map(|_| ()),
-        StartedGuest::KvCache(guest) => {
-            ChunksState::plausible(2, 3).keep(guest.as_mut(), &mut Vec::new())?;
-            ChunksState::plausible(2, 3).store(guest.as_mut(), &mut Vec::new())?;
-            TierHitState::plausible(3).load(guest.as_mut()).map(|_| ())
-        }
-        StartedGuest::Disaggregation(guest) => PoolsState::plausible(2, 3).disaggregate(guest.as_mut()).map(|_| ()),
+        Kind::Saturation => guest.saturation(&service.view()).map(|_| ()),
+        Kind::Ordering => guest.order(&view, Micros(5), Micros::MAX).map(|_| ()),
+        kind => (0..4).try_for_each(|item| made(guest, GuestCall::plausible(kind, 2, item))),
     }
 }

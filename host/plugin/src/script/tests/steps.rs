@@ -23,13 +23,16 @@ fn route(r, s) {
     let plugins = SOURCES.map(|source| script(source).unwrap_or_else(|fault| panic!("{fault}")));
     // Guests of a run have one list of names.
     let names: Arc<[Box<str>]> = ["".into()].into();
-    let guests = || -> (Box<dyn FilterGuest>, [Box<dyn RoutingGuest>; 2]) {
+    let guests = || -> (Box<dyn Guest>, [Box<dyn Guest>; 2]) {
         let [filter, scorer, keeper] = &plugins;
-        fn started<G: GuestKind + ?Sized>(plugin: &dyn Plugin, names: &Arc<[Box<str>]>) -> Box<G> {
-            let setup = GuestSetup { names: Arc::clone(names), ..setup(G::KIND, plugin) };
-            plugin.start(&setup).and_then(StartedGuest::into_kind).unwrap_or_else(|fault| panic!("{fault}"))
-        }
-        (started(filter.as_ref(), &names), [scorer, keeper].map(|plugin| started(plugin.as_ref(), &names)))
+        let started = |kind: Kind, plugin: &dyn Plugin| {
+            let setup = GuestSetup { names: Arc::clone(&names), ..setup(kind, plugin) };
+            plugin.start(&setup).unwrap_or_else(|fault| panic!("{fault}"))
+        };
+        (
+            started(Kind::RoutingFilter, filter.as_ref()),
+            [scorer, keeper].map(|plugin| started(Kind::Routing, plugin.as_ref())),
+        )
     };
     let ((mut filter, mut scorers), (mut alone, mut scorers_alone)) = (guests(), guests());
     let mut memory = StepMemory::default();
@@ -40,11 +43,11 @@ fn route(r, s) {
         memory.begin();
         let (request, cluster, ties) = (service.request(), service.cluster(), Ties::LowestIndex);
         let (mut shared, mut own) = (Vec::new(), Vec::new());
-        filter.step_filter(&request, &cluster, &ties, &mut memory, &mut shared).expect("filters");
-        alone.filter(&request, &cluster, &ties, &mut own).expect("filters");
+        filter.filter(&request, &cluster, &ties, Some(&mut memory), &mut shared).expect("filters");
+        alone.filter(&request, &cluster, &ties, None, &mut own).expect("filters");
         for (scorer, alone) in scorers.iter_mut().zip(&mut scorers_alone) {
-            scorer.step_scores(&request, &cluster, &ties, &mut memory, &mut shared).expect("scores");
-            alone.scores(&request, &cluster, &ties, &mut own).expect("scores");
+            scorer.scores(&request, &cluster, &ties, Some(&mut memory), &mut shared).expect("scores");
+            alone.scores(&request, &cluster, &ties, None, &mut own).expect("scores");
         }
         assert_eq!(shared.len(), 27);
         assert_eq!(shared, own, "decision {decision}");

@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use super::*;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
-use crate::{KvCacheGuest, Plugin as _, StartedGuest, check};
+use crate::{Guest, Plugin as _, check};
 
 const RECORDED: &str = include_str!("recorded.txt");
 const SCRIPTS: [(&str, &str); 5] = [
@@ -30,8 +30,8 @@ fn policy(name: &str) -> Box<dyn KvCachePolicy> {
     let (_, source) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script");
     let limits = Limits::default();
     let plugin = compile(Path::new(name), source, &limits, engine::kit(&limits)).expect("compiles");
-    let guest = plugin.start(&check::setup(&plugin, Kind::KvCache, 4, &limits)).and_then(StartedGuest::into_kind);
-    let guest: Box<dyn KvCacheGuest> = guest.expect("starts");
+    let guest = plugin.start(&check::setup(&plugin, Kind::KvCache, 4, &limits));
+    let guest: Box<dyn Guest> = guest.expect("starts");
     let incidents = Incidents::new(OnError::Fail, Abort::default());
     Box::new(PluginPolicy::new(name, plugin.description(), guest, BlockIds::KEYS, &incidents))
 }

@@ -5,10 +5,14 @@ use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
+use crate::rows::Rows;
 use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
-use crate::wasm::functions::DecisionRows;
+use crate::wasm::functions::WasmInputs;
+use crate::wasm::typed::values;
+use crate::{Function, Output};
+use blis_abi::AnyRows;
 
 /// A module that leaves the arguments of a call at address 4096: `cabi_realloc` puts those that are passed in memory
 /// there, the module the others.
@@ -74,6 +78,18 @@ impl Recorder {
         self.call::<(), (Vec<u8>,)>("plugin", "save", ()).0
     }
 
+    /// The bytes of `inputs`, as values of the component model, that arrived in the guest when it was called by `function`.
+    fn bytes_of(&mut self, function: Function, inputs: &WasmInputs<'_>) -> Vec<u8> {
+        let name = format!("blis:policy/{}@1.0.0", function.interface());
+        let index = self.instance.get_export_index(&mut self.store, None, &name).expect("exported");
+        let index =
+            self.instance.get_export_index(&mut self.store, Some(&index), function.row().wit).expect("exported");
+        let called = self.instance.get_func(&mut self.store, index).expect("a function");
+        let mut result = [wasmtime::component::Val::Bool(false)];
+        called.call(&mut self.store, &values(function, inputs), &mut result).expect("a result");
+        self.call::<(), (Vec<u8>,)>("plugin", "save", ()).0
+    }
+
     fn call<P, R>(&mut self, interface: &str, function: &str, params: P) -> R
     where
         P: ComponentNamedList + Lower,
@@ -107,6 +123,13 @@ impl DirectRecorder {
         store.set_fuel(u64::MAX).expect("counted");
         let instance = Direct::instantiate(&code, &mut store).expect("instantiates");
         Self { store, instance, code }
+    }
+
+    /// The bytes of `inputs` that arrived in the guest when it was called by `function`.
+    fn decided(&mut self, function: Function, inputs: &WasmInputs<'_>) -> Vec<u8> {
+        self.bytes::<Output>(function.kind(), |functions, store| {
+            functions.call(store, function, inputs, &mut Vec::new())
+        })
     }
 
     /// The bytes that arrived in the guest when it was called as `kind`.
@@ -161,35 +184,31 @@ proptest! {
         let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
             bindings::Request::from(&request), bindings::Ages::from(&ages), n as u32, instances.as_slice(),
         ));
-        let input = DecisionRows { request, ages, count: n, instances: &instances, changed: None };
-        let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &input));
+        let rows = Rows { count: n, numbers: &instances, changed: None };
+        let nothing = WasmInputs { request, now_us: 1, number: 2, rows: &[], ages, instances: rows };
+        let ours = direct.decided(Function::Route, &nothing);
         prop_assert_eq!(ours, derived);
 
         let queued = random!(source, QueuedRow {
             priority: i64, turn: i64, generated_tokens: u32, preemptions: u32,
         });
-        let records = (bindings::Request::from(&request), bindings::Queued::from(&queued));
-        let derived = recorder.bytes::<_, (f64,)>("scheduling", "rank", records);
-        let ours = direct.bytes(Kind::Scheduling, |functions, store| functions.rank(store, &request, &queued));
-        prop_assert_eq!(ours, derived);
+        let inputs = WasmInputs { rows: &[AnyRows::one(&queued)], ..nothing };
+        prop_assert_eq!(direct.decided(Function::Rank, &inputs), recorder.bytes_of(Function::Rank, &inputs));
 
         let running: Vec<_> = (0..n).map(|_| random!(source, RunningRow {
             arrival_us: u64, deadline_us: u64, priority: i64, id: u32, input_tokens: u32, computed_tokens: u32,
             generated_tokens: u32, kv_blocks: u32, preemptions: u32, class_priority: i32, slo_class: u32, tenant: u32,
             session: u32,
         })).collect();
-        let records: Vec<_> = running.iter().map(bindings::Running::from).collect();
-        let derived = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, records.as_slice()));
-        let ours = direct.bytes(Kind::Preemption, |functions, store| functions.victim(store, 1, 2, &running));
-        prop_assert_eq!(ours, derived);
+        let inputs = WasmInputs { rows: &[AnyRows::new(&running)], ..nothing };
+        prop_assert_eq!(direct.decided(Function::Victim, &inputs), recorder.bytes_of(Function::Victim, &inputs));
 
         let step = random!(source, StepRow {
             prefill_requests: u64, prefill_tokens: u64, prefill_tokens_squared: u64, prefill_tokens_by_input: u64,
             prefill_tokens_by_context: u64, prefill_context: u64, decode_requests: u64, decode_context: u64,
         });
-        let derived = recorder.bytes::<_, (u64,)>("latency", "step-time", (bindings::Step::from(&step),));
-        let ours = direct.bytes(Kind::Latency, |functions, store| functions.step_time(store, &step));
-        prop_assert_eq!(ours, derived);
+        let inputs = WasmInputs { rows: &[AnyRows::one(&step)], ..nothing };
+        prop_assert_eq!(direct.decided(Function::StepTime, &inputs), recorder.bytes_of(Function::StepTime, &inputs));
 
         let event = random!(source, EventRow {
             at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32,

@@ -60,7 +60,7 @@ fn both_ways_return_the_same() {
             for question in plausible.chain(extreme) {
                 let ties = Ties::Random(Stream::new(1, "ties"));
                 let results = guests.each_mut().map(|guest| {
-                    question.run(guest.as_mut().expect("starts"), &ties).map_err(|fault| fault.to_string())
+                    question.run(&mut **guest.as_mut().expect("starts"), &ties).map_err(|fault| fault.to_string())
                 });
                 assert_eq!(results[0], results[1], "{name}: {question:?}");
             }
@@ -87,7 +87,7 @@ fn rows_that_stay_arrive_both_ways() {
             for decision in 0..200 {
                 // Reports of the load only: otherwise every row would change at every decision.
                 service.advance(Reads { cached_blocks: decision % 50 == 0, ..plugins[0].description().reads });
-                assert_eq!(output(&mut fast, &service), output(&mut typed, &service), "{name}: decision {decision}");
+                assert_eq!(output(&mut *fast, &service), output(&mut *typed, &service), "{name}: decision {decision}");
                 compared += 1;
             }
         }
@@ -96,17 +96,12 @@ fn rows_that_stay_arrive_both_ways() {
 }
 
 /// The result of `guest` about `service`, and the numbers that it computes.
-fn output(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
+fn output(guest: &mut dyn Guest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
     let (request, cluster, mut numbers) = (service.request(), service.cluster(), Vec::new());
-    let result = match guest {
-        StartedGuest::Routing(guest) => {
-            guest.route(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|index| index as f64)
-        }
-        StartedGuest::RoutingFilter(guest) => {
-            guest.filter(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|()| 0.0)
-        }
-        StartedGuest::Saturation(guest) => guest.saturation(&cluster),
-        other => Err(other.mismatch()),
+    let result = match guest.kind() {
+        Kind::Routing => guest.route(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|index| index as f64),
+        Kind::RoutingFilter => guest.filter(&request, &cluster, &Ties::LowestIndex, None, &mut numbers).map(|()| 0.0),
+        _ => guest.saturation(&cluster),
     };
     (result, numbers)
 }
@@ -174,7 +169,7 @@ fn changed_works_both_ways() {
             (0..decisions).for_each(|_| service.advance(reads));
             service.clone()
         };
-        let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService| {
+        let call = |guest: &mut dyn Guest, service: &inputs::SyntheticService| {
             guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
         };
         // The index of the request's instance in decisions 0, 1, 2 …: 7 further every time. All signals are refreshed
@@ -182,7 +177,7 @@ fn changed_works_both_ways() {
         let results: Vec<_> = (0..11).map(|_| call(guest.as_mut(), &advance(1)).expect("a result")).collect();
         assert_eq!(results, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
         let later = advance(1);
-        let mut fork = guest.fork().and_then(StartedGuest::into_kind).expect("forks");
+        let mut fork = guest.fork().expect("forks");
         assert_eq!([&mut fork, &mut guest].map(|guest| call(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
         assert_eq!(call(guest.as_mut(), &later), Ok(0), "nothing did");
         let state = guest.save().expect("saves");
@@ -304,9 +299,9 @@ fn a_filter_is_asked_for_a_number_for_each_instance() {
         assert_eq!(plugin.description().kinds, [Kind::RoutingFilter]);
         for (weight, expected) in [(2.0, [-10.0, -6.0]), (0.0, [0.0, 0.0])] {
             let setup = GuestSetup { parameters: vec![weight], ..setup(Kind::RoutingFilter) };
-            let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn FilterGuest>);
+            let guest = plugin.start(&setup);
             let (mut guest, mut kept) = (guest.expect("starts"), Vec::new());
-            with_view(&[2, 0], |request, cluster| guest.filter(request, cluster, &Ties::LowestIndex, &mut kept))
+            with_view(&[2, 0], |request, cluster| guest.filter(request, cluster, &Ties::LowestIndex, None, &mut kept))
                 .expect("filters");
             assert_eq!(kept, expected, "{way:?}");
         }

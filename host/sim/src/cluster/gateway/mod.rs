@@ -30,7 +30,7 @@ use self::ticks::Ticks;
 use super::timeline::ForcedDecision;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
-use crate::policy::flow::{BandView, FlowView, InFlightView, ServedTokens};
+use crate::policy::flow::{self, InFlight, ServedTokens, flow_of};
 use crate::policy::{ClusterView, Event, Events, Reads, RequestView};
 use crate::request::{Name, Request};
 use crate::units::Micros;
@@ -70,16 +70,16 @@ impl Ord for FlowRank {
 
 /// A band: its flows in the order of tenants' names.
 #[derive(Clone, Debug, Default)]
-struct Band {
+struct BandQueue {
     queued: u32,
     bytes: u64,
-    flows: BTreeMap<(u32, Name), Flow>,
+    flows: BTreeMap<(u32, Name), FlowQueue>,
     /// Each request and the time at which it was enqueued, by turn: the first is the oldest.
     waiting: BTreeMap<u64, (GatewayKey, Micros)>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Flow {
+struct FlowQueue {
     queue: BTreeMap<FlowRank, GatewayKey>,
     dispatched: u64,
 }
@@ -97,7 +97,7 @@ pub(super) struct Gateway {
     control: FlowControl,
     requests: SlotMap<GatewayKey, QueuedRequest>,
     /// By priority, highest first. A band stays when it is empty.
-    bands: BTreeMap<Reverse<i32>, Band>,
+    bands: BTreeMap<Reverse<i32>, BandQueue>,
     /// Requests by the time at which they expire or time out; those that are gone are skipped.
     leaving: BinaryHeap<Reverse<(Micros, GatewayKey)>>,
     services: FxHashMap<Name, Service>,
@@ -117,12 +117,12 @@ pub(super) struct Gateway {
 #[derive(Clone, Debug, Default)]
 struct CycleState {
     saturation: f64,
-    bands: Vec<BandView>,
+    bands: Vec<flow::Band>,
     ceilings: Vec<f64>,
-    flows: Vec<FlowView>,
+    flows: Vec<flow::Flow>,
     /// The band that was to be served by an eviction, and the requests that could be evicted.
-    demand: Option<BandView>,
-    evictable: Vec<InFlightView>,
+    demand: Option<flow::Band>,
+    evictable: Vec<InFlight>,
     /// The time until which the cycle would do nothing again if no signal changed, and the number of such cycles that the
     /// policy of ceilings would have the same result; `None` if it did something.
     steady: Option<(Micros, u64)>,
@@ -436,7 +436,8 @@ impl Gateway {
     /// Returns whether there are any.
     fn demand(&mut self, stopped: usize) -> bool {
         let CycleState { saturation, bands, ceilings, evictable, .. } = &mut self.seen;
-        let waits = |&(band, &ceiling): &(&BandView, &f64)| band.queued > 0 && ceiling > 0.0 && *saturation >= ceiling;
+        let waits =
+            |&(band, &ceiling): &(&flow::Band, &f64)| band.queued > 0 && ceiling > 0.0 && *saturation >= ceiling;
         let Some((&band, _)) = bands.iter().zip(&*ceilings).skip(stopped).find(waits) else { return false };
         evictable.clear();
         evictable.extend(self.evictable.below(band.priority));
@@ -459,7 +460,7 @@ impl Gateway {
         let (mut evicted, mut is_spared) = (Vec::new(), false);
         for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
             let victim = policy.victim(now, demand, &candidates).filter(|&victim| victim < candidates.len());
-            let Some(chosen) = victim.map(|victim| candidates.remove(victim).id) else { break };
+            let Some(chosen) = victim.map(|victim| RequestId(candidates.remove(victim).id)) else { break };
             let is_this = |forced: &mut (RequestId, ForcedDecision)| {
                 forced.0 == chosen && matches!(forced.1, ForcedDecision::Evict(_))
             };
@@ -468,7 +469,7 @@ impl Gateway {
                 _ => Some(chosen),
             };
             is_spared |= id.is_none();
-            candidates.retain(|candidate| Some(candidate.id) != id);
+            candidates.retain(|candidate| Some(RequestId(candidate.id)) != id);
             let victim = id.and_then(|id| Some((id, self.evictable.instance(id)?)));
             evicted.extend(victim);
             if candidates.is_empty() {
@@ -487,58 +488,58 @@ impl Gateway {
         self.pass_ticks(now);
         if self.control.eviction.is_some() && priority < 0 {
             let (_, tenant) = self.control.settings.tenant(request.tags.tenant);
-            let view = InFlightView {
-                id: request.id,
+            let view = InFlight {
+                dispatched_us: now.0,
+                id: request.id.0,
                 priority,
-                dispatched_at: now,
                 input_tokens: request.input_tokens,
-                tenant,
+                tenant: tenant.0,
             };
             self.evictable.add(view, instance);
         }
     }
 
     fn show_bands(&mut self, now: Micros) {
-        let oldest = |band: &Band| band.waiting.values().next().map(|&(_, enqueued)| now.saturating_sub(enqueued));
+        let oldest = |band: &BandQueue| band.waiting.values().next().map(|&(_, enqueued)| now.saturating_sub(enqueued));
         self.seen.bands.clear();
-        self.seen.bands.extend(self.bands.iter().map(|(&Reverse(priority), band)| BandView {
+        self.seen.bands.extend(self.bands.iter().map(|(&Reverse(priority), band)| flow::Band {
+            oldest_wait_us: oldest(band).unwrap_or(Micros::ZERO).0,
             priority,
             queued: band.queued,
-            oldest_wait: oldest(band).unwrap_or(Micros::ZERO),
         }));
         self.seen.ceilings.clear();
     }
 
     /// Removes the head of the flow that the fairness policy picks.
-    fn dispatch_from(&mut self, now: Micros, view: BandView) -> Option<(Box<Request>, Micros)> {
+    fn dispatch_from(&mut self, now: Micros, view: flow::Band) -> Option<(Box<Request>, Micros)> {
         let band = self.bands.get_mut(&Reverse(view.priority))?;
         self.seen.flows.clear();
         for (&(tenant_order, tenant), flow) in &band.flows {
             let Some((&FlowRank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
             let QueuedRequest { request, enqueued, .. } = &self.requests[key];
             let Service { in_flight, served } = self.services.get(&tenant).copied().unwrap_or_default();
-            self.seen.flows.push(FlowView {
+            self.seen.flows.push(flow::Flow {
                 served_decayed: served.decayed,
                 head_rank: rank,
-                served_as_of: served.as_of,
+                served_as_of_us: served.as_of.0,
                 head_turn: turn,
-                head_wait: now.saturating_sub(*enqueued),
+                head_wait_us: now.saturating_sub(*enqueued).0,
                 dispatched: flow.dispatched,
                 served_input: served.input,
                 served_output: served.output,
-                tenant,
+                tenant: tenant.0,
                 tenant_order,
                 queued: flow.queue.len() as u32,
                 in_flight,
-                ..FlowView::of_head(request)
+                ..flow_of(request)
             });
         }
         let flows = &self.seen.flows;
         let picked = self.control.fairness.pick(now, self.seen.saturation, view, flows);
-        let FlowView { tenant, tenant_order, head_id, .. } = *flows.get(picked).or(flows.first())?;
-        let mut key = *band.flows.get(&(tenant_order, tenant))?.queue.first_key_value()?.1;
+        let flow::Flow { tenant, tenant_order, head_id, .. } = *flows.get(picked).or(flows.first())?;
+        let mut key = *band.flows.get(&(tenant_order, Name(tenant)))?.queue.first_key_value()?.1;
         let is_this = |forced: &mut (RequestId, ForcedDecision)| {
-            forced.0 == head_id && matches!(forced.1, ForcedDecision::Dispatch(_))
+            forced.0.0 == head_id && matches!(forced.1, ForcedDecision::Dispatch(_))
         };
         if let Some((_, ForcedDecision::Dispatch(other))) = self.forced.take_if(is_this) {
             let mut waiting = band.waiting.values().map(|&(key, _)| key);

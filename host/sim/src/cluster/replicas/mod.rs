@@ -28,6 +28,8 @@ pub(super) use self::outcomes::OutcomeLog;
 use self::settings::InitialNodes;
 pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas};
 pub use self::start::{PhaseTime, StartMode, StartTimes};
+use blis_abi::{NONE_U32, NONE_U64};
+
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceConfig;
 use crate::outcome::Counters;
@@ -35,9 +37,7 @@ use crate::policy::Reads;
 use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
 use crate::rng::Stream;
-use crate::scaling::{
-    DrainCandidate, DrainPolicy, DrainView, NodeId, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaView,
-};
+use crate::scaling::{DrainPolicy, NodeId, PlacementPolicy, Replica, ReplicaView};
 use crate::units::Micros;
 
 /// The replicas of a service during a simulation.
@@ -117,11 +117,6 @@ struct LiveReplica {
 }
 
 impl LiveGroup {
-    /// What policies see of it; `index` is its own.
-    fn view(&self, index: usize) -> ReplicaGroupView {
-        self.settings.view(index, self.replicas)
-    }
-
     /// A replica goes to sleep, if the group has room for it.
     fn sleep(&mut self) {
         if let StartMode::Hot { pool } = self.settings.mode {
@@ -442,7 +437,7 @@ impl Replicas {
     /// Whether a replica of `group` would get its GPUs at once.
     fn has_room(&self, now: Micros, group: usize) -> bool {
         let demand = self.groups[group].settings.demand(group);
-        !self.nodes.are_limited() || self.nodes.with_room(&demand).iter().any(|node| node.ready_at <= now)
+        !self.nodes.are_limited() || self.nodes.with_room(&demand).iter().any(|node| node.ready_us <= now.0)
     }
 
     /// Position of the replica with that instance.
@@ -502,13 +497,12 @@ impl Replicas {
         let LiveReplica { group, number, created_at, .. } = self.live[position];
         let demand = self.groups[group].settings.demand(group);
         let nodes = self.nodes.with_room(&demand);
-        if nodes.iter().all(|node| node.ready_at > now) {
+        if nodes.iter().all(|node| node.ready_us > now.0) {
             return None;
         }
-        let group = self.groups[group].view(group);
-        let view = PlacementView { now, group, replica: number, created_at, nodes: &nodes };
-        let chosen = nodes[self.placement.choose_node(&view)?];
-        (chosen.ready_at <= now).then(|| self.nodes.take(now, &demand, chosen.id))
+        let replica = self.groups[group].settings.starting(group, now, created_at, number);
+        let chosen = nodes[self.placement.choose_node(&replica, &nodes)?];
+        (chosen.ready_us <= now.0).then(|| self.nodes.take(now, &demand, NodeId::from(&chosen)))
     }
 
     /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
@@ -552,12 +546,13 @@ impl Replicas {
         let removable = |replica: &LiveReplica| replica.group == group && is_removable(replica);
         let positions: Vec<usize> = (0..self.live.len()).filter(|&at| removable(&self.live[at])).collect();
         let candidate = |&at: &usize| self.candidate(&self.live[at], load);
-        let replicas: Vec<DrainCandidate> = positions.iter().map(candidate).collect();
+        let replicas: Vec<Replica> = positions.iter().map(candidate).collect();
         if replicas.is_empty() {
             return None;
         }
-        let view = DrainView { now, group: self.groups[group].view(group), replicas: &replicas };
-        let position = positions[self.drain.drain(&view)];
+        let LiveGroup { settings, replicas: wanted, .. } = &self.groups[group];
+        let shown = settings.shown(group, now, *wanted);
+        let position = positions[self.drain.drain(&shown, &replicas)];
         self.report.groups[group].removed += 1;
         let Some(instance) = self.live[position].instance else {
             if self.live[position].wakes {
@@ -573,7 +568,7 @@ impl Replicas {
     }
 
     /// What the drain policy sees of `replica`; `load` is that of an active instance.
-    fn candidate(&self, replica: &LiveReplica, load: &impl Fn(InstanceIndex) -> ReplicaView) -> DrainCandidate {
+    fn candidate(&self, replica: &LiveReplica, load: &impl Fn(InstanceIndex) -> ReplicaView) -> Replica {
         let stay = || self.live.iter().filter(|other| other.state != ReplicaState::Draining);
         let shares = |other: &&LiveReplica, node: (usize, u32)| other.placement.iter().any(|&(p, n, _)| (p, n) == node);
         let on = |&(pool, number, _): &(usize, u32, u32)| {
@@ -582,13 +577,23 @@ impl Replicas {
         };
         let (on_node, group_on_node) =
             replica.placement.iter().map(on).fold((0, 0), |most, on| (most.0.max(on.0), most.1.max(on.1)));
-        DrainCandidate {
-            replica: replica.number,
-            state: replica.state,
-            created_at: replica.created_at,
-            active_since: replica.active_since,
-            load: replica.instance.map(load),
-            node: replica.placement.first().map(|&(pool, number, _)| NodeId { pool, number }),
+        let load = replica.instance.map(load);
+        let ReplicaView { queue_depth, batch_size, kv_utilization, in_flight, in_flight_tokens, .. } =
+            load.unwrap_or_default();
+        let node = replica.placement.first();
+        Replica {
+            created_us: replica.created_at.0,
+            active_since_us: replica.active_since.map_or(NONE_U64, |at| at.0),
+            in_flight_tokens,
+            kv_utilization,
+            id: replica.number,
+            state: replica.state.number(),
+            instance: load.map_or(NONE_U32, |load| load.instance.0),
+            queue_depth,
+            batch_size,
+            in_flight,
+            pool: node.map_or(NONE_U32, |&(pool, ..)| pool as u32),
+            node: node.map_or(NONE_U32, |&(_, number, _)| number),
             on_node,
             group_on_node,
         }

@@ -6,7 +6,7 @@
 //! ten minutes is removed.
 
 use crate::replica::PoolReport;
-use crate::scaling::{NodeId, NodeView};
+use crate::scaling::{Node, NodeId};
 use crate::units::Micros;
 
 /// Nodes of one kind.
@@ -90,7 +90,7 @@ impl Nodes {
     }
 
     /// The nodes that have room for a replica, in the order of its pools and of their nodes.
-    pub fn with_room(&self, demand: &GpuDemand<'_>) -> Vec<NodeView> {
+    pub fn with_room(&self, demand: &GpuDemand<'_>) -> Vec<Node> {
         demand.pools.iter().flat_map(|&pool| self.pools[pool].with_room(pool, demand)).collect()
     }
 
@@ -119,8 +119,8 @@ impl Nodes {
 
     /// Allocates the GPUs of a replica at `now` on the first node that is ready.
     fn take_first(&mut self, now: Micros, demand: &GpuDemand<'_>) -> bool {
-        let first = self.with_room(demand).into_iter().find(|node| node.ready_at <= now);
-        first.map(|node| self.take(now, demand, node.id)).is_some()
+        let first = self.with_room(demand).into_iter().find(|node| node.ready_us <= now.0);
+        first.map(|node| self.take(now, demand, NodeId::from(&node))).is_some()
     }
 
     /// Adds the nodes that are missing for a replica before the start, when they need not be provisioned.
@@ -225,7 +225,7 @@ impl Nodes {
 
 impl Pool {
     /// As [`Nodes::with_room`]; `index` is its own.
-    fn with_room(&self, index: usize, demand: &GpuDemand<'_>) -> Vec<NodeView> {
+    fn with_room(&self, index: usize, demand: &GpuDemand<'_>) -> Vec<Node> {
         let needed = demand.gpus.div_ceil(self.settings.gpus) as usize;
         let mut times: Vec<Micros> = self.fitting(demand.gpus).map(|node| node.ready).collect();
         times.sort_unstable();
@@ -233,14 +233,15 @@ impl Pool {
         let Some(&all_ready) = times.get(needed - 1) else { return Vec::new() };
         let view = |node: &PoolNode| {
             let (replicas, group_replicas) = node.replicas(demand.group);
-            NodeView {
-                id: NodeId { pool: index, number: node.number },
+            Node {
+                ready_us: node.ready.max(all_ready).0,
+                price: self.settings.price.unwrap_or(0.0),
+                pool: index as u32,
+                node: node.number,
                 gpus: self.settings.gpus,
-                free: node.free,
+                free_gpus: node.free,
                 replicas,
                 group_replicas,
-                price: self.settings.price,
-                ready_at: node.ready.max(all_ready),
             }
         };
         self.fitting(demand.gpus).map(view).collect()
@@ -309,8 +310,8 @@ mod tests {
     /// The GPUs of a replica that takes the first node which is ready at `now`.
     fn take_ready(nodes: &mut Nodes, now: u64, gpus: u32, pools: &[usize]) -> Option<HeldGpus> {
         let demand = of(gpus, pools);
-        let first = nodes.with_room(&demand).into_iter().find(|node| node.ready_at <= Micros(now))?;
-        Some(nodes.take(Micros(now), &demand, first.id))
+        let first = nodes.with_room(&demand).into_iter().find(|node| node.ready_us <= now)?;
+        Some(nodes.take(Micros(now), &demand, NodeId::from(&first)))
     }
 
     #[test]
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
         assert_eq!(take_ready(&mut nodes, 0, 3, &[0]), None, "and no other is allowed");
         nodes.release(Micros(5), 0, &first.expect("it was placed"));
-        let room: Vec<_> = nodes.with_room(&of(1, &[1, 0])).iter().map(|node| (node.id.pool, node.free)).collect();
+        let room: Vec<_> = nodes.with_room(&of(1, &[1, 0])).iter().map(|node| (node.pool, node.free_gpus)).collect();
         assert_eq!(room, [(1, 5), (0, 1), (0, 2)], "the preferred pool first");
         assert_eq!(take_ready(&mut nodes, 5, 1, &[0, 1]), Some(vec![(0, 0, 1)]));
     }
@@ -337,7 +338,7 @@ mod tests {
         nodes.take(Micros(0), &of(4, &[0]), second);
         let counts = |nodes: &Nodes, demand| {
             let rows = nodes.with_room(&demand).into_iter();
-            rows.map(|node| (node.id.number, node.replicas, node.group_replicas)).collect::<Vec<_>>()
+            rows.map(|node| (node.node, node.replicas, node.group_replicas)).collect::<Vec<_>>()
         };
         assert_eq!(counts(&nodes, one), [(0, 0, 0), (1, 2, 1)]);
         nodes.release(Micros(5), 1, &placement);
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(take_ready(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
         assert!(!nodes.request(Micros(10), &[of(16, &[0])]));
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
-        let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| node.ready_at).collect();
+        let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| Micros(node.ready_us)).collect();
         assert_eq!(times, [Micros(110); 2], "with the other one, which is ready");
         assert_eq!(take_ready(&mut nodes, 109, 16, &[0]), None);
         let last = NodeId { pool: 0, number: 2 };

@@ -6,7 +6,7 @@ use super::start::{StartMode, StartTimes};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
 use crate::rng::Stream;
-use crate::scaling::{DrainPolicy, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaLimits};
+use crate::scaling::{DrainGroup, DrainPolicy, NodeId, PlacementPolicy, ReplicaLimits, StartingReplica};
 use crate::units::Micros;
 
 /// The groups of replicas of a service, and what changes their number.
@@ -77,32 +77,34 @@ impl InitialNodes {
         let demand = group.demand(index);
         self.nodes.add_initial(&demand);
         let nodes = self.nodes.with_room(&demand);
-        let view = PlacementView {
-            now: Micros::ZERO,
-            group: group.view(index, group.initial),
-            replica: self.placements.len() as u32,
-            created_at: Micros::ZERO,
-            nodes: &nodes,
-        };
+        let replica = group.starting(index, Micros::ZERO, Micros::ZERO, self.placements.len() as u32);
         let Some(first) = nodes.first() else { return false };
         // An initial replica does not wait.
-        let chosen = self.policy.choose_node(&view).map_or(first, |index| &nodes[index]);
-        self.placements.push(self.nodes.take(Micros::ZERO, &demand, chosen.id));
+        let chosen = self.policy.choose_node(&replica, &nodes).map_or(first, |index| &nodes[index]);
+        self.placements.push(self.nodes.take(Micros::ZERO, &demand, NodeId::from(chosen)));
         true
     }
 }
 
 impl ReplicaGroup {
-    /// What policies see of the group with this index, which is to have so many replicas.
-    pub(super) fn view(&self, index: usize, replicas: u32) -> ReplicaGroupView {
-        ReplicaGroupView {
-            index,
-            model: self.serves.first().copied().unwrap_or_default(),
+    /// What policies see at `now` of the group with this index, which is to have so many replicas.
+    pub(super) fn shown(&self, index: usize, now: Micros, replicas: u32) -> DrainGroup {
+        DrainGroup {
+            now_us: now.0,
+            price: self.price.unwrap_or(0.0),
+            group: index as u32,
+            model: self.serves.first().copied().unwrap_or_default().0,
             gpus: self.gpus,
-            price: self.price,
-            limits: self.limits,
+            min_replicas: self.limits.min,
+            max_replicas: self.limits.max,
             replicas,
         }
+    }
+
+    /// What policies see at `now` of replica number `id` of the group with this index, which was created at `created`.
+    pub(super) fn starting(&self, index: usize, now: Micros, created: Micros, id: u32) -> StartingReplica {
+        let DrainGroup { group, model, gpus, .. } = self.shown(index, now, 0);
+        StartingReplica { now_us: now.0, created_us: created.0, id, group, model, gpus }
     }
 
     /// What a replica of the group with this index needs.

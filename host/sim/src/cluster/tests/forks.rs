@@ -60,12 +60,12 @@ impl Observer for DecisionLog {
             Decision::Gateway(GatewayDecision { now, request, choice, .. }) => match *choice {
                 GatewayChoice::Dispatched { band, flows, .. } => {
                     let waiting = flows.iter().map(|flow| flow.queued).sum();
-                    let flows = flows.iter().map(|flow| flow.tenant).collect();
+                    let flows = flows.iter().map(|flow| Name(flow.tenant)).collect();
                     let options = ChoiceOptions::Dispatch(band, flows, waiting);
                     (*request, ForcedDecision::Dispatch(*request), *now, options)
                 }
                 GatewayChoice::Evicted { candidates, .. } => {
-                    let options = ChoiceOptions::Evict(candidates.iter().map(|one| one.id).collect());
+                    let options = ChoiceOptions::Evict(candidates.iter().map(|one| RequestId(one.id)).collect());
                     (*request, ForcedDecision::Evict(Some(*request)), *now, options)
                 }
                 _ => return,

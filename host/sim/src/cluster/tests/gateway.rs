@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::policy::flow::{BandView, CeilingsPolicy};
+use crate::policy::flow::{Band, CeilingsPolicy};
 
 /// A policy that is called at every tick.
 #[derive(Debug)]
 struct EveryTick(Box<dyn CeilingsPolicy>);
 
 impl CeilingsPolicy for EveryTick {
-    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
         self.0.ceilings(now, saturation, bands, ceilings);
     }
 
@@ -25,7 +25,7 @@ struct LoggedChoice {
     now: Micros,
     request: RequestId,
     saturation: Option<f64>,
-    bands: Vec<BandView>,
+    bands: Vec<Band>,
     ceilings: Vec<f64>,
     what: LoggedKind,
 }
@@ -66,11 +66,11 @@ impl Observer for ChoiceLog {
                     GatewayChoice::Refused => LoggedKind::Refused,
                     GatewayChoice::Displaced { .. } => LoggedKind::Displaced,
                     GatewayChoice::Dispatched { band, flows, waited } => {
-                        assert!(flows.iter().any(|flow| flow.head_id == request), "it was the head of a flow");
+                        assert!(flows.iter().any(|flow| flow.head_id == request.0), "it was the head of a flow");
                         LoggedKind::Dispatched { band, waited }
                     }
                     GatewayChoice::Evicted { demand, candidates, .. } => {
-                        assert!(candidates.iter().any(|one| one.id == request && one.priority < demand));
+                        assert!(candidates.iter().any(|one| one.id == request.0 && one.priority < demand));
                         LoggedKind::Evicted { demand }
                     }
                     GatewayChoice::Expired => LoggedKind::Expired,

@@ -7,8 +7,8 @@ use crate::outcome::Rejection;
 use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::scaling::{
-    self, Behaviour, BestFit, DrainPolicy, DrainView, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest,
-    PlacementPolicy, PlacementView, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select, Spread,
+    self, Behaviour, BestFit, DrainGroup, DrainPolicy, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest, Node,
+    PlacementPolicy, Replica, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select, Spread, StartingReplica,
 };
 
 /// Changes of the number of replicas at random times, of the instances of a setup, which are of one or two groups, with or
@@ -387,7 +387,7 @@ impl flow::FairnessPolicy for InFlightLog {
         true
     }
 
-    fn pick(&mut self, now: Micros, _: f64, _: flow::BandView, flows: &[flow::FlowView]) -> usize {
+    fn pick(&mut self, now: Micros, _: f64, _: flow::Band, flows: &[flow::Flow]) -> usize {
         self.0.lock().expect("one thread").push((now, flows[0].in_flight));
         0
     }
@@ -576,17 +576,18 @@ impl DrainPolicy for ViewDigest {
         Reads { in_flight: true, tokens: true, ..Reads::NOTHING }
     }
 
-    fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        assert!(view.replicas.is_sorted_by_key(|one| one.replica));
-        for one in view.replicas {
-            let is_active = one.state == ReplicaState::Active;
-            assert!(one.state != ReplicaState::Draining && one.created_at <= view.now);
-            assert_eq!((one.load.is_some(), one.active_since.is_some()), (is_active, is_active));
-            assert_eq!(one.on_node > 0, one.node.is_some());
-            assert!(one.on_node >= one.group_on_node && (one.node.is_none() || one.group_on_node > 0));
-            assert!(one.load.is_none_or(|load| load.in_flight >= load.batch_size), "{one:?}");
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize {
+        assert!(replicas.is_sorted_by_key(|one| one.id));
+        for one in replicas {
+            let is_active = one.state == ReplicaState::Active.number();
+            assert!(one.state != ReplicaState::Draining.number() && one.created_us <= group.now_us);
+            assert_eq!((one.instance().is_some(), one.active_since().is_some()), (is_active, is_active));
+            let has_node = one.node != u32::MAX;
+            assert_eq!(one.on_node > 0, has_node);
+            assert!(one.on_node >= one.group_on_node && (!has_node || one.group_on_node > 0));
+            assert!(one.in_flight >= one.batch_size, "{one:?}");
         }
-        digest(view) % view.replicas.len()
+        digest(&(group, replicas)) % replicas.len()
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -595,13 +596,13 @@ impl DrainPolicy for ViewDigest {
 }
 
 impl PlacementPolicy for ViewDigest {
-    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
-        assert!(view.nodes.iter().any(|node| node.ready_at <= view.now), "one is ready");
-        for node in view.nodes {
-            assert!(node.free >= view.group.gpus.min(node.gpus) && node.replicas >= node.group_replicas);
+    fn choose_node(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize> {
+        assert!(nodes.iter().any(|node| node.ready_us <= replica.now_us), "one is ready");
+        for node in nodes {
+            assert!(node.free_gpus >= replica.gpus.min(node.gpus) && node.replicas >= node.group_replicas);
         }
         // One choice of several is to wait.
-        Some(digest(view) % (view.nodes.len() + 1)).filter(|&index| index < view.nodes.len())
+        Some(digest(&(replica, nodes)) % (nodes.len() + 1)).filter(|&index| index < nodes.len())
     }
 
     fn fork(&self) -> Box<dyn PlacementPolicy> {

@@ -1,6 +1,6 @@
 //! The saturation up to which the requests of each band are dispatched.
 
-use super::{BandView, CeilingsPolicy};
+use super::{Band, CeilingsPolicy};
 use crate::units::Micros;
 
 /// The same ceiling for every band (llm-d's `static-usage-limit`).
@@ -11,7 +11,7 @@ pub struct StaticCeiling {
 }
 
 impl CeilingsPolicy for StaticCeiling {
-    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
         ceilings.resize(bands.len(), self.ceiling);
     }
 
@@ -35,7 +35,7 @@ pub struct PriorityHoldback {
 }
 
 impl CeilingsPolicy for PriorityHoldback {
-    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
         let steps = bands.len().saturating_sub(1).max(1) as f64;
         ceilings.extend((0..bands.len()).map(|rank| self.max - rank as f64 * (self.max - self.min) / steps));
     }
@@ -73,7 +73,7 @@ impl SoftReflective {
 }
 
 impl CeilingsPolicy for SoftReflective {
-    fn ceilings(&mut self, _now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
         let s = saturation;
         if Self::advances(s) {
             self.calls += 1;
@@ -117,8 +117,8 @@ mod tests {
     use super::*;
 
     fn ceilings(policy: &mut dyn CeilingsPolicy, saturation: f64, bands: usize) -> Vec<f64> {
-        let band = |rank| BandView { priority: -(rank as i32), queued: 1, oldest_wait: Micros::ZERO };
-        let bands: Vec<BandView> = (0..bands).map(band).collect();
+        let band = |rank| Band { priority: -(rank as i32), queued: 1, oldest_wait_us: 0 };
+        let bands: Vec<Band> = (0..bands).map(band).collect();
         let mut found = Vec::new();
         policy.ceilings(Micros::ZERO, saturation, &bands, &mut found);
         found

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{BandView, EvictionPolicy, InFlightView};
+use super::{Band, EvictionPolicy, InFlight};
 use crate::units::Micros;
 
 /// The lowest priority, and of these the request that was dispatched last (llm-d's default).
@@ -10,8 +10,8 @@ use crate::units::Micros;
 pub struct LowestPriorityNewest;
 
 impl EvictionPolicy for LowestPriorityNewest {
-    fn victim(&mut self, _now: Micros, _demand: BandView, in_flight: &[InFlightView]) -> Option<usize> {
-        let order = |request: &InFlightView| (request.priority, Reverse(request.dispatched_at), Reverse(request.id));
+    fn victim(&mut self, _now: Micros, _demand: Band, in_flight: &[InFlight]) -> Option<usize> {
+        let order = |request: &InFlight| (request.priority, Reverse(request.dispatched_us), Reverse(request.id));
         (0..in_flight.len()).min_by_key(|&index| order(&in_flight[index]))
     }
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{BandView, FairnessPolicy, FlowView};
+use super::{Band, FairnessPolicy, Flow, ServedTokens};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -11,7 +11,7 @@ use crate::units::Micros;
 pub struct GlobalStrict;
 
 impl FairnessPolicy for GlobalStrict {
-    fn pick(&mut self, _now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, _band: Band, flows: &[Flow]) -> usize {
         first_by(flows, |flow| flow.head_rank)
     }
 
@@ -28,7 +28,7 @@ pub struct RoundRobinFlows {
 }
 
 impl FairnessPolicy for RoundRobinFlows {
-    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: Band, flows: &[Flow]) -> usize {
         let last = self.last.get(&band.priority).copied();
         let next = flows.iter().position(|flow| last.is_none_or(|last| flow.tenant_order > last)).unwrap_or(0);
         self.last.insert(band.priority, flows[next].tenant_order);
@@ -56,9 +56,9 @@ impl FairnessPolicy for LeastAttainedService {
         true
     }
 
-    fn pick(&mut self, now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
-        let attained: Vec<f64> = flows.iter().map(|flow| flow.served().decayed_at(now)).collect();
-        let waits: Vec<f64> = flows.iter().map(|flow| flow.head_wait.0 as f64).collect();
+    fn pick(&mut self, now: Micros, _saturation: f64, _band: Band, flows: &[Flow]) -> usize {
+        let attained: Vec<f64> = flows.iter().map(|flow| ServedTokens::from(flow).decayed_at(now)).collect();
+        let waits: Vec<f64> = flows.iter().map(|flow| flow.head_wait_us as f64).collect();
         let (attained, waits) = (scaled(&attained), scaled(&waits));
         let mut scores = attained
             .iter()
@@ -92,8 +92,8 @@ impl VirtualTokenCounter {
         Self { output_weight, lifts: FxHashMap::default(), active: FxHashMap::default() }
     }
 
-    fn counter(&self, flow: &FlowView) -> f64 {
-        let lift = self.lifts.get(&flow.tenant).copied().unwrap_or(0.0);
+    fn counter(&self, flow: &Flow) -> f64 {
+        let lift = self.lifts.get(&Name(flow.tenant)).copied().unwrap_or(0.0);
         flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift
     }
 }
@@ -103,19 +103,19 @@ impl FairnessPolicy for VirtualTokenCounter {
         true
     }
 
-    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: Band, flows: &[Flow]) -> usize {
         let before = self.active.remove(&band.priority).unwrap_or_default();
-        let is_new = |flow: &&FlowView| flow.in_flight == 0 && !before.contains(&flow.tenant);
+        let is_new = |flow: &&Flow| flow.in_flight == 0 && !before.contains(&Name(flow.tenant));
         let least = flows.iter().filter(|flow| !is_new(flow)).map(|flow| self.counter(flow)).reduce(f64::min);
         if let Some(least) = least {
             for flow in flows.iter().filter(is_new) {
                 let missing = least - self.counter(flow);
                 if missing > 0.0 {
-                    *self.lifts.entry(flow.tenant).or_default() += missing;
+                    *self.lifts.entry(Name(flow.tenant)).or_default() += missing;
                 }
             }
         }
-        self.active.insert(band.priority, flows.iter().map(|flow| flow.tenant).collect());
+        self.active.insert(band.priority, flows.iter().map(|flow| Name(flow.tenant)).collect());
         first_by(flows, |flow| self.counter(flow))
     }
 
@@ -144,12 +144,13 @@ impl WeightedFlows {
 }
 
 impl FairnessPolicy for WeightedFlows {
-    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: Band, flows: &[Flow]) -> usize {
         // Start-time fair queueing (Goyal et al. 1996): a flow starts at the level of the one that is served.
         let level = self.level.get(&band.priority).copied().unwrap_or(0.0);
-        let start = |flow: &FlowView| self.shares.get(&(band.priority, flow.tenant)).copied().unwrap_or(0.0).max(level);
+        let start =
+            |flow: &Flow| self.shares.get(&(band.priority, Name(flow.tenant))).copied().unwrap_or(0.0).max(level);
         let picked = first_by(flows, start);
-        let (tenant, share) = (flows[picked].tenant, start(&flows[picked]));
+        let (tenant, share) = (Name(flows[picked].tenant), start(&flows[picked]));
         let weight = self.weights.get(tenant.index()).copied().unwrap_or(1.0);
         self.shares.insert((band.priority, tenant), share + 1.0 / weight);
         self.level.insert(band.priority, share);
@@ -162,12 +163,12 @@ impl FairnessPolicy for WeightedFlows {
 }
 
 /// The flow with the smallest number; among equals the one with the head of the smallest rank, then the one enqueued first.
-fn first_by(flows: &[FlowView], mut number: impl FnMut(&FlowView) -> f64) -> usize {
+fn first_by(flows: &[Flow], mut number: impl FnMut(&Flow) -> f64) -> usize {
     let mut best: Option<(usize, f64)> = None;
     for (index, flow) in flows.iter().enumerate() {
         let value = number(flow);
         let is_first = best.is_none_or(|(other, least)| {
-            let head = |flow: &FlowView| (flow.head_rank, flow.head_turn);
+            let head = |flow: &Flow| (flow.head_rank, flow.head_turn);
             value < least || value == least && head(flow) < head(&flows[other])
         });
         if is_first {
@@ -186,26 +187,27 @@ fn scaled(values: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::flow_of;
     use super::*;
     use crate::ids::RequestId;
     use crate::request::Request;
 
-    const BAND: BandView = BandView { priority: 3, queued: 9, oldest_wait: Micros::ZERO };
+    const BAND: Band = Band { priority: 3, queued: 9, oldest_wait_us: 0 };
 
-    fn flow(tenant: u32, turn: u64) -> FlowView {
+    fn flow(tenant: u32, turn: u64) -> Flow {
         let head = Request::new(RequestId(0), Micros::ZERO, 100, 1);
-        FlowView { tenant: Name(tenant), tenant_order: tenant, queued: 3, head_turn: turn, ..FlowView::of_head(&head) }
+        Flow { tenant, tenant_order: tenant, queued: 3, head_turn: turn, ..flow_of(&head) }
     }
 
-    fn picks(policy: &mut dyn FairnessPolicy, flows: &mut [FlowView], times: usize) -> Vec<u32> {
+    fn picks(policy: &mut dyn FairnessPolicy, flows: &mut [Flow], times: usize) -> Vec<u32> {
         let pick = |_| {
             let picked = policy.pick(Micros::ZERO, 0.0, BAND, flows);
             let flow = &mut flows[picked];
-            let mut served = flow.served();
+            let mut served = ServedTokens::from(&*flow);
             served.add(Micros::ZERO, u64::from(flow.head_input_tokens), 0);
-            flow.set_served(served);
+            served.write_to(flow);
             flow.head_turn += 100;
-            flow.tenant.0
+            flow.tenant
         };
         (0..times).map(pick).collect()
     }
@@ -221,7 +223,7 @@ mod tests {
         let mut weighted = WeightedFlows::new(vec![1.0, 2.0, 1.0, 1.0]);
         assert_eq!(picks(&mut weighted, &mut flows(), 8), [2, 3, 1, 1, 2, 3, 1, 1]);
         let mut waiting = flows();
-        waiting[0].head_wait = Micros(1000);
+        waiting[0].head_wait_us = 1000;
         assert_eq!(picks(&mut LeastAttainedService { service_weight: 0.8 }, &mut waiting, 2)[0], 1);
     }
 

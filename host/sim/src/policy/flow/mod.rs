@@ -32,9 +32,12 @@ pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualT
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
 pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
 
+pub use blis_abi::{Band, Flow, InFlight};
+
+use blis_abi::{NONE_U32, NONE_U64, Row as _};
+
 use super::{ClusterView, Event, Events, InstanceRole, Reads, RequestView};
-use crate::ids::RequestId;
-use crate::request::{Name, Request};
+use crate::request::Request;
 use crate::units::Micros;
 
 /// Says how full the service is.
@@ -71,22 +74,11 @@ pub trait SaturationPolicy: Debug + Send {
     fn fork(&self) -> Box<dyn SaturationPolicy>;
 }
 
-/// A band: all queued requests of one priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BandView {
-    /// The priority of its requests; higher is served first, below 0 may be shed.
-    pub priority: i32,
-    /// Number of its requests in the queue.
-    pub queued: u32,
-    /// How long the oldest of them has waited in the queue, µs; 0 if there is none.
-    pub oldest_wait: Micros,
-}
-
 /// Says up to which saturation the requests of each band are dispatched.
 pub trait CeilingsPolicy: Debug + Send {
     /// Pushes a ceiling for each of `bands`, highest priority first, onto `ceilings` (empty at the call). A band waits
     /// while the saturation is at or above its ceiling, and so do all bands below it. `now` is the time of the cycle.
-    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>);
+    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>);
 
     /// The events that it receives. Called once.
     fn events(&self) -> Events {
@@ -111,89 +103,18 @@ pub trait CeilingsPolicy: Debug + Send {
     fn fork(&self) -> Box<dyn CeilingsPolicy>;
 }
 
-/// A flow: the queued requests of one tenant in one band, with the request at its head. Only flows with requests in the queue
-/// are shown.
-///
-/// The fields lie in memory as those of the rows that plugins get, so that all flows of a decision are copied at once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub struct FlowView {
-    /// [`ServedTokens::decayed`] of the tenant.
-    pub served_decayed: f64,
-    /// The rank that the ordering policy gave the head; the smallest goes first.
-    pub head_rank: f64,
-    /// [`ServedTokens::as_of`] of the tenant.
-    pub served_as_of: Micros,
-    /// The number of the head's turn among all requests that were ever enqueued: the order among equal ranks.
-    pub head_turn: u64,
-    /// Time since the head was enqueued, µs.
-    pub head_wait: Micros,
-    /// Time at which the client of the head times out (absolute); [`Self::NO_DEADLINE`] if never.
-    pub head_deadline: Micros,
-    /// Requests of the flow that were dispatched so far.
-    pub dispatched: u64,
-    /// [`ServedTokens::input`] of the tenant.
-    pub served_input: u64,
-    /// [`ServedTokens::output`] of the tenant.
-    pub served_output: u64,
-    /// The tenant, [`Name::NONE`] for requests without one.
-    pub tenant: Name,
-    /// The position of the tenant in the order of tenants' names.
-    pub tenant_order: u32,
-    /// Number of its requests in the queue.
-    pub queued: u32,
-    /// Requests of the tenant, of any band, that were dispatched and have not ended.
-    pub in_flight: u32,
-    /// [`crate::request::Request::id`] of the head.
-    pub head_id: RequestId,
-    /// Length of the head's prompt, tokens.
-    pub head_input_tokens: u32,
-    /// The client's limit on output tokens of the head; [`u32::MAX`] if it set none.
-    pub head_max_output_tokens: u32,
-    /// The service class of the head.
-    pub head_slo_class: Name,
-}
-
-impl FlowView {
-    /// Stands for the deadline of a head that has none.
-    pub const NO_DEADLINE: Micros = Micros(u64::MAX);
-
-    /// A flow of which only the head is waiting, that was enqueued just now.
-    #[must_use]
-    pub fn of_head(head: &Request) -> Self {
-        Self {
-            served_decayed: 0.0,
-            head_rank: 0.0,
-            served_as_of: Micros::ZERO,
-            head_turn: 0,
-            head_wait: Micros::ZERO,
-            head_deadline: head.deadline.unwrap_or(Self::NO_DEADLINE),
-            dispatched: 0,
-            served_input: 0,
-            served_output: 0,
-            tenant: head.tags.tenant,
-            tenant_order: 0,
-            queued: 1,
-            in_flight: 0,
-            head_id: head.id,
-            head_input_tokens: head.input_tokens,
-            head_max_output_tokens: head.max_output_tokens.unwrap_or(u32::MAX),
-            head_slo_class: head.tags.slo_class,
-        }
-    }
-
-    /// What the service has worked for the tenant.
-    #[must_use]
-    pub fn served(&self) -> ServedTokens {
-        let Self { served_input: input, served_output: output, served_decayed: decayed, served_as_of: as_of, .. } =
-            *self;
-        ServedTokens { input, output, decayed, as_of }
-    }
-
-    /// Replaces what the service has worked for the tenant.
-    pub fn set_served(&mut self, served: ServedTokens) {
-        (self.served_input, self.served_output) = (served.input, served.output);
-        (self.served_decayed, self.served_as_of) = (served.decayed, served.as_of);
+/// The flow of `head`, of which only that is waiting, and was enqueued just now.
+#[must_use]
+pub fn flow_of(head: &Request) -> Flow {
+    Flow {
+        head_deadline_us: head.deadline.map_or(NONE_U64, |at| at.0),
+        tenant: head.tags.tenant.0,
+        queued: 1,
+        head_id: head.id.0,
+        head_input_tokens: head.input_tokens,
+        head_max_output_tokens: head.max_output_tokens.unwrap_or(NONE_U32),
+        head_slo_class: head.tags.slo_class.0,
+        ..Flow::ZERO
     }
 }
 
@@ -213,7 +134,25 @@ pub struct ServedTokens {
 /// Time after which service counts half (llm-d's program-aware fairness).
 pub const ATTAINED_HALF_LIFE: Micros = Micros(60_000_000);
 
+impl From<&Flow> for ServedTokens {
+    /// What the service has worked for the tenant of a flow.
+    fn from(flow: &Flow) -> Self {
+        Self {
+            input: flow.served_input,
+            output: flow.served_output,
+            decayed: flow.served_decayed,
+            as_of: Micros(flow.served_as_of_us),
+        }
+    }
+}
+
 impl ServedTokens {
+    /// Writes them into the flow of the tenant.
+    pub fn write_to(self, flow: &mut Flow) {
+        (flow.served_input, flow.served_output) = (self.input, self.output);
+        (flow.served_decayed, flow.served_as_of_us) = (self.decayed, self.as_of.0);
+    }
+
     /// Weight of an output token in [`Self::decayed`] (llm-d's program-aware fairness).
     const OUTPUT_WEIGHT: f64 = 2.0;
 
@@ -236,14 +175,14 @@ impl ServedTokens {
 
 /// Chooses the flow of a band that is served next.
 pub trait FairnessPolicy: Debug + Send {
-    /// Whether it reads [`FlowView::in_flight`] or the output tokens in it. Called once.
+    /// Whether it reads [`Flow::in_flight`] or the output tokens in it. Called once.
     fn reads_ends(&self) -> bool {
         false
     }
 
     /// The index of a flow of `flows`, of which there is at least one; they are in the order of tenants' names.
     /// `saturation` is that of this cycle, below the ceiling of the `band`.
-    fn pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> usize;
+    fn pick(&mut self, now: Micros, saturation: f64, band: Band, flows: &[Flow]) -> usize;
 
     /// The events that it receives. Called once.
     fn events(&self) -> Events {
@@ -279,26 +218,11 @@ pub trait OrderingPolicy: Debug + Send {
     fn fork(&self) -> Box<dyn OrderingPolicy>;
 }
 
-/// A request that was dispatched, for eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InFlightView {
-    /// [`crate::request::Request::id`].
-    pub id: RequestId,
-    /// The priority of its class: below 0 may be shed.
-    pub priority: i32,
-    /// When it was dispatched (absolute).
-    pub dispatched_at: Micros,
-    /// Length of its prompt, tokens.
-    pub input_tokens: u32,
-    /// The tenant.
-    pub tenant: Name,
-}
-
 /// Chooses a request in flight that is ended, so that a waiting one of higher priority can be dispatched.
 pub trait EvictionPolicy: Debug + Send {
     /// The index of a request of `in_flight`, which may all be shed and are of lower priority than the waiting
     /// `demand`; `None` to evict none.
-    fn victim(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Option<usize>;
+    fn victim(&mut self, now: Micros, demand: Band, in_flight: &[InFlight]) -> Option<usize>;
 
     /// The events that it receives. Called once.
     fn events(&self) -> Events {

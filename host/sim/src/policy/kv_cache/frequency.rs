@@ -1,6 +1,6 @@
 //! Chunks by the number of their uses.
 
-use super::{ChunkView, KvCachePolicy};
+use super::{KvCachePolicy, KvChunk};
 use crate::units::Micros;
 
 /// Least frequently used: the rank is the number of requests that used the chunk since it was stored.
@@ -8,7 +8,7 @@ use crate::units::Micros;
 pub struct Lfu;
 
 impl KvCachePolicy for Lfu {
-    fn keep(&mut self, _now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+    fn keep(&mut self, _now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         ranks.extend(chunks.iter().map(|chunk| f64::from(chunk.uses)));
     }
 
@@ -26,7 +26,7 @@ pub struct SegmentedLru {
 }
 
 impl KvCachePolicy for SegmentedLru {
-    fn keep(&mut self, _now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
+    fn keep(&mut self, _now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         ranks.extend(chunks.iter().map(|chunk| f64::from(u8::from(chunk.uses >= self.protected_uses))));
     }
 

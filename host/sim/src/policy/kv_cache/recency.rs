@@ -1,6 +1,6 @@
 //! The chunk that was used least recently.
 
-use super::{ChunkView, KvCachePolicy};
+use super::{KvCachePolicy, KvChunk};
 use crate::units::Micros;
 
 /// Least recently used: the rank is the time of the last use. The same as [`crate::offload::Lru`], which needs no ranks.
@@ -8,8 +8,8 @@ use crate::units::Micros;
 pub struct LeastRecent;
 
 impl KvCachePolicy for LeastRecent {
-    fn keep(&mut self, _now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
-        ranks.extend(chunks.iter().map(|chunk| chunk.last_use.0 as f64));
+    fn keep(&mut self, _now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
+        ranks.extend(chunks.iter().map(|chunk| chunk.last_use_us as f64));
     }
 
     fn fork(&self) -> Box<dyn KvCachePolicy> {

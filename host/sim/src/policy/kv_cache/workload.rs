@@ -2,8 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{CacheTier, ChunkTouch, ChunkView, KvCachePolicy};
-use crate::request::{Name, Tags};
+use super::{CacheTier, ChunkTouch, KvCachePolicy, KvChunk};
 use crate::units::Micros;
 
 /// Evicts the chunk that became improbable to be reused first. Our reading of the workload-aware policy of arXiv 2506.02634, which
@@ -25,7 +24,7 @@ pub struct WorkloadAware {
 
 /// Requests of which the chunks are reused alike: client (the `type` of a Bailian trace), prefix group, and round in the session, up to
 /// [`LAST_ROUND`].
-type ReuseCategory = (Name, Name, u32);
+type ReuseCategory = (u32, u32, u32);
 
 /// Uses of the chunks of a category.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,45 +49,43 @@ impl WorkloadAware {
         Self { least_probability, categories: FxHashMap::default(), all: ReuseStatistics::default() }
     }
 
-    fn category(&mut self, tags: &Tags, round: u32) -> Option<&mut ReuseStatistics> {
-        let key = (tags.client, tags.prefix_group, round.min(LAST_ROUND));
+    fn category(&mut self, chunk: &KvChunk, round: u32) -> Option<&mut ReuseStatistics> {
+        let key = (chunk.client, chunk.prefix_group, round.min(LAST_ROUND));
         if self.categories.len() >= MOST_CATEGORIES && !self.categories.contains_key(&key) {
             return None;
         }
         Some(self.categories.entry(key).or_default())
     }
 
-    fn learn(&mut self, chunk: &ChunkView) {
-        let tags = &chunk.user.tags;
-        if let Some(previous) = chunk.previous_use.filter(|_| chunk.touch == ChunkTouch::Reused) {
-            let between = chunk.last_use.saturating_sub(previous).0 as f64;
+    fn learn(&mut self, chunk: &KvChunk) {
+        if let Some(previous) = chunk.previous_use().filter(|_| chunk.touch == ChunkTouch::Reused.number()) {
+            let between = chunk.last_use_us.saturating_sub(previous) as f64;
             let reuse = |of: &mut ReuseStatistics| (of.reuses, of.between) = (of.reuses + 1.0, of.between + between);
             reuse(&mut self.all);
-            self.category(tags, tags.round_index.saturating_sub(1)).map(reuse);
+            self.category(chunk, chunk.round.saturating_sub(1)).map(reuse);
         }
-        if chunk.touch != ChunkTouch::Ended {
+        if chunk.touch != ChunkTouch::Ended.number() {
             self.all.uses += 1.0;
-            if let Some(of) = self.category(tags, tags.round_index) {
+            if let Some(of) = self.category(chunk, chunk.round) {
                 of.uses += 1.0;
             }
         }
     }
 
-    fn rank(&self, chunk: &ChunkView) -> f64 {
-        let tags = &chunk.user.tags;
-        let key = (tags.client, tags.prefix_group, tags.round_index.min(LAST_ROUND));
+    fn rank(&self, chunk: &KvChunk) -> f64 {
+        let key = (chunk.client, chunk.prefix_group, chunk.round.min(LAST_ROUND));
         let share = (self.all.reuses / self.all.uses.max(1.0)).clamp(self.least_probability, 1.0);
         let of = self.categories.get(&key).copied().unwrap_or_default();
         let probability = ((of.reuses + share) / (of.uses + 1.0)).min(1.0);
         let mean = |of: &ReuseStatistics| (of.reuses > 0.0).then(|| of.between / of.reuses);
         let interval = mean(&of).or_else(|| mean(&self.all)).unwrap_or(UNKNOWN_INTERVAL_US);
-        chunk.last_use.0 as f64 + interval * (probability / self.least_probability).ln()
+        chunk.last_use_us as f64 + interval * (probability / self.least_probability).ln()
     }
 }
 
 impl KvCachePolicy for WorkloadAware {
-    fn keep(&mut self, _now: Micros, chunks: &[ChunkView], ranks: &mut Vec<f64>) {
-        let is_adapter = chunks.first().is_some_and(|chunk| chunk.tier != CacheTier::Cpu);
+    fn keep(&mut self, _now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
+        let is_adapter = chunks.first().is_some_and(|chunk| chunk.tier != CacheTier::Cpu.number());
         if is_adapter {
             // The least recently used one makes room.
             ranks.extend(chunks.iter().map(|_| 0.0));
@@ -106,22 +103,20 @@ impl KvCachePolicy for WorkloadAware {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::kv_cache::ChunkUser;
 
-    fn chunk(group: u32, touch: ChunkTouch, last_use: u64, previous: Option<u64>) -> ChunkView {
-        let tags = Tags { prefix_group: Name(group), ..Tags::default() };
-        ChunkView {
-            touch,
-            last_use: Micros(last_use),
-            previous_use: previous.map(Micros),
-            user: ChunkUser { tags, input_tokens: 0 },
-            ..ChunkView::default()
+    fn chunk(group: u32, touch: ChunkTouch, last_use: u64, previous: Option<u64>) -> KvChunk {
+        KvChunk {
+            touch: touch.number(),
+            last_use_us: last_use,
+            previous_use_us: previous.unwrap_or(u64::MAX),
+            prefix_group: group,
+            ..KvChunk::default()
         }
     }
 
-    fn rank(policy: &mut WorkloadAware, chunk: ChunkView) -> f64 {
+    fn rank(policy: &mut WorkloadAware, chunk: KvChunk) -> f64 {
         let mut ranks = Vec::new();
-        policy.keep(chunk.last_use, &[chunk], &mut ranks);
+        policy.keep(Micros(chunk.last_use_us), &[chunk], &mut ranks);
         ranks[0]
     }
 

@@ -1,0 +1,548 @@
+//! Decisions: the kinds of policies and their functions, each written once. What a host or an SDK knows about a kind (its
+//! name, what its functions get and return, which of them may be missing) is read from this table.
+//!
+//! The inputs of every function stand in one order: the request, the time, one number, one row, the instances, lists of
+//! rows. So a call is written once for each technology, and no function has code of its own.
+
+use core::fmt;
+
+use crate::layout::{Row as _, RowShape};
+use crate::rows::{
+    Band, ChunkOffer, DrainGroup, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, NONE_U32, Node,
+    PoolInstance, PrefillChoice, Queued, Replica, RoutedRequest, Running, StartingReplica, Step,
+};
+
+/// What is fixed about a kind.
+#[derive(Debug)]
+pub struct KindRow {
+    /// The name in flags, scripts and interfaces.
+    pub name: &'static str,
+    /// The name for a policy of this kind in messages.
+    pub what: &'static str,
+    /// The part of a service that it belongs to.
+    pub area: Area,
+    /// Whether a service has no such policy, or a fixed one, unless one is chosen.
+    pub on_demand: bool,
+    /// The built-in policy beside which plugins are measured; `None` where those read more than plugins do.
+    pub beside: Option<&'static str>,
+}
+
+/// A part of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    /// In front of the instances: admission, routing, priority.
+    Front,
+    /// The engine of an instance.
+    Engine,
+    /// The queue in front of routing.
+    FlowControl,
+    /// Replicas that come and go.
+    Replicas,
+    /// KV below the GPU.
+    KvTiers,
+    /// Prefill apart from decode.
+    Roles,
+}
+
+/// What is fixed about a function.
+#[derive(Debug)]
+pub struct FunctionRow {
+    /// The name in Rust, C and scripts.
+    pub name: &'static str,
+    /// The name in WIT.
+    pub wit: &'static str,
+    /// The interface in WIT; `None` for that with the name of the kind.
+    pub interface: Option<&'static str>,
+    /// Names of the parameters in scripts; `None` where scripts have no such function.
+    pub script: Option<&'static [&'static str]>,
+    /// What a policy that leaves it out decides.
+    pub missing: Missing,
+    /// What the host passes.
+    pub inputs: InputShape,
+    /// What the host expects back.
+    pub output: OutputShape,
+}
+
+/// What a function gets, in this order.
+#[derive(Debug)]
+pub struct InputShape {
+    /// The request that the decision is about ([`crate::Request`]).
+    pub request: bool,
+    /// The time of the decision, µs, unless the request or the row has it.
+    pub now: bool,
+    /// A number of its own.
+    pub number: Option<NumberShape>,
+    /// The one row that it decides on.
+    pub row: Option<RowShape>,
+    /// The instances: ages of the columns ([`crate::Ages`]), their number, and the rows of the columns that the policy reads.
+    pub cluster: bool,
+    /// Lists of rows, such as candidates.
+    pub lists: &'static [RowShape],
+}
+
+/// A number that a function gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberShape {
+    /// A count or an index.
+    U32,
+    /// A time of the simulation, µs.
+    U64,
+    /// A share, from 0 to 1.
+    F64,
+}
+
+/// What a function returns.
+#[derive(Debug, PartialEq)]
+pub enum OutputShape {
+    /// Whether a request is admitted, and why not.
+    Reason,
+    /// An index among the instances or rows that it gets.
+    Index,
+    /// An index, or none.
+    Chosen,
+    /// A whole number, which may be below 0.
+    Integer,
+    /// A duration, µs, rounded by the policy.
+    Duration,
+    /// A floating-point number.
+    Number,
+    /// Yes or no, as `bool`.
+    Flag,
+    /// A number for each instance or each row of the first list.
+    Numbers,
+    /// One row, as a record.
+    Record {
+        /// The fields of the record.
+        shape: RowShape,
+        /// Number of fields, from the first on, that are yes or no.
+        flags: usize,
+        /// The values of its fields where a script names none.
+        default: &'static [u64],
+    },
+}
+
+/// What holds for a policy without a function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Missing {
+    /// No policy of the kind is without it.
+    Never,
+    /// It is there if the description says that the policy has scores.
+    WithoutScores,
+    /// In C and in scripts it may be missing: this number holds each time.
+    Decides(f64),
+    /// The same in scripts only; for a row its defaults hold.
+    InScripts(f64),
+}
+
+const NO_INPUT: InputShape =
+    InputShape { request: false, now: false, number: None, row: None, cluster: false, lists: &[] };
+
+/// The request and the instances.
+const OF_CLUSTER: InputShape = InputShape { request: true, cluster: true, ..NO_INPUT };
+
+/// Kinds with their functions, and what both are for.
+macro_rules! decisions {
+    ($(
+        $(#[doc = $about:literal])+
+        $kind:ident { $($kind_row:tt)* } has {$(
+            $(#[doc = $says:literal])+
+            $function:ident { $($function_row:tt)* },
+        )+},
+    )+) => {
+        /// A kind of policy: the decision that it makes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[doc = $about])+ $kind,)+
+        }
+
+        /// A function of a policy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Function {
+            $($($(#[doc = $says])+ $function,)+)+
+        }
+
+        impl Kind {
+            /// All kinds, in the order of the table.
+            pub const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
+
+            /// What is fixed about it.
+            #[must_use]
+            pub const fn row(self) -> &'static KindRow {
+                match self {
+                    $(Self::$kind => const { &KindRow { $($kind_row)* } },)+
+                }
+            }
+
+            /// What it decides, in words.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$kind => concat!($($about),+),)+
+                }
+            }
+
+            /// The functions that a policy of this kind exports.
+            #[must_use]
+            pub const fn functions(self) -> &'static [Function] {
+                match self {
+                    $(Self::$kind => &[$(Function::$function),+],)+
+                }
+            }
+        }
+
+        impl Function {
+            /// All functions, by kind.
+            pub const ALL: [Self; [$($(Self::$function),+),+].len()] = [$($(Self::$function),+),+];
+
+            /// What is fixed about it.
+            #[must_use]
+            pub const fn row(self) -> &'static FunctionRow {
+                match self {
+                    $($(Self::$function => const { &FunctionRow { $($function_row)* } },)+)+
+                }
+            }
+
+            /// The kind that it belongs to.
+            #[must_use]
+            pub const fn kind(self) -> Kind {
+                match self {
+                    $($(Self::$function)|+ => Kind::$kind,)+
+                }
+            }
+
+            /// What it does, in words.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $($(Self::$function => concat!($($says),+),)+)+
+                }
+            }
+        }
+    };
+}
+
+decisions! {
+    /// Admits or rejects a request.
+    Admission {
+        name: "admission", what: "admission policy", area: Area::Front, on_demand: false, beside: Some("tier-shed"),
+    } has {
+        /// Admits a request, or rejects it with a reason.
+        Admit {
+            name: "admit", wit: "admit", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
+            inputs: OF_CLUSTER, output: OutputShape::Reason,
+        },
+    },
+    /// Chooses the instance of a request.
+    Routing {
+        name: "routing", what: "routing policy", area: Area::Front, on_demand: false, beside: Some("least-loaded"),
+    } has {
+        /// The index of the instance of a request.
+        Route {
+            name: "route", wit: "route", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
+            inputs: OF_CLUSTER, output: OutputShape::Index,
+        },
+        /// A score for each instance, without a choice.
+        Scores {
+            name: "scores", wit: "scores", interface: Some("routing-scores"), script: None,
+            missing: Missing::WithoutScores, inputs: OF_CLUSTER, output: OutputShape::Numbers,
+        },
+    },
+    /// Leaves out instances before a routing policy chooses.
+    RoutingFilter {
+        name: "routing-filter", what: "routing filter", area: Area::Front, on_demand: false,
+        beside: Some("saturation"),
+    } has {
+        /// A number for each instance: 0 leaves it out.
+        Filter {
+            name: "filter", wit: "filter", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
+            inputs: OF_CLUSTER, output: OutputShape::Numbers,
+        },
+    },
+    /// Sets the priority of a request on its instance.
+    Priority {
+        name: "priority", what: "priority policy", area: Area::Front, on_demand: false, beside: Some("class"),
+    } has {
+        /// The priority of a request: a higher number goes first.
+        Priority {
+            name: "priority", wit: "priority", interface: None, script: Some(&["r"]), missing: Missing::Never,
+            inputs: InputShape { request: true, ..NO_INPUT }, output: OutputShape::Integer,
+        },
+    },
+    /// Sets the order of a waiting queue.
+    Scheduling {
+        name: "scheduling", what: "scheduler", area: Area::Engine, on_demand: false, beside: Some("priority-fcfs"),
+    } has {
+        /// The rank of a request in a waiting queue: the smallest is scheduled first.
+        Rank {
+            name: "rank", wit: "rank", interface: None, script: Some(&["r", "q"]), missing: Missing::Never,
+            inputs: InputShape { request: true, row: Some(Queued::SHAPE), ..NO_INPUT }, output: OutputShape::Number,
+        },
+    },
+    /// Chooses the preemption victim.
+    Preemption {
+        name: "preemption", what: "preemption policy", area: Area::Engine, on_demand: false, beside: Some("priority"),
+    } has {
+        /// The index of the victim in the running batch; the number is the index of the request that needs its blocks.
+        Victim {
+            name: "victim", wit: "victim", interface: None, script: Some(&["b"]), missing: Missing::Never,
+            inputs: InputShape {
+                now: true, number: Some(NumberShape::U32), lists: &[Running::SHAPE], ..NO_INPUT
+            },
+            output: OutputShape::Index,
+        },
+    },
+    /// Predicts the duration of engine steps.
+    Latency {
+        name: "latency", what: "latency model", area: Area::Engine, on_demand: false, beside: Some("blackbox"),
+    } has {
+        /// The duration of an engine step.
+        StepTime {
+            name: "step_time", wit: "step-time", interface: None, script: Some(&["b"]), missing: Missing::Never,
+            inputs: InputShape { row: Some(Step::SHAPE), ..NO_INPUT }, output: OutputShape::Duration,
+        },
+        /// The time from arrival to the waiting queue of a request with so many prompt tokens.
+        QueueingTime {
+            name: "queueing_time", wit: "queueing-time", interface: None, script: Some(&["tokens"]),
+            missing: Missing::InScripts(0.0), inputs: InputShape { number: Some(NumberShape::U32), ..NO_INPUT },
+            output: OutputShape::Duration,
+        },
+        /// The constant times of the model.
+        Constants {
+            name: "constants", wit: "constants", interface: None, script: Some(&[]), missing: Missing::InScripts(0.0),
+            inputs: NO_INPUT, output: OutputShape::Record {
+                shape: LatencyConstants::SHAPE, flags: 0, default: &[1, 0, 0, 0, 0]
+            },
+        },
+    },
+    /// Flow control: says how full the service is.
+    Saturation {
+        name: "saturation", what: "saturation detector", area: Area::FlowControl, on_demand: false,
+        beside: Some("utilization"),
+    } has {
+        /// How full the service is: 0 empty, 1 full.
+        Saturation {
+            name: "saturation", wit: "saturation", interface: None, script: Some(&["s"]), missing: Missing::Never,
+            inputs: InputShape { now: true, cluster: true, ..NO_INPUT }, output: OutputShape::Number,
+        },
+    },
+    /// Flow control: says up to which saturation each band is served.
+    Ceilings {
+        name: "ceilings", what: "usage-limit policy", area: Area::FlowControl, on_demand: false,
+        beside: Some("priority-holdback"),
+    } has {
+        /// A ceiling for each band; the number is the saturation.
+        Ceilings {
+            name: "ceilings", wit: "ceilings", interface: None, script: Some(&["saturation", "b"]),
+            missing: Missing::Never,
+            inputs: InputShape { now: true, number: Some(NumberShape::F64), lists: &[Band::SHAPE], ..NO_INPUT },
+            output: OutputShape::Numbers,
+        },
+    },
+    /// Flow control: chooses the tenant that is served next within a band.
+    Fairness {
+        name: "fairness", what: "fairness policy", area: Area::FlowControl, on_demand: false,
+        beside: Some("virtual-token-counter"),
+    } has {
+        /// The index of the flow of a band that is served next; the number is the saturation.
+        FairPick {
+            name: "fair_pick", wit: "fair-pick", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
+            inputs: InputShape {
+                now: true, number: Some(NumberShape::F64), row: Some(Band::SHAPE), lists: &[Flow::SHAPE], ..NO_INPUT
+            },
+            output: OutputShape::Index,
+        },
+    },
+    /// Flow control: sets the order of the requests of a tenant.
+    Ordering {
+        name: "ordering", what: "dispatch order", area: Area::FlowControl, on_demand: false, beside: Some("edf"),
+    } has {
+        /// The rank of a request in its flow: the smallest goes first; the number is the time at which it expires.
+        Order {
+            name: "order", wit: "order", interface: None, script: Some(&["r", "expires"]), missing: Missing::Never,
+            inputs: InputShape { request: true, number: Some(NumberShape::U64), ..NO_INPUT },
+            output: OutputShape::Number,
+        },
+    },
+    /// Flow control: chooses a request in flight that is ended to make room.
+    Eviction {
+        name: "eviction", what: "eviction policy", area: Area::FlowControl, on_demand: false,
+        beside: Some("lowest-priority-newest"),
+    } has {
+        /// The index of the request that makes room for a band.
+        Evict {
+            name: "evict", wit: "evict", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
+            inputs: InputShape { now: true, row: Some(Band::SHAPE), lists: &[InFlight::SHAPE], ..NO_INPUT },
+            output: OutputShape::Chosen,
+        },
+    },
+    /// Autoscaling: says how many replicas each group has.
+    Scaling {
+        name: "scaling", what: "scaling policy", area: Area::Replicas, on_demand: false, beside: None,
+    } has {
+        /// A number of replicas for each group, below 0 for none; the second list has the groups of earlier decisions.
+        Scale {
+            name: "scale", wit: "scale", interface: None, script: Some(&["g"]), missing: Missing::Never,
+            inputs: InputShape { now: true, lists: &[Group::SHAPE, Group::SHAPE], ..NO_INPUT },
+            output: OutputShape::Numbers,
+        },
+    },
+    /// Autoscaling: chooses the replica that is removed.
+    Drain {
+        name: "drain", what: "drain policy", area: Area::Replicas, on_demand: true, beside: Some("emptiest"),
+    } has {
+        /// The index of the replica that is removed.
+        Drain {
+            name: "drain", wit: "drain", interface: None, script: Some(&["g", "r"]), missing: Missing::Never,
+            inputs: InputShape { row: Some(DrainGroup::SHAPE), lists: &[Replica::SHAPE], ..NO_INPUT },
+            output: OutputShape::Index,
+        },
+    },
+    /// Autoscaling: chooses the node of a replica that starts.
+    Placement {
+        name: "placement", what: "placement policy", area: Area::Replicas, on_demand: true, beside: Some("best-fit"),
+    } has {
+        /// The index of the node of a replica; without one it waits.
+        Placement {
+            name: "placement", wit: "placement", interface: None, script: Some(&["r", "n"]), missing: Missing::Never,
+            inputs: InputShape { row: Some(StartingReplica::SHAPE), lists: &[Node::SHAPE], ..NO_INPUT },
+            output: OutputShape::Chosen,
+        },
+    },
+    /// KV tiers: ranks chunks for eviction, and decides which are stored and loaded.
+    KvCache {
+        name: "kv-cache", what: "KV cache policy", area: Area::KvTiers, on_demand: true, beside: Some("lfu"),
+    } has {
+        /// A rank for each chunk: the smallest is evicted first.
+        Keep {
+            name: "keep", wit: "keep", interface: None, script: Some(&["c"]), missing: Missing::InScripts(0.0),
+            inputs: InputShape { now: true, lists: &[KvChunk::SHAPE], ..NO_INPUT }, output: OutputShape::Numbers,
+        },
+        /// For each chunk whether it is stored: 0 is no.
+        Store {
+            name: "store", wit: "store-chunks", interface: None, script: Some(&["t", "c"]),
+            missing: Missing::Decides(1.0),
+            inputs: InputShape { row: Some(ChunkOffer::SHAPE), lists: &[KvChunk::SHAPE], ..NO_INPUT },
+            output: OutputShape::Numbers,
+        },
+        /// Whether a request loads what was found.
+        Load {
+            name: "load", wit: "load", interface: None, script: Some(&["h"]), missing: Missing::Decides(1.0),
+            inputs: InputShape { row: Some(KvHit::SHAPE), ..NO_INPUT }, output: OutputShape::Flag,
+        },
+    },
+    /// Prefill apart from decode: whether another instance prefills a request, and which.
+    Disaggregation {
+        name: "disaggregation", what: "disaggregation policy", area: Area::Roles, on_demand: true,
+        beside: Some("edpp"),
+    } has {
+        /// Where a request is prefilled and decoded; the lists are the instances that decode, and those that prefill.
+        Disaggregate {
+            name: "disaggregate", wit: "disaggregate", interface: None, script: Some(&["r", "d", "p", "link"]),
+            missing: Missing::Never,
+            inputs: InputShape {
+                row: Some(RoutedRequest::SHAPE), lists: &[PoolInstance::SHAPE, PoolInstance::SHAPE], ..NO_INPUT
+            },
+            output: OutputShape::Record {
+                shape: PrefillChoice::SHAPE, flags: 1, default: &[0, NONE_U32 as u64, NONE_U32 as u64]
+            },
+        },
+    },
+}
+
+impl Kind {
+    /// The name in flags, scripts and interfaces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The name for a policy of this kind in messages.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        self.row().what
+    }
+
+    /// The part of a service that it belongs to.
+    #[must_use]
+    pub const fn area(self) -> Area {
+        self.row().area
+    }
+
+    /// Whether it is a step of a policy of another kind, and no policy of its own.
+    #[must_use]
+    pub const fn is_step(self) -> bool {
+        matches!(self, Self::RoutingFilter)
+    }
+
+    /// Whether it is a decision of flow control, the queue in front of routing.
+    #[must_use]
+    pub const fn is_flow_control(self) -> bool {
+        matches!(self.area(), Area::FlowControl)
+    }
+
+    /// Whether it is a decision about replicas that come and go.
+    #[must_use]
+    pub const fn is_of_replicas(self) -> bool {
+        matches!(self.area(), Area::Replicas)
+    }
+
+    /// Whether its decisions read the columns of the instances.
+    #[must_use]
+    pub const fn reads_instances(self) -> bool {
+        self.functions()[0].row().inputs.cluster
+    }
+
+    /// The kind called `name`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Function {
+    /// The name in Rust, C and scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Its interface in WIT.
+    #[must_use]
+    pub const fn interface(self) -> &'static str {
+        match self.row().interface {
+            Some(interface) => interface,
+            None => self.kind().name(),
+        }
+    }
+
+    /// Position among the functions of its kind.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize - self.kind().functions()[0] as usize
+    }
+}
+
+impl FunctionRow {
+    /// Numbers of its inputs, each as WebAssembly passes it: fields of rows one by one, lists as address and length.
+    #[must_use]
+    pub const fn flat_inputs(&self) -> usize {
+        let InputShape { request, now, number, row, cluster, lists } = &self.inputs;
+        let mut count = *now as usize + number.is_some() as usize + 2 * lists.len();
+        if *request {
+            count += crate::Request::SHAPE.fields.len();
+        }
+        if let Some(row) = row {
+            count += row.fields.len();
+        }
+        if *cluster {
+            count += crate::Ages::SHAPE.fields.len() + 3;
+        }
+        count
+    }
+}
