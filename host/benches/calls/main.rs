@@ -119,13 +119,13 @@ impl Called {
         let setup = check::setup(&*self.plugin, self.kind, self.n, &Limits::default());
         let mut guest = self.plugin.start(&setup)?;
         // The first round allocates memory that later ones use again.
-        measured_once(&mut *guest, &self.calls).with_context(|| self.name.clone())?;
+        warm_up(&mut *guest, &self.calls).with_context(|| self.name.clone())?;
         measured(&mut *guest, &self.calls);
         Ok(())
     }
 }
 
-fn measured_once(guest: &mut dyn Guest, calls: &[GuestCall]) -> Result<()> {
+fn warm_up(guest: &mut dyn Guest, calls: &[GuestCall]) -> Result<()> {
     let ties = ties();
     for call in calls {
         call.run(guest, &ties)?;

@@ -476,7 +476,7 @@ impl Resolution<'_> {
         let (gpu, curves) = (&self.hardware.gpu, &kernels.curves);
         let (alpha, beta) = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
         match serving.pipeline {
-            1 => Physics::new(&model.config, (gpu, curves), serving, (alpha, beta)).map(|model| Arc::new(model) as _),
+            1 => Physics::new(&model.config, gpu, curves, serving, alpha, beta).map(|model| Arc::new(model) as _),
             _ => Pipeline::new(&model.config, gpu, curves, serving, alpha, beta).map(|model| Arc::new(model) as _),
         }
     }

@@ -186,7 +186,7 @@ impl ScoredRun {
     /// The run `summary` of a policy in a scenario, relative to that of the reference under the same seed.
     pub(crate) fn new(
         suite: &Suite,
-        (scenario, seed): (usize, u64),
+        RunKey { scenario, seed }: RunKey,
         summary: RunSummary,
         reference: RunSummary,
         baseline: RunSummary,
@@ -315,7 +315,7 @@ fn run_stage<R: RunSource>(
                 let score = suite.weights.relative(&best[index].charged, &reference.charged).score;
                 incumbent.insert((scenario, seed), log_score(score));
             }
-            done.push(ScoredRun::new(suite, (scenario, seed), summary, reference, baseline));
+            done.push(ScoredRun::new(suite, RunKey { scenario, seed }, summary, reference, baseline));
         }
         taken = turns.end;
         let confidence = plan.confidence(taken);

@@ -89,11 +89,12 @@ pub fn is_private(folder: &Path) -> bool {
     folder.is_dir()
 }
 
-/// Removes the oldest files, down to half of what is allowed, if there are `most` of them, or with `more` bytes more than it allows.
+/// Removes the oldest files, down to half of what is allowed, if there are `most_files` of them, or with `more` bytes more than
+/// `most_bytes`.
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn make_room(folder: &Path, more: u64, (most_files, most_bytes): (usize, u64)) -> io::Result<()> {
+pub fn make_room(folder: &Path, more: u64, most_files: usize, most_bytes: u64) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

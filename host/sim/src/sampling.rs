@@ -103,7 +103,7 @@ impl SamplingParams {
 
     /// The parameters of [`Self::bits`]; those in effect that are not set are ignored, as are unknown bits.
     #[must_use]
-    pub fn from_bits((set, on): (u8, u8)) -> Self {
+    pub fn from_bits(set: u8, on: u8) -> Self {
         let set = set & 0x7f;
         Self { set, on: on & set }
     }
@@ -196,7 +196,8 @@ mod tests {
                 value.map_or(all, |value| all.with(param, value))
             };
             let params = SamplingParam::ALL.into_iter().zip(&values).fold(NOTHING, set);
-            prop_assert_eq!(SamplingParams::from_bits(params.bits()), params);
+            let (set, on) = params.bits();
+            prop_assert_eq!(SamplingParams::from_bits(set, on), params);
             prop_assert_eq!(params.is_unset(), values.iter().all(Option::is_none));
         }
 

@@ -272,15 +272,15 @@ impl EvaluationSuite {
     pub fn run(
         &self,
         policy: &EvaluatedPolicy,
-        (scenario, seed): (usize, u64),
+        at: RunKey,
         handle: &Arc<CancelHandle>,
     ) -> Result<RunSummary, RunError> {
         let observer = |config: &Experiment, workload: &ScenarioWorkload| {
             EndLog::new(&measure::metrics_options(config, &workload.names, &workload.slo_targets))
         };
         let limit = SimulationLimit { handle, budget: 0 };
-        let (measured, _, workload) = self.simulate(policy, RunKey { scenario, seed }, limit, observer)?;
-        let rules = self.class_rules(scenario, &workload.names);
+        let (measured, _, workload) = self.simulate(policy, at, limit, observer)?;
+        let rules = self.class_rules(at.scenario, &workload.names);
         Ok(summary(measured, &self.suite, &rules, &workload.names))
     }
 
@@ -307,7 +307,7 @@ impl EvaluationSuite {
         let summary = match run_cache.and_then(|cache| cache.get(&policy.key, at)) {
             Some(summary) => summary,
             None => {
-                let summary = self.run(policy, (scenario, seed), handle)?;
+                let summary = self.run(policy, at, handle)?;
                 // Behind the wall the process that started this one keeps it.
                 is_fresh = run_cache.is_some() && wall::is_up();
                 if let Some(cache) = run_cache.filter(|_| !is_fresh) {
@@ -511,7 +511,7 @@ impl EvaluationContext<'_> {
         let Task { scenario, seed, .. } = *task;
         let at = RunKey { scenario, seed };
         let summary = match (task.role, &self.incumbent) {
-            (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, (scenario, seed), &self.handle),
+            (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, at, &self.handle),
             (PolicyRole::Incumbent, Some(incumbent)) => self.prepared.shared_run(incumbent, at, &self.handle),
             (PolicyRole::Baseline, _) => self.prepared.shared_run(&self.baseline, at, &self.handle),
             (PolicyRole::Reference | PolicyRole::Incumbent, _) => {

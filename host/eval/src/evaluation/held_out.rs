@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationSuite};
-use crate::cascade::{RunSummary, StagePlan, log_score};
+use crate::cascade::{RunKey, RunSummary, StagePlan, log_score};
 use crate::error::RunError;
 use crate::stratified::StratifiedDifference;
 use crate::suite::{Split, Suite};
@@ -107,14 +107,14 @@ fn runs(
     let mut tasks = Vec::new();
     for policy in policies {
         for (scenario, seeds) in &plan.scenarios {
-            tasks.extend(seeds.iter().map(|&seed| (policy, *scenario, seed)));
+            tasks.extend(seeds.iter().map(|&seed| (policy, RunKey { scenario: *scenario, seed })));
         }
     }
     let summaries: Vec<Result<RunSummary, RunError>> = tasks
         .par_iter()
-        .map(|((name, policy), scenario, seed)| {
-            prepared.run(policy, (*scenario, *seed), &handle).map_err(|failure| {
-                let message = format!("`{name}` in {}: {}", prepared.suite.scenarios[*scenario].name, failure.text());
+        .map(|&((name, policy), at)| {
+            prepared.run(policy, at, &handle).map_err(|failure| {
+                let message = format!("`{name}` in {}: {}", prepared.suite.scenarios[at.scenario].name, failure.text());
                 RunError::runtime(message)
             })
         })

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::context::EvaluationSuite;
-use crate::cascade::{RunSummary, ScoredRun, failed_gates, log_score};
+use crate::cascade::{RunKey, RunSummary, ScoredRun, failed_gates, log_score};
 use crate::error::RunError;
 use crate::named_policy::JOINT;
 use crate::suite::{RebaseRecord, Split, Suite};
@@ -54,7 +54,7 @@ type Combination = Vec<&'static BuiltIn>;
 struct Search<'a> {
     prepared: &'a EvaluationSuite,
     /// Scenario and seed of each run.
-    runs: Vec<(usize, u64)>,
+    runs: Vec<RunKey>,
     baseline: Vec<RunSummary>,
     /// By name: the score, or the gate that failed.
     known: BTreeMap<String, Result<f64, String>>,
@@ -65,9 +65,10 @@ impl<'a> Search<'a> {
         let suite = &prepared.suite;
         let scenarios = suite.of(Split::Train);
         let seeds = |scenario: usize| {
-            (0..SEEDS).map(move |turn| (scenario, suite.rebase_seed(&suite.scenarios[scenario].name, turn)))
+            let seed = move |turn| suite.rebase_seed(&suite.scenarios[scenario].name, turn);
+            (0..SEEDS).map(move |turn| RunKey { scenario, seed: seed(turn) })
         };
-        let runs: Vec<(usize, u64)> = scenarios.into_iter().flat_map(seeds).collect();
+        let runs: Vec<RunKey> = scenarios.into_iter().flat_map(seeds).collect();
         let baseline = simulate(prepared, &suite.baseline, &runs)?;
         Ok(Self { prepared, runs, baseline, known: BTreeMap::new() })
     }
@@ -111,8 +112,8 @@ impl<'a> Search<'a> {
     /// The score relative to the baseline, or the first gate that failed.
     fn relative(&self, runs: Vec<RunSummary>) -> Result<f64, String> {
         let suite = &self.prepared.suite;
-        let scored = |((&(scenario, seed), summary), baseline): ((&(usize, u64), RunSummary), &RunSummary)| {
-            ScoredRun::new(suite, (scenario, seed), summary, baseline.clone(), baseline.clone())
+        let scored = |((&at, summary), baseline): ((&RunKey, RunSummary), &RunSummary)| {
+            ScoredRun::new(suite, at, summary, baseline.clone(), baseline.clone())
         };
         let scored: Vec<ScoredRun> = self.runs.iter().zip(runs).zip(&self.baseline).map(scored).collect();
         if let Some(gate) = failed_gates(suite, &scored).into_iter().next() {
@@ -158,7 +159,7 @@ impl<'a> Search<'a> {
 const WORTHWHILE: f64 = 1.001;
 
 /// The summaries of the runs of a policy.
-fn simulate(prepared: &EvaluationSuite, name: &str, runs: &[(usize, u64)]) -> Result<Vec<RunSummary>, RunError> {
+fn simulate(prepared: &EvaluationSuite, name: &str, runs: &[RunKey]) -> Result<Vec<RunSummary>, RunError> {
     let policy = prepared.named(name)?;
     let all: Vec<_> = runs.par_iter().map(|&at| prepared.run(&policy, at, &Arc::default())).collect();
     all.into_iter().collect()

@@ -63,7 +63,7 @@ impl RunCache {
             let bytes = serde_json::to_vec(summary)?;
             // It looks at all files, and an evaluation keeps a few dozen.
             if turn.is_multiple_of(64) {
-                user_cache::make_room(&self.folder, 0, (MOST_RUNS, MOST_BYTES))?;
+                user_cache::make_room(&self.folder, 0, MOST_RUNS, MOST_BYTES)?;
             }
             fs::write(&draft, bytes)?;
             fs::rename(&draft, &file)

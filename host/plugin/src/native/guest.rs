@@ -151,9 +151,10 @@ enum CResult {
 impl NativeGuest {
     /// The arguments of `function`; numbers that it is to write are appended to `numbers`.
     fn arguments(
+        &self,
         function: Function,
         inputs: &Inputs<'_>,
-        instances: Option<(&Rows<'_, '_>, usize)>,
+        instances: Option<&Rows<'_, '_>>,
         numbers: &mut Vec<f64>,
     ) -> CArguments {
         let shape = &function.row().inputs;
@@ -166,7 +167,8 @@ impl NativeGuest {
             *list = (rows.bytes().as_ptr().cast(), rows.len());
         }
         let mut stride = shape.lists.first().map_or(0, |shape| shape.size);
-        if let Some((rows, width)) = instances {
+        if let Some(rows) = instances {
+            let width = size_of::<f64>() * self.library.description.columns.len();
             (lists[0], stride) = ((rows.numbers.as_ptr().cast(), rows.count), width);
         }
         if matches!(function.row().output, OutputShape::Numbers) {
@@ -299,16 +301,16 @@ impl NativeGuest {
         &self,
         function: Function,
         inputs: &Inputs<'_>,
-        instances: Option<(&Rows<'_, '_>, usize)>,
+        instances: Option<&Rows<'_, '_>>,
         numbers: &mut Vec<f64>,
     ) -> Result<Output, Fault> {
         let about = NativeCallInput {
             item: inputs.about.map_or(NO_REQUEST, |id| id.0.into()),
             request: inputs.request,
             ties: inputs.ties,
-            changed: instances.and_then(|(rows, _)| rows.changed),
+            changed: instances.and_then(|rows| rows.changed),
         };
-        let arguments = Self::arguments(function, inputs, instances, numbers);
+        let arguments = self.arguments(function, inputs, instances, numbers);
         // SAFETY: the arguments are made of the inputs, which live until the function returns; their rows are those of the
         // function, because only the methods of `dyn Guest` make inputs.
         let result = self.host.during(about, |host| unsafe { self.invoke(function, host, &arguments) });
@@ -348,14 +350,13 @@ impl Guest for NativeGuest {
             let batch = running_rows(batch);
             return self.decide(function, &Inputs { rows: &[AnyRows::new(&batch)], ..inputs }, None, numbers);
         };
-        let width = size_of::<f64>() * self.library.description.columns.len();
         let mut kept = std::mem::take(&mut self.rows);
         let rows = kept.of(inputs.request, cluster);
         let mut output = Ok(Output::Numbers);
         if function == Function::Route && self.setup.explain && self.has(Function::Scores) {
-            output = self.decide(Function::Scores, &inputs, Some((&rows, width)), numbers);
+            output = self.decide(Function::Scores, &inputs, Some(&rows), numbers);
         }
-        let output = output.and_then(|_| self.decide(function, &inputs, Some((&rows, width)), numbers));
+        let output = output.and_then(|_| self.decide(function, &inputs, Some(&rows), numbers));
         if output.is_err() {
             kept.forget();
         }

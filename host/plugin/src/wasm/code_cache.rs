@@ -141,7 +141,7 @@ const INTERFACE: u64 = {
 fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     user_cache::create(folder)?;
-    user_cache::make_room(folder, code.len() as u64, (COMPILED_FILES, COMPILED_BYTES))?;
+    user_cache::make_room(folder, code.len() as u64, COMPILED_FILES, COMPILED_BYTES)?;
     // The name is unique to this process and thread.
     let number = std::thread::current().id();
     let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));

@@ -50,7 +50,7 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         let Some(mut sampling) = self.sampling.take() else { return self.advance(behind, now, observer) };
         let (instance, mut observer) = self.observed(behind, observer);
-        let advanced = instance.advance_sampled(now, (behind, sampling.of(behind)), &mut observer);
+        let advanced = instance.advance_sampled(now, behind, sampling.of(behind), &mut observer);
         self.sampling = Some(sampling);
         advanced
     }

@@ -166,7 +166,8 @@ impl<I: Instance> Cluster<I> {
         replicas.scrape(now, |replicas, groups| {
             for &(instance, group) in replicas.active() {
                 let load = instances[instance.index()].load();
-                groups[group].ready.push(ReplicaView::of(instance, load, board.in_flight(instance)));
+                let (requests, tokens) = board.in_flight(instance);
+                groups[group].ready.push(ReplicaView::new(instance, load, requests, tokens));
             }
             if let (Some(gateway), Some(saturation)) = (gateway, saturation) {
                 for (index, group) in groups.iter_mut().enumerate() {
@@ -200,7 +201,10 @@ impl<I: Instance> Cluster<I> {
             self.refresh_signals(now, observer)?;
         }
         let Self { replicas: Some(replicas), instances, gateway, board, .. } = self else { return Ok(()) };
-        let load = |instance| ReplicaView::of(instance, instances[instance.index()].load(), board.in_flight(instance));
+        let load = |instance: InstanceIndex| {
+            let (requests, tokens) = board.in_flight(instance);
+            ReplicaView::new(instance, instances[instance.index()].load(), requests, tokens)
+        };
         let draining = replicas.set_replicas(now, group, change, load);
         if !draining.is_empty() {
             // The tick of this moment has been executed.

@@ -235,7 +235,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     // By default top-p; requests may differ.
     let sampling = SamplingParams::default().with(SamplingParam::TopP, 0.9);
     let serving = Serving { sampling, ..Serving::on(one) };
-    let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), serving, ([450.0, 0.5, 125.0].into(), beta));
+    let physics = Physics::new(&llama_8b(), &h100(), &kernels(), serving, [450.0, 0.5, 125.0].into(), beta);
     let physics: Arc<dyn LatencyModel> = Arc::new(physics.expect("valid"));
     prop_oneof![
         5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),
@@ -524,7 +524,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             max_output_tokens: (id % 2 == 0).then_some(output),
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
-            sampling: SamplingParams::from_bits(sampling),
+            sampling: SamplingParams::from_bits(sampling.0, sampling.1),
             // Half of them name no adapter, and one in eight one that is none.
             tags: Tags { slo_class: Name(branch), adapter: Name(adapter_of(id)), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),

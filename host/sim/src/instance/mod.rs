@@ -281,7 +281,8 @@ pub trait Instance {
     fn advance_sampled(
         &mut self,
         limit: Micros,
-        (instance, moments): (InstanceIndex, &mut LoadMoments),
+        instance: InstanceIndex,
+        moments: &mut LoadMoments,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         while moments.next_at() < limit {

@@ -466,7 +466,8 @@ impl Offloading {
     pub fn loads(
         &mut self,
         source: ChunkSource<'_>,
-        (local, tokens): (u32, u32),
+        local: u32,
+        tokens: u32,
         moment: LoadMoment,
     ) -> (bool, Option<LoadDecision>) {
         let state = self.requests.get_mut(&source.id).expect("it was looked up");

@@ -528,7 +528,7 @@ impl Plain {
             return Ok(());
         }
         let live = requests().next().expect("a request is waiting or running");
-        Err(NoProgress::new(now, &live.request, live.generated, (self.running.len(), self.queue_len()), &self.config))
+        Err(NoProgress::new(now, &live.request, live.generated, self.running.len(), self.queue_len(), &self.config))
     }
 
     /// Checks a request and puts it into the waiting queue.

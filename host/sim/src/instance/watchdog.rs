@@ -72,7 +72,8 @@ impl NoProgress {
         at: Micros,
         request: &Request,
         generated: u32,
-        (running, queued): (usize, usize),
+        running: usize,
+        queued: usize,
         config: &InstanceConfig,
     ) -> Self {
         Self {

@@ -349,7 +349,7 @@ mod tests {
         for (model, pipeline) in [(llama_8b(), 1), (gemma_4(), 1), (qwen_moe(), 1), (llama_8b(), 2), (llama_8b(), 4)] {
             let serving = Serving { pipeline, ..Serving::on(Parallelism { tensor: 1, data: 1 }) };
             if pipeline == 1 {
-                let physics = Physics::new(&model, (&gpu, &kernels), serving, (alpha, beta));
+                let physics = Physics::new(&model, &gpu, &kernels, serving, alpha, beta);
                 check_least_step_times(&physics.expect("valid"));
             } else {
                 let stages = Pipeline::new(&model, &gpu, &kernels, serving, alpha, beta);

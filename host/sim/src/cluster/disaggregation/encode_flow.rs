@@ -30,7 +30,7 @@ impl<I: Instance> Cluster<I> {
         decode: InstanceIndex,
     ) {
         let id = request.id;
-        let mut encoding = EncodingRequest::new(now, &request, encode, (prefill.unwrap_or(decode), decode));
+        let mut encoding = EncodingRequest::new(now, &request, encode, prefill.unwrap_or(decode), decode);
         match prefill {
             Some(_) => self.enter_pair(now, request, prefill, decode),
             None => {

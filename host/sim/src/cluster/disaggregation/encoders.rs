@@ -69,12 +69,14 @@ impl Encoder {
 }
 
 impl EncodingRequest {
-    /// `request`, of which `encode` encodes the media from the decision at `now` on.
+    /// `request`, of which `encode` encodes the media from the decision at `now` on; then it goes to `destination`, and `decode`
+    /// decodes it.
     pub fn new(
         now: Micros,
         request: &Request,
         encode: InstanceIndex,
-        (destination, decode): (InstanceIndex, InstanceIndex),
+        destination: InstanceIndex,
+        decode: InstanceIndex,
     ) -> Self {
         Self {
             times: EncodeTimes::new(request, encode),
@@ -220,7 +222,7 @@ mod tests {
         let mut encoders = Encoders::new(vec![Some(encoder)]);
         for (id, &media_tokens) in (0..).map(RequestId).zip(tokens) {
             let request = Request { media_tokens, ..Request::new(id, Micros::ZERO, 2000, 1) };
-            encoders.add(EncodingRequest::new(Micros::ZERO, &request, INSTANCE, (INSTANCE, INSTANCE)));
+            encoders.add(EncodingRequest::new(Micros::ZERO, &request, INSTANCE, INSTANCE, INSTANCE));
             encoders.arrive(Micros::ZERO, id);
         }
         encoders
@@ -263,7 +265,7 @@ mod tests {
         for (id, deadline) in [(0, 70), (1, 50), (2, 60)] {
             let request =
                 Request { deadline: Some(Micros(deadline)), ..Request::new(RequestId(id), Micros::ZERO, 9, 1) };
-            encoders.add(EncodingRequest::new(Micros(55), &request, INSTANCE, (INSTANCE, INSTANCE)));
+            encoders.add(EncodingRequest::new(Micros(55), &request, INSTANCE, INSTANCE, INSTANCE));
         }
         encoders.remove(RequestId(2));
         assert_eq!((encoders.next_timeout(), encoders.timed_out(Micros(54))), (Some(Micros(55)), None), "not before");

@@ -16,6 +16,15 @@ use crate::policy::{DisaggregationDecision, EncodeRule, RequestView, RoutingDeci
 use crate::request::{Name, Request, Stage};
 use crate::units::Micros;
 
+/// The instances that serve a request.
+#[derive(Clone, Copy)]
+struct ServedBy {
+    encode: Option<InstanceIndex>,
+    /// `None`: the one that decodes it also prefills it.
+    prefill: Option<InstanceIndex>,
+    decode: InstanceIndex,
+}
+
 impl<I: Instance> Cluster<I> {
     /// The same service with prefill apart from decode. If its instances come and go, [`Self::with_replicas`] comes first.
     ///
@@ -123,14 +132,18 @@ impl<I: Instance> Cluster<I> {
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         self.board.probe(&view, self.routing_reads);
         let recorded = match self.recorded(&request) {
-            Some(RecordedDecision::Split { decode, prefill }) => Some((None, Some(prefill), decode)),
-            Some(RecordedDecision::Routed(decode)) => Some((None, None, decode)),
-            Some(RecordedDecision::Encoded { encode, prefill, decode }) => Some((Some(encode), prefill, decode)),
+            Some(RecordedDecision::Split { decode, prefill }) => {
+                Some(ServedBy { encode: None, prefill: Some(prefill), decode })
+            }
+            Some(RecordedDecision::Routed(decode)) => Some(ServedBy { encode: None, prefill: None, decode }),
+            Some(RecordedDecision::Encoded { encode, prefill, decode }) => {
+                Some(ServedBy { encode: Some(encode), prefill, decode })
+            }
             Some(RecordedDecision::Rejected | RecordedDecision::Admitted) | None => None,
         };
         if let Some(instances) = recorded {
-            if instances.1.is_none() {
-                self.board.routed(&view, instances.2);
+            if instances.prefill.is_none() {
+                self.board.routed(&view, instances.decode);
             }
             request.priority = priority;
             return self.send(now, request, instances, observer);
@@ -172,9 +185,9 @@ impl<I: Instance> Cluster<I> {
         };
         // On one instance there is nothing to transfer.
         let disaggregate = decision.disaggregate && (is_blis || prefill.is_some_and(|prefill| prefill != decode));
+        let chosen = ServedBy { encode, prefill: prefill.filter(|_| disaggregate), decode };
         if observer.interests().contains(Interests::DECISIONS) {
-            let chosen = (decode, prefill.filter(|_| disaggregate));
-            self.record_choice(&view, chosen, encode, (now, disaggregate), observer);
+            self.record_choice(now, &view, chosen, disaggregate, observer);
         }
         if !disaggregate {
             if encode.is_some() || prefill.is_some() {
@@ -188,16 +201,15 @@ impl<I: Instance> Cluster<I> {
         if disaggregate && prefill.is_none() {
             return self.split(now, request, None, decode);
         }
-        self.send(now, request, (encode, prefill.filter(|_| disaggregate), decode), observer)
+        self.send(now, request, chosen, observer)
     }
 
-    /// Sends `request` to the instances that encode, prefill and decode it; `None`: none encodes it, or the one that decodes it also
-    /// prefills it.
+    /// Sends `request` to the first of the instances that serve it.
     fn send(
         &mut self,
         now: Micros,
         request: Box<Request>,
-        (encode, prefill, decode): (Option<InstanceIndex>, Option<InstanceIndex>, InstanceIndex),
+        ServedBy { encode, prefill, decode }: ServedBy,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         let takes_time = self.pairs.as_ref().is_some_and(|pairs| pairs.encoders.is_some());
@@ -291,10 +303,10 @@ impl<I: Instance> Cluster<I> {
     /// Reports where `request` is prefilled and decoded.
     fn record_choice(
         &self,
+        now: Micros,
         request: &RequestView<'_>,
-        (decode, prefill): (InstanceIndex, Option<InstanceIndex>),
-        encode: Option<InstanceIndex>,
-        (now, disaggregate): (Micros, bool),
+        ServedBy { encode, prefill, decode }: ServedBy,
+        disaggregate: bool,
         observer: &mut impl Observer,
     ) {
         let Some(pairs) = &self.pairs else { return };

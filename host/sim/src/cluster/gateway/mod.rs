@@ -256,11 +256,11 @@ impl Gateway {
         }
         let expires = self.control.settings.ttl.map_or(Micros::MAX, |ttl| now.saturating_add(ttl));
         let rank = self.control.ordering.rank(&view(&request), now, expires);
-        self.insert(now, request, priority, (rank, expires));
+        self.insert(now, request, priority, rank, expires);
         displaced.map_or(Enqueued::Waits, Enqueued::Displaced)
     }
 
-    fn insert(&mut self, now: Micros, request: Box<Request>, band: i32, (rank, expires): (f64, Micros)) {
+    fn insert(&mut self, now: Micros, request: Box<Request>, band: i32, rank: f64, expires: Micros) {
         let settings = &self.control.settings;
         let times_out = request.deadline.filter(|_| settings.clients_time_out).unwrap_or(Micros::MAX);
         let (tenant_order, tenant) = settings.tenant(request.tags.tenant);

@@ -246,14 +246,19 @@ impl LiveGroup {
 
 impl ReplicaView {
     /// The active replica `instance` with this load, and with so many requests and prompt tokens in flight.
-    pub(in super::super) fn of(instance: InstanceIndex, load: InstanceLoad, (in_flight, tokens): (u32, u64)) -> Self {
+    pub(in super::super) fn new(
+        instance: InstanceIndex,
+        load: InstanceLoad,
+        in_flight: u32,
+        in_flight_tokens: u64,
+    ) -> Self {
         Self {
             instance,
             queue_depth: load.queue_depth,
             batch_size: load.batch_size,
             kv_utilization: f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1)),
             in_flight,
-            in_flight_tokens: tokens,
+            in_flight_tokens,
         }
     }
 }

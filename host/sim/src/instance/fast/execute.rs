@@ -223,7 +223,7 @@ impl Fast {
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };
         let saved = self.rares.saved(live);
-        let mut outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
+        let mut outcome = self.config.completion(live, saved, status, v, end, self.per_token);
         self.rares.add_loads(live, &mut outcome);
         for &(gap, count) in saved {
             observer.record(&self.config.latencies(gap, u64::from(count)));
@@ -300,7 +300,8 @@ impl InstanceConfig {
         live: &LiveRequest,
         saved: &[(Micros, u32)],
         status: Status,
-        (v, end): (u64, Micros),
+        v: u64,
+        end: Micros,
         per_token: Micros,
     ) -> Outcome {
         let logged = if live.state == RequestState::Decoding { v.saturating_sub(live.joined_v) } else { 0 };

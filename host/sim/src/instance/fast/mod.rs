@@ -470,8 +470,8 @@ impl Fast {
             return Ok(());
         }
         let live = &self.live[requests[0]];
-        let counts = (self.running as usize, self.queue_len());
-        Err(NoProgress::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
+        let running = self.running as usize;
+        Err(NoProgress::new(now, &live.request, live.generated_at(self.v), running, self.queue_len(), &self.config))
     }
 }
 
@@ -527,7 +527,8 @@ impl Instance for Fast {
     fn advance_sampled(
         &mut self,
         limit: Micros,
-        (instance, moments): (InstanceIndex, &mut LoadMoments),
+        instance: InstanceIndex,
+        moments: &mut LoadMoments,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         (self.samples, self.next_sample) = (Some((instance, *moments)), moments.next_at());

@@ -72,7 +72,7 @@ impl Fast {
             TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
-        if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
+        if offloading.decides_loads() && !self.loads(key, local, tokens, now, observer) {
             return Gate::Open;
         }
         let live = &self.live[key];
@@ -106,13 +106,7 @@ impl Fast {
     }
 
     /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.
-    fn loads(
-        &mut self,
-        key: RequestKey,
-        (local, tokens): (u32, u32),
-        now: Micros,
-        observer: &mut impl Observer,
-    ) -> bool {
+    fn loads(&mut self, key: RequestKey, local: u32, tokens: u32, now: Micros, observer: &mut impl Observer) -> bool {
         let prefills = self.prefilling.iter().map(|&key| &self.live[key]);
         let moment = LoadMoment {
             instance: self.config.index,
@@ -122,7 +116,7 @@ impl Fast {
             running: self.running,
         };
         let Some(offloading) = &mut self.offloading else { return true };
-        let (loads, decision) = offloading.loads(self.live[key].chunks(), (local, tokens), moment);
+        let (loads, decision) = offloading.loads(self.live[key].chunks(), local, tokens, moment);
         if let Some(decision) = decision
             && observer.interests().contains(Interests::SCHEDULING)
         {
@@ -192,7 +186,7 @@ impl Fast {
             self.loading.remove(i);
             *budget -= num_tokens;
             *prefill |= computed + 1 < target;
-            self.enter_loaded(key, (computed, num_tokens), now);
+            self.enter_loaded(key, computed, num_tokens, now);
         }
         None
     }
@@ -203,7 +197,7 @@ impl Fast {
     }
 
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
-    fn enter_loaded(&mut self, key: RequestKey, (computed, num_tokens): (u32, u32), now: Micros) {
+    fn enter_loaded(&mut self, key: RequestKey, computed: u32, num_tokens: u32, now: Micros) {
         let reads = self.reads_kv(key);
         let live = &mut self.live[key];
         let loaded = live.computed;

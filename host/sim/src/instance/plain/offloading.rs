@@ -47,7 +47,7 @@ impl Plain {
             TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
-        if offloading.decides_loads() && !self.loads(key, (local, tokens), now, observer) {
+        if offloading.decides_loads() && !self.loads(key, local, tokens, now, observer) {
             return Gate::Open;
         }
         let live = &self.waiting[&key];
@@ -83,7 +83,7 @@ impl Plain {
     }
 
     /// Whether the waiting request `key` loads `tokens` tokens behind the `local` ones that the GPU has.
-    fn loads(&mut self, key: QueueKey, (local, tokens): (u32, u32), now: Micros, observer: &mut impl Observer) -> bool {
+    fn loads(&mut self, key: QueueKey, local: u32, tokens: u32, now: Micros, observer: &mut impl Observer) -> bool {
         let prefills = self.running.iter().filter(|live| live.prefilling());
         let moment = LoadMoment {
             instance: self.config.index,
@@ -93,7 +93,7 @@ impl Plain {
             running: self.running.len() as u32,
         };
         let Some(offloading) = &mut self.offloading else { return true };
-        let (loads, decision) = offloading.loads(self.waiting[&key].chunks(), (local, tokens), moment);
+        let (loads, decision) = offloading.loads(self.waiting[&key].chunks(), local, tokens, moment);
         if let Some(decision) = decision
             && observer.interests().contains(Interests::SCHEDULING)
         {
@@ -162,13 +162,13 @@ impl Plain {
             self.enter_adapter(&mut live, now, observer);
             *budget -= num_tokens;
             *prefill |= computed + 1 < live.target;
-            self.enter_loaded(live, (computed, num_tokens), now);
+            self.enter_loaded(live, computed, num_tokens, now);
         }
         None
     }
 
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
-    fn enter_loaded(&mut self, mut live: PlainRequest, (computed, num_tokens): (u32, u32), now: Micros) {
+    fn enter_loaded(&mut self, mut live: PlainRequest, computed: u32, num_tokens: u32, now: Micros) {
         self.kv.hash_loaded(&live.request, live.computed / self.config.block_size);
         let allocation = AllocationRequest {
             request: &live.request,

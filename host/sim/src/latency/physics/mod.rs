@@ -142,9 +142,11 @@ impl Physics {
     /// If a coefficient is negative, a number is missing, or heads or experts do not fit the GPUs.
     pub fn new(
         model: &ModelConfig,
-        (gpu, kernels): (&Gpu, &Kernels),
+        gpu: &Gpu,
+        kernels: &Kernels,
         serving: Serving,
-        (alpha, beta): (PhysicsAlpha, PhysicsBeta),
+        alpha: PhysicsAlpha,
+        beta: PhysicsBeta,
     ) -> Result<Self, LatencyError> {
         check_coefficients("alpha", &alpha.to_array())?;
         check_coefficients("beta", &beta.to_array())?;
@@ -381,7 +383,7 @@ mod tests {
 
     fn physics(model: &ModelConfig, tensor: u32, data: u32) -> Physics {
         let parallelism = Parallelism { tensor, data };
-        Physics::new(model, (&h100(), &kernels()), Serving::on(parallelism), (ALPHA, BETA)).unwrap()
+        Physics::new(model, &h100(), &kernels(), Serving::on(parallelism), ALPHA, BETA).unwrap()
     }
 
     /// The formula of a dense model on one rank, kernel by kernel and request by request.
@@ -473,7 +475,7 @@ mod tests {
         assert!((12.0..989.5 / 67.0).contains(&ratio(8192, 0)), "{}", ratio(8192, 0));
         let unknown = Gpu { tflops_fp32: 0.0, ..h100() };
         let serving = Serving::on(Parallelism { tensor: 1, data: 1 });
-        let refused = Physics::new(&model, (&unknown, &kernels()), serving, (ALPHA, BETA)).unwrap_err();
+        let refused = Physics::new(&model, &unknown, &kernels(), serving, ALPHA, BETA).unwrap_err();
         assert_eq!(refused, LatencyError::Missing { field: "tflops_fp32" });
     }
 
@@ -516,7 +518,7 @@ mod tests {
         let with = |change: fn(&mut Serving)| {
             let mut serving = Serving::on(Parallelism { tensor: 1, data: 1 });
             change(&mut serving);
-            let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), serving, (ALPHA, BETA)).unwrap();
+            let physics = Physics::new(&llama_8b(), &h100(), &kernels(), serving, ALPHA, BETA).unwrap();
             physics.step_time(&Batch { decode_requests: 64, decode_context: 32_000, ..Batch::default() }).0
         };
         let greedy = with(|_| {});
@@ -533,7 +535,7 @@ mod tests {
         let top_p = SamplingParams::default().with(SamplingParam::TopP, 0.9);
         let of = |sampling| {
             let serving = Serving { sampling, ..Serving::on(Parallelism { tensor: 1, data: 1 }) };
-            Physics::new(&llama_8b(), (&h100(), &kernels()), serving, (ALPHA, BETA)).unwrap()
+            Physics::new(&llama_8b(), &h100(), &kernels(), serving, ALPHA, BETA).unwrap()
         };
         let (greedy, restricted) = (of(SamplingParams::default()), of(top_p));
         assert_eq!((greedy.sampling(SamplingParams::default()), restricted.sampling(top_p)), (None, None));
@@ -566,7 +568,7 @@ mod tests {
         let old = Kernels { attention_mixed_rows: 128.0, ..kernels() };
         let us = |kernels: &Kernels, prefill: u32| {
             let serving = Serving::on(Parallelism { tensor: 1, data: 1 });
-            let physics = Physics::new(&llama_8b(), (&h100(), kernels), serving, (ALPHA, BETA)).unwrap();
+            let physics = Physics::new(&llama_8b(), &h100(), kernels, serving, ALPHA, BETA).unwrap();
             let mut batch = Batch { decode_requests: 64, decode_context: 64_000, ..Batch::default() };
             if prefill > 0 {
                 batch.add_prefill(prefill, 0, prefill);
@@ -685,7 +687,7 @@ mod tests {
     fn invalid_configurations_are_refused() {
         let error = |model: &ModelConfig, tensor, data, kernels: &Kernels, beta| {
             let parallelism = Parallelism { tensor, data };
-            Physics::new(model, (&h100(), kernels), Serving::on(parallelism), (ALPHA, beta)).unwrap_err()
+            Physics::new(model, &h100(), kernels, Serving::on(parallelism), ALPHA, beta).unwrap_err()
         };
         let fine = kernels();
         assert_eq!(error(&llama_8b(), 1, 2, &fine, BETA), LatencyError::DataParallel { data: 2 });

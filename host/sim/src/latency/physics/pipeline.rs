@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn alone() -> Physics {
-        Physics::new(&llama_8b(), (&h100(), &kernels()), serving(1), (PhysicsAlpha::default(), BETA)).unwrap()
+        Physics::new(&llama_8b(), &h100(), &kernels(), serving(1), PhysicsAlpha::default(), BETA).unwrap()
     }
 
     fn decodes(requests: u64) -> Batch {
