@@ -137,7 +137,7 @@ fn warm_up(guest: &mut dyn Guest, calls: &[GuestCall]) -> Result<()> {
     Ok(())
 }
 
-/// What is counted: a function of its own, by whose name valgrind starts and stops the counter.
+/// What is counted: a function of its own; valgrind starts and stops the counter by its name.
 #[inline(never)]
 fn count_calls(guest: &mut dyn Guest, calls: &[GuestCall]) {
     let ties = ties();

@@ -83,7 +83,7 @@ pub trait Guest: Debug + Send {
 pub struct Inputs<'a> {
     /// Time of the decision.
     pub now: Micros,
-    /// The number whose random numbers the call draws; `None` for a call about nothing in particular.
+    /// The number that selects the random numbers of the call; `None` for a call about nothing in particular.
     pub about: Option<RequestId>,
     /// Which of several equally good choices is taken; `None` where nothing is chosen.
     pub ties: Option<&'a Ties>,
