@@ -3,18 +3,18 @@
 //! Values of policy bundles and workload specifications are read as text with its location and parsed afterwards. An
 //! error can therefore show the line and say which values are valid, instead of YAML's type names.
 
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
 
 use crate::{Diagnostic, Location, name_hint, quoted};
 pub use error::{Error, Fault, Shape};
 use node::YamlNode;
-pub use spanned::{Mark, Spanned};
+pub use spanned::{Mark, Spanned, Word};
+pub use value::{Entries, Value};
 
 mod deserialize;
 mod error;
@@ -23,9 +23,7 @@ mod numbers;
 mod spanned;
 #[cfg(test)]
 mod tests;
-
-/// A value or a key, with its location.
-pub type Word = Spanned<String>;
+mod value;
 
 /// A YAML file with its text.
 #[derive(Clone, Debug)]
@@ -141,32 +139,5 @@ pub fn real(text: &str) -> Option<f64> {
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),
         "-.inf" | "-.Inf" | "-.INF" => Some(f64::NEG_INFINITY),
         _ => text.parse().ok(),
-    }
-}
-
-/// A map that keeps its entries in the order of the file.
-pub struct Entries<T>(pub Vec<(Word, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map from names to values")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder(PhantomData))
     }
 }

@@ -559,7 +559,6 @@ mod tests {
     use blis_sim::latency::Blackbox;
 
     use super::*;
-    use crate::guest::record;
 
     /// Times of a component without checks of its own.
     #[derive(Debug)]
@@ -579,7 +578,7 @@ mod tests {
                 Function::StepTime => Output::Duration(10),
                 _ => {
                     let (shortest, token, decode, scheduling, preemption) = self.constants.numbers();
-                    record(&[shortest, token, decode, scheduling, preemption])
+                    Output::Record([shortest, token, decode, scheduling, preemption].into())
                 }
             })
         }

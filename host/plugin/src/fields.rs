@@ -10,18 +10,11 @@ use std::str::FromStr;
 
 use blis_diag::{name_hint, quoted, yaml};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
-use super::rows::QueuedRow;
-
-pub(crate) mod disaggregation;
-pub(crate) mod flow;
-pub(crate) mod kv_cache;
-pub(crate) mod replicas;
-pub(crate) mod scaling;
+pub(crate) mod rows;
 
 /// The KV blocks of an instance, unless a fixture sets them.
 const TOTAL_KV_BLOCKS: u32 = 20_000;
@@ -199,46 +192,6 @@ impl NamedRequest {
 
     pub fn now(&self) -> Micros {
         self.now.unwrap_or(self.request.arrival)
-    }
-}
-
-/// A request that joins a waiting queue.
-#[derive(Clone, Debug)]
-pub(crate) struct NamedQueued {
-    pub request: NamedRequest,
-    pub priority: i64,
-    pub turn: i64,
-    pub generated_tokens: u32,
-    pub preemptions: u32,
-}
-
-impl NamedQueued {
-    /// The request at `index` of the queue's list.
-    pub fn new(index: usize) -> Self {
-        let (request, turn) = (NamedRequest::new(RequestId(index as u32)), index as i64 + 1);
-        Self { request, priority: 0, turn, generated_tokens: 0, preemptions: 0 }
-    }
-
-    /// What a policy sees of it besides the request.
-    pub fn row(&self) -> QueuedRow {
-        let Self { priority, turn, generated_tokens, preemptions, .. } = *self;
-        QueuedRow { priority, turn, generated_tokens, preemptions }
-    }
-
-    pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
-        match name {
-            "priority" => self.priority = whole(name, value, i64::MIN..=i64::MAX)?,
-            "turn" => self.turn = whole(name, value, i64::MIN..=i64::MAX)?,
-            "generated_tokens" => self.generated_tokens = whole(name, value, 0..=u32::MAX)?,
-            "preemptions" => self.preemptions = whole(name, value, 0..=u32::MAX)?,
-            _ => {
-                return self.request.set(name, value, names).map_err(|error| {
-                    let known = [&REQUEST[..], &["priority", "turn", "generated_tokens", "preemptions"]].concat();
-                    if error.of_name { FieldError::unknown("a queued request", name, &known) } else { error }
-                });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -476,39 +429,6 @@ pub(crate) fn set_running(
         }
         _ => return Err(FieldError::unknown("a request of the batch", name, &RUNNING)),
     }
-    Ok(())
-}
-
-const STEP: [&str; 8] = [
-    "prefill_requests",
-    "prefill_tokens",
-    "prefill_tokens_squared",
-    "prefill_tokens_by_input",
-    "prefill_tokens_by_context",
-    "prefill_context",
-    "decode_requests",
-    "decode_context",
-];
-
-/// Sets a sum of an engine step.
-pub(crate) fn set_step(step: &mut Batch, name: &str, value: &FieldValue) -> Result<(), FieldError> {
-    let sum = match name {
-        "prefill_requests" => &mut step.prefill_requests,
-        "prefill_tokens" => &mut step.prefill_tokens,
-        "prefill_tokens_squared" => &mut step.prefill_tokens_squared,
-        "prefill_tokens_by_input" => &mut step.prefill_tokens_by_input,
-        "prefill_tokens_by_context" => &mut step.prefill_tokens_by_context,
-        "prefill_context" => &mut step.prefill_context,
-        "decode_requests" => &mut step.decode_requests,
-        "decode_context" => &mut step.decode_context,
-        "requests" | "tokens" => {
-            let hint = "requests are those of prefill and of decode; tokens are prefill_tokens + decode_requests";
-            return Err(FieldError { of_name: true, ..wrong(format!("`{name}` cannot be set"), hint) });
-        }
-        _ => return Err(FieldError::unknown("a step", name, &STEP)),
-    };
-    // Sums of sums stay below 2^64.
-    *sum = whole(name, value, 0..=1 << 60)?;
     Ok(())
 }
 

@@ -149,18 +149,8 @@ pub enum Output {
     Flag(bool),
     /// The numbers, which the call appended to its last parameter.
     Numbers,
-    /// The fields of a row, of floating-point numbers the bits; those behind the last are 0.
-    Record([u64; RECORD_FIELDS]),
-}
-
-/// Most fields of a row that a function returns.
-pub const RECORD_FIELDS: usize = 8;
-
-/// The fields `words` of a row.
-pub(crate) fn record(words: &[u64]) -> Output {
-    let mut fields = [0; RECORD_FIELDS];
-    fields[..words.len()].copy_from_slice(words);
-    Output::Record(fields)
+    /// The fields of a row, of floating-point numbers the bits. Boxed, because every call returns an output.
+    Record(Box<[u64]>),
 }
 
 /// What holds for a policy that lacks `function`, in a script or (`in_c`) in a native library; `None` if that must not be.
@@ -172,13 +162,13 @@ pub(crate) fn left_out(function: Function, inputs: &Inputs<'_>, numbers: &mut Ve
         _ => return None,
     };
     Some(match &row.output {
-        OutputShape::Numbers => {
+        OutputShape::Numbers(_) => {
             numbers.resize(inputs.count(function), number);
             Output::Numbers
         }
         OutputShape::Flag => Output::Flag(number != 0.0),
         OutputShape::Duration => Output::Duration(number as u64),
-        OutputShape::Record { default, .. } => record(default),
+        OutputShape::Record { default, .. } => Output::Record((*default).into()),
         _ => Output::Number(number),
     })
 }

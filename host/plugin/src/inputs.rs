@@ -1,23 +1,26 @@
 //! Inputs with which plugins are checked and measured: situations generated from a seed, equal on every machine, some
 //! plausible and some extreme.
 
-use blis_abi::Row as _;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use blis_abi::decisions::{Area, NumberOf, OutputShape};
+use blis_abi::{AnyRows, Field, Primitive, Row, RowShape, Unit};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     AdapterSlotUse, AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events,
-    InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness, StepMemory, Ties, Versions,
+    InstanceInfo, Reads, RequestView, Signals, Staleness, StepMemory, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::fields::{NamedInstances, NamedQueued, NamedRequest};
-use super::guest::record;
+use super::fields::{NamedInstances, NamedRequest};
 use super::limits::LONGEST_US;
-use super::rows::{PrefillChoiceRow, first_nan};
-use super::{Fault, FaultKind, Function, Guest, Kind, Output};
+use super::rows::{NONE_U32, QueuedRow, first_nan, number_of, step_row};
+use super::{Fault, FaultKind, Function, Guest, Inputs, Kind, Output};
 
 mod disaggregation;
 mod flow;
@@ -25,11 +28,7 @@ mod kv_cache;
 mod replicas;
 mod scaling;
 
-pub use disaggregation::PoolsState;
 pub use flow::{GatewayState, names};
-pub use kv_cache::{ChunksState, TierHitState};
-pub use replicas::{DrainState, PlacementState};
-pub use scaling::ScalingState;
 pub(crate) use scaling::replicas_of;
 
 const BLOCK_SIZE: u32 = 16;
@@ -87,8 +86,6 @@ pub struct DecisionPoint {
     /// [`ClusterView::scores`].
     scores: Vec<f64>,
     block_size: u32,
-    /// Generated tokens and preemptions when the request joins a queue; `None` if they follow from its turn.
-    progress: Option<(u32, u32)>,
 }
 
 impl DecisionPoint {
@@ -108,7 +105,6 @@ impl DecisionPoint {
             tenants_in_flight,
             scores: instances.scores(),
             block_size: request.block_size,
-            progress: None,
         }
     }
 
@@ -151,7 +147,6 @@ impl DecisionPoint {
             tenants_in_flight: column_of_tenants(rng),
             scores: Vec::new(),
             block_size: BLOCK_SIZE,
-            progress: None,
         }
     }
 
@@ -234,14 +229,6 @@ impl DecisionPoint {
         }
     }
 
-    /// The request as it joins a waiting queue.
-    fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
-        let preempted = turn < 0;
-        let (generated_tokens, preemptions) =
-            self.progress.unwrap_or((if preempted { 17 } else { 0 }, preempted.into()));
-        QueuedView { now: self.now, request: self.request(), priority, generated_tokens, preemptions, turn }
-    }
-
     /// The same situation with the signals of `other`, except those that change at every decision.
     fn with_load_of(mut self, other: &Self, versions: Versions) -> Self {
         let Signals { in_flight, cached_blocks, in_flight_tokens, in_flight_output, ttft_ewma, itl_ewma, .. } =
@@ -269,18 +256,17 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
     let call = |item: u64| {
         let report = item / PER_REPORT;
         let versions = Versions { load: 1 + report, cached_blocks: 1 + item, instances: 0 };
-        let shared =
-            |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
-        match GuestCall::plausible(kind, n, item) {
-            GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
-            GuestCall::Route(point) => GuestCall::Route(shared(point)),
-            GuestCall::Filter(point) => GuestCall::Filter(shared(point)),
-            GuestCall::Saturation(point) => GuestCall::Saturation(shared(point)),
-            other => other,
+        let mut call = GuestCall::plausible(kind, n, item);
+        if let GuestCall::Decide(function, CallInputs { point: Some(point), .. }) = &mut call
+            && function.row().inputs.cluster
+        {
+            let reported = DecisionPoint::plausible(n, report * PER_REPORT);
+            *point = point.clone().with_load_of(&reported, versions);
         }
+        call
     };
     // A simulation calls a latency model for steps far more often than for queueing times.
-    (0..CALLS).map(call).filter(|call| !matches!(call, GuestCall::Queueing(_))).collect()
+    (0..CALLS).map(call).filter(|call| call.function() != Some(Function::QueueingTime)).collect()
 }
 
 /// A service of `n` instances in the course of a run, for decisions that read the instances: little changes between two
@@ -453,7 +439,7 @@ fn tags(rng: &mut Generator) -> Tags {
 }
 
 /// A running batch of `n` requests, number `item`.
-fn batch(n: usize, item: u64) -> BatchView {
+pub(crate) fn batch(n: usize, item: u64) -> BatchView {
     let mut rng = generator("batch", item);
     let rng = &mut rng;
     let now = Micros(100_000_000 + 1_000 * item);
@@ -516,7 +502,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
 }
 
 /// Engine step number `item`, of about `n` requests.
-fn step(n: usize, item: u64) -> Batch {
+pub(crate) fn step(n: usize, item: u64) -> Batch {
     let mut rng = generator("step", item);
     let mut batch = Batch::default();
     for _ in 0..n {
@@ -578,75 +564,181 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     })
 }
 
-/// A call of a guest, with its input.
+/// A call of a guest, with its inputs.
 #[derive(Clone, Debug)]
 pub enum GuestCall {
-    Admit(DecisionPoint),
-    Route(DecisionPoint),
-    /// Routing filter: which instances it keeps.
-    Filter(DecisionPoint),
-    Priority(DecisionPoint),
-    /// Scheduling: the request of the situation, its priority and its turn.
-    Rank(DecisionPoint, i64, i64),
-    Victim(BatchView),
-    /// Latency: the duration of a step.
-    Step(Batch),
-    /// Latency: the queueing time for a number of input tokens.
-    Queueing(u32),
-    Saturation(DecisionPoint),
-    Ceilings(GatewayState),
-    /// Fairness: the flow that is served next.
-    FairPick(GatewayState),
-    /// Ordering: the request of the situation, and the time at which it expires.
-    Order(DecisionPoint, Micros),
-    /// Eviction: the victim for the first band.
-    Evict(GatewayState),
-    Scale(ScalingState),
-    /// Drain: the replica that is removed.
-    Drain(DrainState),
-    /// Placement: the node of a replica.
-    Placement(PlacementState),
-    /// KV tiers: the ranks of chunks.
-    Keep(ChunksState),
-    /// KV tiers: which chunks are stored.
-    Store(ChunksState),
-    /// KV tiers: whether a request loads what was found.
-    Load(TierHitState),
-    /// Prefill apart from decode: where a request is prefilled.
-    Disaggregate(PoolsState),
-    /// Lifecycle: an event for the guest.
+    /// A function of the table of decisions.
+    Decide(Function, CallInputs),
+    /// An event for the guest.
     Observe(Event),
+}
+
+/// The inputs of a call: those of the function's [`blis_abi::decisions::InputShape`].
+#[derive(Clone, Debug, Default)]
+pub struct CallInputs {
+    pub now: Micros,
+    /// The request and the service.
+    pub point: Option<DecisionPoint>,
+    /// The running batch.
+    pub batch: Option<BatchView>,
+    /// The number, of a floating-point number the bits.
+    pub number: u64,
+    /// The row, and then the lists.
+    pub rows: Vec<Arc<dyn OwnedRows>>,
+}
+
+/// Rows of any type.
+pub trait OwnedRows: Debug + Send + Sync {
+    /// These rows.
+    fn rows(&self) -> AnyRows<'_>;
+}
+
+impl<R: Row + Debug + Send + Sync> OwnedRows for Vec<R> {
+    fn rows(&self) -> AnyRows<'_> {
+        AnyRows::new(self)
+    }
+}
+
+/// Rows of a type that is known at run time only.
+#[derive(Debug)]
+pub struct AnyOwnedRows {
+    words: Vec<u64>,
+    shape: &'static RowShape,
+}
+
+impl AnyOwnedRows {
+    /// So many rows of this shape; numbers are 0, or missing where they may be.
+    pub(crate) fn new(shape: &'static RowShape, count: usize) -> Self {
+        let mut rows = Self { words: vec![0; count * shape.size.div_ceil(size_of::<u64>())], shape };
+        for (row, field) in (0..count).flat_map(|row| shape.fields.iter().map(move |field| (row, field))) {
+            let missing = if field.number == Primitive::I32 { i32::MIN.cast_unsigned().into() } else { u64::MAX };
+            rows.set(row, field, if field.meaning.optional { missing } else { 0 });
+        }
+        rows
+    }
+
+    /// Sets `field` of the row at `index` to `word`.
+    pub(crate) fn set(&mut self, index: usize, field: &Field, word: u64) {
+        let at = index * self.shape.size + field.offset;
+        let half = &mut self.words[at / size_of::<u64>()];
+        match (field.size, at % size_of::<u64>()) {
+            (8, _) => *half = word,
+            (_, 0) => *half = *half >> 32 << 32 | word & u64::from(u32::MAX),
+            _ => *half = *half & u64::from(u32::MAX) | word << 32,
+        }
+    }
+}
+
+impl OwnedRows for AnyOwnedRows {
+    fn rows(&self) -> AnyRows<'_> {
+        AnyRows::of_words(&self.words, self.shape)
+    }
+}
+
+/// Most rows and lists of a function.
+const MOST_ROWS: usize = 3;
+
+impl CallInputs {
+    /// Inputs without request.
+    pub(crate) fn at(now: Micros, rows: Vec<Arc<dyn OwnedRows>>) -> Self {
+        Self { now, rows, ..Self::default() }
+    }
+
+    /// Inputs about the request and the service of `point`.
+    pub(crate) fn about(point: DecisionPoint) -> Self {
+        Self { now: point.now, point: Some(point), ..Self::default() }
+    }
+
+    /// Inputs about the request of `queued`, as it joins a waiting queue.
+    pub(crate) fn queued(point: DecisionPoint, queued: QueuedRow) -> Self {
+        Self { rows: vec![Arc::new(vec![queued])], ..Self::about(point) }
+    }
+
+    /// Inputs about a running batch.
+    pub(crate) fn of_batch(batch: BatchView) -> Self {
+        let number = u64::from(u32::try_from(batch.requester).unwrap_or(u32::MAX));
+        Self { now: batch.now, number, batch: Some(batch), ..Self::default() }
+    }
+
+    /// Inputs of an engine step.
+    pub(crate) fn of_step(batch: &Batch) -> Self {
+        Self::at(Micros::ZERO, vec![Arc::new(vec![step_row(batch)])])
+    }
+
+    /// The rows at `index`: the row, and then the lists.
+    pub(crate) fn rows_at<R: Row>(&self, index: usize) -> &[R] {
+        self.rows.get(index).map_or(&[], |rows| rows.rows().typed())
+    }
+
+    /// Calls `make` with these inputs for `function`.
+    fn with<T>(&self, function: Function, ties: &Ties, make: impl FnOnce(Inputs<'_>) -> T) -> T {
+        let (point, batch) = (self.point.as_ref(), self.batch.as_ref());
+        let (request, cluster) = (point.map(DecisionPoint::request), point.map(DecisionPoint::cluster));
+        let shape = &function.row().inputs;
+        let rows: [AnyRows<'_>; MOST_ROWS] =
+            std::array::from_fn(|index| self.rows.get(index).map_or(AnyRows::new::<QueuedRow>(&[]), |all| all.rows()));
+        let of_batch = batch.map(BatchView::ties);
+        let ties = match (shape.request, &function.row().output) {
+            _ if batch.is_some() => of_batch.as_ref(),
+            (true, OutputShape::Index | OutputShape::Numbers(_)) => Some(ties),
+            (true, _) => None,
+            (false, _) if function.kind() == Kind::Latency => None,
+            // As built-in policies, which take the first of equally good choices.
+            (false, _) => Some(&Ties::LowestIndex),
+        };
+        let about = match (shape.request, batch) {
+            (true, _) => point.map(|point| point.request.id),
+            (false, Some(batch)) => batch.id.get(batch.requester).copied(),
+            (false, None) => (function.kind() != Kind::Latency).then(|| number_of(self.now)),
+        };
+        make(Inputs {
+            now: self.now,
+            about,
+            ties,
+            request: request.as_ref().filter(|_| shape.request),
+            cluster: cluster.as_ref().filter(|_| shape.cluster),
+            batch,
+            memory: None,
+            number: self.number,
+            rows: &rows[..self.rows.len().min(MOST_ROWS)],
+        })
+    }
+
+    /// What `function` chooses from, or returns a number for each of: its name, and how many there are.
+    pub(crate) fn choices(&self, function: Function) -> (&'static str, usize) {
+        let shape = &function.row().inputs;
+        let list = self.rows.get(usize::from(shape.row.is_some())).map(|all| all.rows());
+        match (&self.point, &self.batch, list) {
+            (Some(point), ..) if shape.cluster => ("instance", point.instances.len()),
+            (_, Some(batch), _) => ("request", batch.len()),
+            (_, _, Some(list)) => (list.shape().what, list.len()),
+            _ => ("", 0),
+        }
+    }
 }
 
 /// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuestOutput {
     Decision(AdmissionDecision),
-    /// Routing, preemption, fairness or drain: an index, and the bits of the scores.
+    /// An index, and the bits of the scores.
     Index(usize, Vec<u64>),
-    /// Routing filter: whether each instance is kept.
-    Kept(Vec<bool>),
-    Priority(i64),
-    /// Scheduling or ordering: the bits of the rank.
-    Rank(u64),
-    /// Latency: a duration in µs.
-    Micros(u64),
-    /// The bits of the saturation.
-    Saturation(u64),
-    /// The bits of the ceilings.
-    Ceilings(Vec<u64>),
-    /// Eviction or placement: the index of the victim or of the node.
+    /// An index, or none.
     Chosen(Option<usize>),
-    /// The bits of the ranks of chunks.
-    Ranks(Vec<u64>),
-    /// Whether each chunk is stored.
-    Stored(Vec<bool>),
-    /// Whether a request loads.
-    Loads(bool),
-    /// Whether another instance prefills, and the indices of those that decode and prefill, if it chose them.
-    Prefilled(bool, Option<usize>, Option<usize>),
-    /// Scaling: the number of replicas of each group, where it says one.
+    Integer(i64),
+    /// A duration in µs.
+    Micros(u64),
+    /// The bits of a number.
+    Number(u64),
+    Flag(bool),
+    /// The bits of a number for each row.
+    Numbers(Vec<u64>),
+    /// Yes or no for each instance or row.
+    Flags(Vec<bool>),
+    /// The number of replicas of each group, where it says one.
     Replicas(Vec<Option<u32>>),
+    /// The fields of a record; `None` for an index that was not chosen.
+    Record(Vec<Option<usize>>),
     /// No output, for [`GuestCall::Observe`].
     None,
 }
@@ -655,136 +747,33 @@ impl GuestCall {
     /// Call number `item` of a plugin of `kind`, with `n` instances or requests.
     #[must_use]
     pub fn plausible(kind: Kind, n: usize, item: u64) -> Self {
-        let point = || DecisionPoint::plausible(n, item);
-        match kind {
-            Kind::Admission => Self::Admit(point()),
-            Kind::Routing => Self::Route(point()),
-            Kind::RoutingFilter => Self::Filter(point()),
-            Kind::Priority => Self::Priority(point()),
-            Kind::Scheduling => Self::Rank(point(), (item % 11) as i64 - 5, item as i64 + 1),
-            Kind::Preemption => Self::Victim(batch(n, item)),
-            Kind::Latency if item % 16 == 15 => Self::Queueing((item * 37 % 4_000) as u32),
-            Kind::Latency => Self::Step(step(n, item)),
-            Kind::Saturation => Self::Saturation(point()),
-            Kind::Ceilings => Self::Ceilings(GatewayState::plausible(n, item)),
-            Kind::Fairness => Self::FairPick(GatewayState::plausible(n, item)),
-            Kind::Ordering => {
-                let point = point();
-                let expires = if item % 8 == 7 { Micros::MAX } else { point.now.saturating_add(Micros(60_000_000)) };
-                Self::Order(point, expires)
-            }
-            Kind::Eviction => Self::Evict(GatewayState::plausible(n, item)),
-            Kind::Scaling => Self::Scale(ScalingState::plausible(n, item)),
-            Kind::Drain => Self::Drain(DrainState::plausible(n, item)),
-            Kind::Placement => Self::Placement(PlacementState::plausible(n, item)),
-            Kind::KvCache => match item % 4 {
-                0 => Self::Load(TierHitState::plausible(item)),
-                1 => Self::Store(ChunksState::plausible(n, item)),
-                _ => Self::Keep(ChunksState::plausible(n, item)),
-            },
-            Kind::Disaggregation => Self::Disaggregate(PoolsState::plausible(n, item)),
-        }
+        let function = match (kind, item % 16) {
+            // A chunk is ranked more often than it is stored or loaded, and a step is longer than a queueing time.
+            (Kind::KvCache, 0 | 4 | 8 | 12) => Function::Load,
+            (Kind::KvCache, 1 | 5 | 9 | 13) => Function::Store,
+            (Kind::Latency, 15) => Function::QueueingTime,
+            _ => kind.functions()[0],
+        };
+        Self::Decide(function, plausible(function, n, item))
     }
 
     /// Calls with inputs at the limits of their ranges.
     #[must_use]
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
-        let points = |make: fn(DecisionPoint) -> Self| {
-            DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, make(point))).collect::<Vec<_>>()
-        };
-        let states = |make: fn(GatewayState) -> Self| {
-            GatewayState::extreme(n).into_iter().map(|(name, state)| (name, make(state))).collect::<Vec<_>>()
-        };
-        match kind {
-            Kind::Admission => points(Self::Admit),
-            Kind::Routing => points(Self::Route),
-            Kind::RoutingFilter => points(Self::Filter),
-            Kind::Priority => points(Self::Priority),
-            Kind::Scheduling => {
-                let mut all = points(|point| Self::Rank(point, 0, 1));
-                let ends = [("the lowest priority", i64::MAX, i64::MAX), ("the highest priority", i64::MIN, i64::MIN)];
-                all.extend(
-                    ends.map(|(name, priority, turn)| {
-                        (name, Self::Rank(DecisionPoint::plausible(n, 3), priority, turn))
-                    }),
-                );
-                all
-            }
-            Kind::Preemption => {
-                extreme_batches(n).into_iter().map(|(name, batch)| (name, Self::Victim(batch))).collect()
-            }
-            Kind::Latency => {
-                let steps = extreme_steps().into_iter().map(|(name, batch)| (name, Self::Step(batch)));
-                let ends = [("no tokens", Self::Queueing(0)), ("the longest prompt", Self::Queueing(u32::MAX))];
-                steps.chain(ends).collect()
-            }
-            Kind::Saturation => points(Self::Saturation),
-            Kind::Ordering => {
-                let mut all = points(|point| Self::Order(point, Micros::MAX));
-                all.push(("expired at once", Self::Order(DecisionPoint::plausible(n, 3), Micros::ZERO)));
-                all
-            }
-            Kind::Ceilings => states(Self::Ceilings),
-            Kind::Fairness => states(Self::FairPick),
-            Kind::Eviction => states(Self::Evict),
-            Kind::Scaling => {
-                ScalingState::extreme(n).into_iter().map(|(name, state)| (name, Self::Scale(state))).collect()
-            }
-            Kind::Drain => DrainState::extreme(n).into_iter().map(|(name, state)| (name, Self::Drain(state))).collect(),
-            Kind::Placement => {
-                PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Placement(state))).collect()
-            }
-            Kind::KvCache => kv_cache::extreme(n),
-            Kind::Disaggregation => {
-                PoolsState::extreme(n).into_iter().map(|(name, state)| (name, Self::Disaggregate(state))).collect()
-            }
-        }
+        let functions = kind.functions().iter().filter(|&&function| function != Function::Scores);
+        let calls = functions.flat_map(|&function| {
+            extreme(function, n).into_iter().map(move |(name, inputs)| (name, Self::Decide(function, inputs)))
+        });
+        calls.collect()
     }
 
-    /// The call for admission of `request`.
-    pub(crate) fn admit(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
-        Self::Admit(DecisionPoint::new(request, instances, staleness))
-    }
-
-    /// The call for routing of `request`.
-    pub(crate) fn route(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
-        Self::Route(DecisionPoint::new(request, instances, staleness))
-    }
-
-    /// The call for filtering the instances of `request`.
-    pub(crate) fn filter(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
-        Self::Filter(DecisionPoint::new(request, instances, staleness))
-    }
-
-    /// The call for the priority of `request`.
-    pub(crate) fn priority(request: &NamedRequest) -> Self {
-        Self::Priority(DecisionPoint::new(request, &NamedInstances::default(), Staleness::default()))
-    }
-
-    /// The call for scheduling about `queued`.
-    pub(crate) fn rank(queued: &NamedQueued) -> Self {
-        let mut point = DecisionPoint::new(&queued.request, &NamedInstances::default(), Staleness::default());
-        point.progress = Some((queued.generated_tokens, queued.preemptions));
-        Self::Rank(point, queued.priority, queued.turn)
-    }
-
-    /// The call for the saturation of `instances`.
-    pub(crate) fn saturation(now: Micros, instances: &NamedInstances, staleness: Staleness) -> Self {
-        let mut request = NamedRequest::new(RequestId(0));
-        request.now = Some(now);
-        Self::Saturation(DecisionPoint::new(&request, instances, staleness))
-    }
-
-    /// The call for the order of `request`.
-    pub(crate) fn order(request: &NamedRequest, expires: Micros) -> Self {
-        Self::Order(DecisionPoint::new(request, &NamedInstances::default(), Staleness::default()), expires)
-    }
-
-    /// The request that joins a queue, if this is a call for scheduling.
+    /// The function that it calls; `None` for an event.
     #[must_use]
-    pub fn queued(&self) -> Option<QueuedView<'_>> {
-        let Self::Rank(point, priority, turn) = self else { return None };
-        Some(point.queued(*priority, *turn))
+    pub fn function(&self) -> Option<Function> {
+        match self {
+            Self::Decide(function, _) => Some(*function),
+            Self::Observe(_) => None,
+        }
     }
 
     /// Calls `guest` without a check of the output; numbers are appended to `numbers`, which is empty. `None` for an event.
@@ -792,78 +781,12 @@ impl GuestCall {
     /// # Errors
     /// If the guest fails, or was started for another kind.
     pub fn make(&self, guest: &mut dyn Guest, ties: &Ties, numbers: &mut Vec<f64>) -> Result<Option<Output>, Fault> {
-        let list = |done: Result<(), Fault>| done.map(|()| Output::Numbers);
-        let output = match self {
-            Self::Admit(point) => guest.admit(&point.request(), &point.cluster()).map(Output::Decision),
-            Self::Route(point) => guest.route(&point.request(), &point.cluster(), ties, numbers).map(Output::Index),
-            Self::Filter(point) => list(guest.filter(&point.request(), &point.cluster(), ties, None, numbers)),
-            Self::Priority(point) => guest.priority(&point.request(), point.now).map(Output::Integer),
-            Self::Rank(point, priority, turn) => guest.rank(&point.queued(*priority, *turn)).map(Output::Number),
-            Self::Victim(batch) => guest.victim(batch).map(Output::Index),
-            Self::Step(batch) => guest.step_time(batch).map(Output::Duration),
-            Self::Queueing(tokens) => guest.queueing_time(*tokens).map(Output::Duration),
-            Self::Saturation(point) => guest.saturation(&point.cluster()).map(Output::Number),
-            Self::Ceilings(state) | Self::FairPick(state) | Self::Evict(state) => state.decide(guest, numbers),
-            Self::Order(point, expires) => guest.order(&point.request(), point.now, *expires).map(Output::Number),
-            Self::Scale(state) => list(guest.scale(state.now, &state.groups, &state.history, numbers)),
-            Self::Drain(state) => guest.drain(&state.group, &state.replicas).map(Output::Index),
-            Self::Placement(state) => guest.placement(&state.replica, &state.nodes).map(Output::Chosen),
-            Self::Keep(state) => list(guest.keep(Micros(state.offer.now_us), &state.chunks, numbers)),
-            Self::Store(state) => list(guest.store(&state.offer, &state.chunks, numbers)),
-            Self::Load(state) => guest.load(&state.hit).map(Output::Flag),
-            Self::Disaggregate(state) => {
-                let choice = guest.disaggregate(&state.request, &state.decode, &state.prefill)?;
-                let (remote, decode, prefill) = choice.numbers();
-                Ok(record(&[remote.into(), decode.into(), prefill.into()]))
-            }
-            Self::Observe(event) => return guest.observe(event).map(|()| None),
-        };
-        output.map(Some)
-    }
-
-    /// What the call chooses from, or returns a number for each of: its name, and how many there are.
-    fn rows(&self) -> (&'static str, usize) {
         match self {
-            Self::Admit(point) | Self::Route(point) | Self::Filter(point) | Self::Saturation(point) => {
-                ("instance", point.instances.len())
+            Self::Decide(function, inputs) => {
+                inputs.with(*function, ties, |inputs| guest.call(*function, inputs, numbers)).map(Some)
             }
-            Self::Victim(batch) => ("request", batch.len()),
-            Self::Ceilings(state) => ("band", state.bands.len()),
-            Self::FairPick(state) => ("flow", state.flows.len()),
-            Self::Evict(state) => ("request", state.in_flight.len()),
-            Self::Scale(state) => ("group", state.groups.len()),
-            Self::Drain(state) => ("replica", state.replicas.len()),
-            Self::Placement(state) => ("node", state.nodes.len()),
-            Self::Keep(state) | Self::Store(state) => ("chunk", state.chunks.len()),
-            _ => ("", 0),
+            Self::Observe(event) => guest.observe(event).map(|()| None),
         }
-    }
-
-    /// The function that it calls; `None` for an event.
-    fn function(&self) -> Option<Function> {
-        Some(match self {
-            Self::Admit(_) => Function::Admit,
-            Self::Route(_) => Function::Route,
-            Self::Filter(_) => Function::Filter,
-            Self::Priority(_) => Function::Priority,
-            Self::Rank(..) => Function::Rank,
-            Self::Victim(_) => Function::Victim,
-            Self::Step(_) => Function::StepTime,
-            Self::Queueing(_) => Function::QueueingTime,
-            Self::Saturation(_) => Function::Saturation,
-            Self::Ceilings(_) => Function::Ceilings,
-            Self::FairPick(_) => Function::FairPick,
-            Self::Order(..) => Function::Order,
-            Self::Evict(_) => Function::Evict,
-            Self::Scale(_) => Function::Scale,
-            Self::Drain(_) => Function::Drain,
-            Self::Placement(_) => Function::Placement,
-            Self::Keep(_) => Function::Keep,
-            Self::Store(_) => Function::Store,
-            Self::Load(_) => Function::Load,
-            Self::Disaggregate(_) => Function::Disaggregate,
-            Self::Observe(_) => return None,
-        })
     }
 
     /// Calls `guest`, and checks the range of its output as the simulator does.
@@ -873,57 +796,166 @@ impl GuestCall {
     pub fn run(&self, guest: &mut dyn Guest, ties: &Ties) -> Result<GuestOutput, Fault> {
         let mut numbers = Vec::new();
         let output = self.make(guest, ties, &mut numbers)?;
-        let (Some(output), Some(function)) = (output, self.function()) else { return Ok(GuestOutput::None) };
-        checked(self, function, output, numbers)
+        let (Some(output), Self::Decide(function, inputs)) = (output, self) else { return Ok(GuestOutput::None) };
+        checked(inputs, *function, output, numbers)
     }
 }
 
+/// The inputs of call number `item` of `function`, with `n` instances, requests or rows.
+fn plausible(function: Function, n: usize, item: u64) -> CallInputs {
+    let point = || DecisionPoint::plausible(n, item);
+    match function {
+        Function::Rank => {
+            let (priority, turn) = ((item % 11) as i64 - 5, item as i64 + 1);
+            CallInputs::queued(point(), QueuedRow { priority, turn, ..QueuedRow::ZERO })
+        }
+        Function::Victim => CallInputs::of_batch(batch(n, item)),
+        Function::StepTime => CallInputs::of_step(&step(n, item)),
+        Function::QueueingTime => CallInputs { number: item * 37 % 4_000, ..CallInputs::default() },
+        Function::Order => {
+            let point = point();
+            let expires = if item % 8 == 7 { Micros::MAX } else { point.now.saturating_add(Micros(60_000_000)) };
+            CallInputs { number: expires.0, ..CallInputs::about(point) }
+        }
+        _ if function.row().inputs.request || function.row().inputs.cluster => CallInputs::about(point()),
+        _ => match function.kind().area() {
+            Area::FlowControl => GatewayState::plausible(n, item).inputs(function),
+            Area::Replicas => replicas::plausible(function, n, item),
+            Area::KvTiers => kv_cache::plausible(function, n, item),
+            Area::Front | Area::Engine | Area::Roles => disaggregation::plausible(n, item),
+        },
+    }
+}
+
+/// Inputs of `function` with values at the limits of their ranges, by name.
+fn extreme(function: Function, n: usize) -> Vec<(&'static str, CallInputs)> {
+    let points = |make: fn(DecisionPoint) -> CallInputs| {
+        DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, make(point))).collect::<Vec<_>>()
+    };
+    let usual = || DecisionPoint::plausible(n, 3);
+    match function {
+        Function::Rank => {
+            let queued = |point, priority, turn| {
+                // A turn below 0 is that of a preempted request.
+                let generated_tokens = if turn < 0 { 17 } else { 0 };
+                let preemptions = u32::from(turn < 0);
+                CallInputs::queued(point, QueuedRow { priority, turn, generated_tokens, preemptions })
+            };
+            let all = DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, queued(point, 0, 1)));
+            let lowest = ("the lowest priority", queued(usual(), i64::MAX, i64::MAX));
+            all.chain([lowest, ("the highest priority", queued(usual(), i64::MIN, i64::MIN))]).collect()
+        }
+        Function::Victim => {
+            extreme_batches(n).into_iter().map(|(name, batch)| (name, CallInputs::of_batch(batch))).collect()
+        }
+        Function::StepTime => {
+            extreme_steps().into_iter().map(|(name, batch)| (name, CallInputs::of_step(&batch))).collect()
+        }
+        Function::QueueingTime => {
+            let tokens = |number| CallInputs { number, ..CallInputs::default() };
+            vec![("no tokens", tokens(0)), ("the longest prompt", tokens(u32::MAX.into()))]
+        }
+        Function::Order => {
+            let mut all = points(|point| CallInputs { number: Micros::MAX.0, ..CallInputs::about(point) });
+            all.push(("expired at once", CallInputs::about(usual())));
+            all
+        }
+        _ if function.row().inputs.request || function.row().inputs.cluster => points(CallInputs::about),
+        _ => match function.kind().area() {
+            Area::FlowControl => {
+                let states = GatewayState::extreme(n).into_iter();
+                states.map(|(name, state)| (name, state.inputs(function))).collect()
+            }
+            Area::Replicas => replicas::extreme(function, n),
+            Area::KvTiers => kv_cache::extreme(function, n),
+            Area::Roles => disaggregation::extreme(n),
+            // The constants of a latency model have no inputs.
+            Area::Front | Area::Engine => Vec::new(),
+        },
+    }
+}
+
+/// The row with numbers as large as they can be; it has no names.
+fn largest<R: Row>() -> R {
+    let mut row = R::ZERO;
+    for field in R::FIELDS {
+        row.set(
+            field,
+            match (field.meaning.unit, field.number) {
+                (Unit::Name | Unit::NameNumber, _) => 0,
+                (_, Primitive::F64) => 1e300_f64.to_bits(),
+                (_, Primitive::U32) => u64::from(u32::MAX) - u64::from(field.meaning.optional),
+                (_, Primitive::I32) => u64::from(i32::MAX.cast_unsigned()),
+                _ => i64::MAX.cast_unsigned(),
+            },
+        );
+    }
+    row
+}
+
 /// The output of `function`, if it is in range.
-fn checked(call: &GuestCall, function: Function, output: Output, numbers: Vec<f64>) -> Result<GuestOutput, Fault> {
-    let (name, (row, count)) = (function.name(), call.rows());
+fn checked(inputs: &CallInputs, function: Function, output: Output, numbers: Vec<f64>) -> Result<GuestOutput, Fault> {
+    let (name, (row, count)) = (function.name(), inputs.choices(function));
     let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-    let (last, flags) = (count.saturating_sub(1), |numbers: &[f64]| numbers.iter().map(|&n| n != 0.0).collect());
-    Ok(match output {
-        Output::Decision(decision) => GuestOutput::Decision(decision),
-        Output::Index(index) if index >= count => {
+    let last = count.saturating_sub(1);
+    Ok(match (output, &function.row().output) {
+        (Output::Decision(decision), _) => GuestOutput::Decision(decision),
+        (Output::Index(index), _) if index >= count => {
             return out_of_range(format!("{name} returned {index}; it must be from 0 to {last}"));
         }
-        Output::Index(index) => {
+        // Of other choices nobody asks for the scores.
+        (Output::Index(index), _) if function != Function::Route => GuestOutput::Index(index, Vec::new()),
+        (Output::Index(index), _) => {
             check_scores(&numbers, count)?;
             GuestOutput::Index(index, bits(numbers))
         }
-        Output::Chosen(Some(index)) if index >= count => {
+        (Output::Chosen(Some(index)), _) if index >= count => {
             return out_of_range(format!("{name} returned {index}; it must be none, or from 0 to {last}"));
         }
-        Output::Chosen(index) => GuestOutput::Chosen(index),
-        Output::Integer(priority) => GuestOutput::Priority(priority),
-        Output::Duration(us) if function == Function::StepTime && !(1..=LONGEST_US).contains(&us) => {
+        (Output::Chosen(index), _) => GuestOutput::Chosen(index),
+        (Output::Integer(priority), _) => GuestOutput::Integer(priority),
+        (Output::Duration(us), _) if function == Function::StepTime && !(1..=LONGEST_US).contains(&us) => {
             return out_of_range(format!("{name} returned {us} µs; it must be from 1 to a day"));
         }
-        Output::Duration(us) => GuestOutput::Micros(us),
-        Output::Number(number) if number.is_nan() => return not_a_number(format!("{name} returned NaN")),
-        Output::Number(number) if function == Function::Saturation => {
-            if !(0.0..f64::INFINITY).contains(&number) {
-                return out_of_range(format!("{name} returned {number}; it must be at least 0 and finite"));
-            }
-            GuestOutput::Saturation(number.to_bits())
+        (Output::Duration(us), _) => GuestOutput::Micros(us),
+        (Output::Number(number), _) if number.is_nan() => return not_a_number(format!("{name} returned NaN")),
+        (Output::Number(number), OutputShape::Number(least))
+            if least.is_finite() && !(*least..f64::INFINITY).contains(&number) =>
+        {
+            return out_of_range(format!("{name} returned {number}; it must be at least {least} and finite"));
         }
-        Output::Number(number) => GuestOutput::Rank(number.to_bits()),
-        Output::Flag(flag) => GuestOutput::Loads(flag),
-        Output::Numbers if function == Function::Scale => GuestOutput::Replicas(replicas_of(&numbers, count)?),
-        Output::Numbers => {
+        (Output::Number(number), _) => GuestOutput::Number(number.to_bits()),
+        (Output::Flag(flag), _) => GuestOutput::Flag(flag),
+        (Output::Numbers, OutputShape::Numbers(NumberOf::Replicas)) => {
+            GuestOutput::Replicas(replicas_of(&numbers, count)?)
+        }
+        (Output::Numbers, shape) => {
             check_numbers(name, &numbers, count, row)?;
-            match function {
-                Function::Filter => GuestOutput::Kept(flags(&numbers)),
-                Function::Ceilings => GuestOutput::Ceilings(bits(numbers)),
-                Function::Store => GuestOutput::Stored(flags(&numbers)),
-                _ => GuestOutput::Ranks(bits(numbers)),
+            match shape {
+                OutputShape::Numbers(NumberOf::Flag) => {
+                    GuestOutput::Flags(numbers.into_iter().map(|number| number != 0.0).collect())
+                }
+                _ => GuestOutput::Numbers(bits(numbers)),
             }
         }
-        Output::Record(words) => match call {
-            GuestCall::Disaggregate(state) => state.chosen(&PrefillChoiceRow::from_words(&words))?,
-            _ => GuestOutput::None,
-        },
+        (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
+            let lists = inputs.rows.iter().skip(usize::from(function.row().inputs.row.is_some()));
+            let (truths, indices) = words.split_at(*flags);
+            let mut fields: Vec<Option<usize>> = truths.iter().map(|&truth| Some(usize::from(truth != 0))).collect();
+            for ((&word, field), list) in indices.iter().zip(&shape.fields[*flags..]).zip(lists) {
+                let (what, len) = (field.name, list.rows().len());
+                let index = (word != u64::from(NONE_U32)).then_some(word as usize);
+                if index.is_some_and(|index| index >= len) {
+                    let last = len.saturating_sub(1);
+                    return out_of_range(format!(
+                        "{name} returned {word} for {what}; it must be none, or from 0 to {last}"
+                    ));
+                }
+                fields.push(index);
+            }
+            GuestOutput::Record(fields)
+        }
+        (Output::Record(_), _) => GuestOutput::None,
     })
 }
 

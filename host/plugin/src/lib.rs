@@ -45,9 +45,9 @@ pub mod user_cache;
 mod value;
 pub mod wasm;
 
-pub use blis_abi::{Column, ColumnGroup, Function, Kind, LatencyConstants};
+pub use blis_abi::{Column, ColumnGroup, Function, Kind, LatencyConstants, decisions};
 pub use fault::{Fault, FaultKind};
-pub use guest::{Guest, Inputs, Output, RECORD_FIELDS};
+pub use guest::{Guest, Inputs, Output};
 pub use limits::Limits;
 pub use surroundings::Surroundings;
 pub use value::{OtherValue, ParameterValue, ValueTable};

@@ -19,6 +19,8 @@ pub struct KindRow {
     pub name: &'static str,
     /// The name for a policy of this kind in messages.
     pub what: &'static str,
+    /// The name of its trait in the Rust SDK.
+    pub rust: &'static str,
     /// The part of a service that it belongs to.
     pub area: Area,
     /// Whether a service has no such policy, or a fixed one, unless one is chosen.
@@ -55,6 +57,10 @@ pub struct FunctionRow {
     pub interface: Option<&'static str>,
     /// Names of the parameters in scripts; `None` where scripts have no such function.
     pub script: Option<&'static [&'static str]>,
+    /// The keys of its own inputs in fixture files: number, row, lists, or the requests of a queue.
+    pub keys: &'static [&'static str],
+    /// The keys of its output in fixture files.
+    pub expect: &'static [&'static str],
     /// What a policy that leaves it out decides.
     pub missing: Missing,
     /// What the host passes.
@@ -104,12 +110,12 @@ pub enum OutputShape {
     Integer,
     /// A duration, µs, rounded by the policy.
     Duration,
-    /// A floating-point number.
-    Number,
+    /// A floating-point number, at least so much.
+    Number(f64),
     /// Yes or no, as `bool`.
     Flag,
     /// A number for each instance or each row of the first list.
-    Numbers,
+    Numbers(NumberOf),
     /// One row, as a record.
     Record {
         /// The fields of the record.
@@ -119,6 +125,17 @@ pub enum OutputShape {
         /// The values of its fields where a script names none.
         default: &'static [u64],
     },
+}
+
+/// What a number for a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberOf {
+    /// A score, a rank or a limit.
+    Value,
+    /// No if it is 0, otherwise yes.
+    Flag,
+    /// A number of replicas, or none if it is below 0.
+    Replicas,
 }
 
 /// What holds for a policy without a function.
@@ -224,66 +241,79 @@ macro_rules! decisions {
 decisions! {
     /// Admits or rejects a request.
     Admission {
-        name: "admission", what: "admission policy", area: Area::Front, on_demand: false, beside: Some("tier-shed"),
+        name: "admission", what: "admission policy", rust: "Admission",
+        area: Area::Front, on_demand: false, beside: Some("tier-shed"),
     } has {
         /// Admits a request, or rejects it with a reason.
         Admit {
+            keys: &[], expect: &["admit", "reason"],
             name: "admit", wit: "admit", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
             inputs: OF_CLUSTER, output: OutputShape::Reason,
         },
     },
     /// Chooses the instance of a request.
     Routing {
-        name: "routing", what: "routing policy", area: Area::Front, on_demand: false, beside: Some("least-loaded"),
+        name: "routing", what: "routing policy", rust: "Routing",
+        area: Area::Front, on_demand: false, beside: Some("least-loaded"),
     } has {
         /// The index of the instance of a request.
         Route {
+            keys: &[], expect: &["instance", "one_of", "scores"],
             name: "route", wit: "route", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
             inputs: OF_CLUSTER, output: OutputShape::Index,
         },
         /// A score for each instance, without a choice.
         Scores {
+            keys: &[], expect: &[],
             name: "scores", wit: "scores", interface: Some("routing-scores"), script: None,
-            missing: Missing::WithoutScores, inputs: OF_CLUSTER, output: OutputShape::Numbers,
+            missing: Missing::WithoutScores, inputs: OF_CLUSTER, output: OutputShape::Numbers(NumberOf::Value),
         },
     },
     /// Leaves out instances before a routing policy chooses.
     RoutingFilter {
-        name: "routing-filter", what: "routing filter", area: Area::Front, on_demand: false,
-        beside: Some("saturation"),
+        name: "routing-filter", what: "routing filter", rust: "Filter",
+        area: Area::Front, on_demand: false, beside: Some("saturation"),
     } has {
         /// A number for each instance: 0 leaves it out.
         Filter {
+            keys: &[], expect: &["keep"],
             name: "filter", wit: "filter", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
-            inputs: OF_CLUSTER, output: OutputShape::Numbers,
+            inputs: OF_CLUSTER, output: OutputShape::Numbers(NumberOf::Flag),
         },
     },
     /// Sets the priority of a request on its instance.
     Priority {
-        name: "priority", what: "priority policy", area: Area::Front, on_demand: false, beside: Some("class"),
+        name: "priority", what: "priority policy", rust: "Priority",
+        area: Area::Front, on_demand: false, beside: Some("class"),
     } has {
         /// The priority of a request: a higher number goes first.
         Priority {
+            keys: &[], expect: &["priority"],
             name: "priority", wit: "priority", interface: None, script: Some(&["r"]), missing: Missing::Never,
             inputs: InputShape { request: true, ..NO_INPUT }, output: OutputShape::Integer,
         },
     },
     /// Sets the order of a waiting queue.
     Scheduling {
-        name: "scheduling", what: "scheduler", area: Area::Engine, on_demand: false, beside: Some("priority-fcfs"),
+        name: "scheduling", what: "scheduler", rust: "Scheduling",
+        area: Area::Engine, on_demand: false, beside: Some("priority-fcfs"),
     } has {
         /// The rank of a request in a waiting queue: the smallest is scheduled first.
         Rank {
+            keys: &["queue"], expect: &["order"],
             name: "rank", wit: "rank", interface: None, script: Some(&["r", "q"]), missing: Missing::Never,
-            inputs: InputShape { request: true, row: Some(Queued::SHAPE), ..NO_INPUT }, output: OutputShape::Number,
+            inputs: InputShape { request: true, row: Some(Queued::SHAPE), ..NO_INPUT },
+            output: OutputShape::Number(f64::NEG_INFINITY),
         },
     },
     /// Chooses the preemption victim.
     Preemption {
-        name: "preemption", what: "preemption policy", area: Area::Engine, on_demand: false, beside: Some("priority"),
+        name: "preemption", what: "preemption policy", rust: "Preemption",
+        area: Area::Engine, on_demand: false, beside: Some("priority"),
     } has {
         /// The index of the victim in the running batch; the number is the index of the request that needs its blocks.
         Victim {
+            keys: &["requester", "batch"], expect: &["victim"],
             name: "victim", wit: "victim", interface: None, script: Some(&["b"]), missing: Missing::Never,
             inputs: InputShape {
                 now: true, number: Some(NumberShape::U32), lists: &[Running::SHAPE], ..NO_INPUT
@@ -293,21 +323,25 @@ decisions! {
     },
     /// Predicts the duration of engine steps.
     Latency {
-        name: "latency", what: "latency model", area: Area::Engine, on_demand: false, beside: Some("blackbox"),
+        name: "latency", what: "latency model", rust: "Latency",
+        area: Area::Engine, on_demand: false, beside: Some("blackbox"),
     } has {
         /// The duration of an engine step.
         StepTime {
+            keys: &["step"], expect: &["step_time_us"],
             name: "step_time", wit: "step-time", interface: None, script: Some(&["b"]), missing: Missing::Never,
             inputs: InputShape { row: Some(Step::SHAPE), ..NO_INPUT }, output: OutputShape::Duration,
         },
         /// The time from arrival to the waiting queue of a request with so many prompt tokens.
         QueueingTime {
+            keys: &["tokens"], expect: &["queueing_time_us"],
             name: "queueing_time", wit: "queueing-time", interface: None, script: Some(&["tokens"]),
             missing: Missing::InScripts(0.0), inputs: InputShape { number: Some(NumberShape::U32), ..NO_INPUT },
             output: OutputShape::Duration,
         },
         /// The constant times of the model.
         Constants {
+            keys: &[], expect: &[],
             name: "constants", wit: "constants", interface: None, script: Some(&[]), missing: Missing::InScripts(0.0),
             inputs: NO_INPUT, output: OutputShape::Record {
                 shape: LatencyConstants::SHAPE, flags: 0, default: &[1, 0, 0, 0, 0]
@@ -316,35 +350,38 @@ decisions! {
     },
     /// Flow control: says how full the service is.
     Saturation {
-        name: "saturation", what: "saturation detector", area: Area::FlowControl, on_demand: false,
-        beside: Some("utilization"),
+        name: "saturation", what: "saturation detector", rust: "Saturation",
+        area: Area::FlowControl, on_demand: false, beside: Some("utilization"),
     } has {
         /// How full the service is: 0 empty, 1 full.
         Saturation {
+            keys: &[], expect: &["saturation"],
             name: "saturation", wit: "saturation", interface: None, script: Some(&["s"]), missing: Missing::Never,
-            inputs: InputShape { now: true, cluster: true, ..NO_INPUT }, output: OutputShape::Number,
+            inputs: InputShape { now: true, cluster: true, ..NO_INPUT }, output: OutputShape::Number(0.0),
         },
     },
     /// Flow control: says up to which saturation each band is served.
     Ceilings {
-        name: "ceilings", what: "usage-limit policy", area: Area::FlowControl, on_demand: false,
-        beside: Some("priority-holdback"),
+        name: "ceilings", what: "usage-limit policy", rust: "Ceilings",
+        area: Area::FlowControl, on_demand: false, beside: Some("priority-holdback"),
     } has {
         /// A ceiling for each band; the number is the saturation.
         Ceilings {
+            keys: &["saturation", "bands"], expect: &["ceilings"],
             name: "ceilings", wit: "ceilings", interface: None, script: Some(&["saturation", "b"]),
             missing: Missing::Never,
             inputs: InputShape { now: true, number: Some(NumberShape::F64), lists: &[Band::SHAPE], ..NO_INPUT },
-            output: OutputShape::Numbers,
+            output: OutputShape::Numbers(NumberOf::Value),
         },
     },
     /// Flow control: chooses the tenant that is served next within a band.
     Fairness {
-        name: "fairness", what: "fairness policy", area: Area::FlowControl, on_demand: false,
-        beside: Some("virtual-token-counter"),
+        name: "fairness", what: "fairness policy", rust: "Fairness",
+        area: Area::FlowControl, on_demand: false, beside: Some("virtual-token-counter"),
     } has {
         /// The index of the flow of a band that is served next; the number is the saturation.
         FairPick {
+            keys: &["saturation", "band", "flows"], expect: &["flow"],
             name: "fair_pick", wit: "fair-pick", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
             inputs: InputShape {
                 now: true, number: Some(NumberShape::F64), row: Some(Band::SHAPE), lists: &[Flow::SHAPE], ..NO_INPUT
@@ -354,22 +391,25 @@ decisions! {
     },
     /// Flow control: sets the order of the requests of a tenant.
     Ordering {
-        name: "ordering", what: "dispatch order", area: Area::FlowControl, on_demand: false, beside: Some("edf"),
+        name: "ordering", what: "dispatch order", rust: "Ordering",
+        area: Area::FlowControl, on_demand: false, beside: Some("edf"),
     } has {
         /// The rank of a request in its flow: the smallest goes first; the number is the time at which it expires.
         Order {
+            keys: &["queue"], expect: &["order"],
             name: "order", wit: "order", interface: None, script: Some(&["r", "expires"]), missing: Missing::Never,
             inputs: InputShape { request: true, number: Some(NumberShape::U64), ..NO_INPUT },
-            output: OutputShape::Number,
+            output: OutputShape::Number(f64::NEG_INFINITY),
         },
     },
     /// Flow control: chooses a request in flight that is ended to make room.
     Eviction {
-        name: "eviction", what: "eviction policy", area: Area::FlowControl, on_demand: false,
-        beside: Some("lowest-priority-newest"),
+        name: "eviction", what: "eviction policy", rust: "Eviction",
+        area: Area::FlowControl, on_demand: false, beside: Some("lowest-priority-newest"),
     } has {
         /// The index of the request that makes room for a band.
         Evict {
+            keys: &["band", "in_flight"], expect: &["victim"],
             name: "evict", wit: "evict", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
             inputs: InputShape { now: true, row: Some(Band::SHAPE), lists: &[InFlight::SHAPE], ..NO_INPUT },
             output: OutputShape::Chosen,
@@ -377,21 +417,25 @@ decisions! {
     },
     /// Autoscaling: says how many replicas each group has.
     Scaling {
-        name: "scaling", what: "scaling policy", area: Area::Replicas, on_demand: false, beside: None,
+        name: "scaling", what: "scaling policy", rust: "Scaling",
+        area: Area::Replicas, on_demand: false, beside: None,
     } has {
         /// A number of replicas for each group, below 0 for none; the second list has the groups of earlier decisions.
         Scale {
+            keys: &["groups", "history"], expect: &["replicas"],
             name: "scale", wit: "scale", interface: None, script: Some(&["g"]), missing: Missing::Never,
             inputs: InputShape { now: true, lists: &[Group::SHAPE, Group::SHAPE], ..NO_INPUT },
-            output: OutputShape::Numbers,
+            output: OutputShape::Numbers(NumberOf::Replicas),
         },
     },
     /// Autoscaling: chooses the replica that is removed.
     Drain {
-        name: "drain", what: "drain policy", area: Area::Replicas, on_demand: true, beside: Some("emptiest"),
+        name: "drain", what: "drain policy", rust: "Drain",
+        area: Area::Replicas, on_demand: true, beside: Some("emptiest"),
     } has {
         /// The index of the replica that is removed.
         Drain {
+            keys: &["group", "replicas"], expect: &["replica"],
             name: "drain", wit: "drain", interface: None, script: Some(&["g", "r"]), missing: Missing::Never,
             inputs: InputShape { row: Some(DrainGroup::SHAPE), lists: &[Replica::SHAPE], ..NO_INPUT },
             output: OutputShape::Index,
@@ -399,10 +443,12 @@ decisions! {
     },
     /// Autoscaling: chooses the node of a replica that starts.
     Placement {
-        name: "placement", what: "placement policy", area: Area::Replicas, on_demand: true, beside: Some("best-fit"),
+        name: "placement", what: "placement policy", rust: "Placement",
+        area: Area::Replicas, on_demand: true, beside: Some("best-fit"),
     } has {
         /// The index of the node of a replica; without one it waits.
         Placement {
+            keys: &["replica", "nodes"], expect: &["node"],
             name: "placement", wit: "placement", interface: None, script: Some(&["r", "n"]), missing: Missing::Never,
             inputs: InputShape { row: Some(StartingReplica::SHAPE), lists: &[Node::SHAPE], ..NO_INPUT },
             output: OutputShape::Chosen,
@@ -410,33 +456,39 @@ decisions! {
     },
     /// KV tiers: ranks chunks for eviction, and decides which are stored and loaded.
     KvCache {
-        name: "kv-cache", what: "KV cache policy", area: Area::KvTiers, on_demand: true, beside: Some("lfu"),
+        name: "kv-cache", what: "KV cache policy", rust: "KvCache",
+        area: Area::KvTiers, on_demand: true, beside: Some("lfu"),
     } has {
         /// A rank for each chunk: the smallest is evicted first.
         Keep {
+            keys: &["chunks"], expect: &["ranks"],
             name: "keep", wit: "keep", interface: None, script: Some(&["c"]), missing: Missing::InScripts(0.0),
-            inputs: InputShape { now: true, lists: &[KvChunk::SHAPE], ..NO_INPUT }, output: OutputShape::Numbers,
+            inputs: InputShape { now: true, lists: &[KvChunk::SHAPE], ..NO_INPUT },
+            output: OutputShape::Numbers(NumberOf::Value),
         },
         /// For each chunk whether it is stored: 0 is no.
         Store {
+            keys: &["tier", "chunks"], expect: &["stored"],
             name: "store", wit: "store-chunks", interface: None, script: Some(&["t", "c"]),
             missing: Missing::Decides(1.0),
             inputs: InputShape { row: Some(ChunkOffer::SHAPE), lists: &[KvChunk::SHAPE], ..NO_INPUT },
-            output: OutputShape::Numbers,
+            output: OutputShape::Numbers(NumberOf::Flag),
         },
         /// Whether a request loads what was found.
         Load {
+            keys: &["hit"], expect: &["loads"],
             name: "load", wit: "load", interface: None, script: Some(&["h"]), missing: Missing::Decides(1.0),
             inputs: InputShape { row: Some(KvHit::SHAPE), ..NO_INPUT }, output: OutputShape::Flag,
         },
     },
     /// Prefill apart from decode: whether another instance prefills a request, and which.
     Disaggregation {
-        name: "disaggregation", what: "disaggregation policy", area: Area::Roles, on_demand: true,
-        beside: Some("edpp"),
+        name: "disaggregation", what: "disaggregation policy", rust: "Disaggregation",
+        area: Area::Roles, on_demand: true, beside: Some("edpp"),
     } has {
         /// Where a request is prefilled and decoded; the lists are the instances that decode, and those that prefill.
         Disaggregate {
+            keys: &["request", "decode", "prefill"], expect: &["remote", "decode", "prefill"],
             name: "disaggregate", wit: "disaggregate", interface: None, script: Some(&["r", "d", "p", "link"]),
             missing: Missing::Never,
             inputs: InputShape {
@@ -472,6 +524,12 @@ impl Kind {
     #[must_use]
     pub const fn is_step(self) -> bool {
         matches!(self, Self::RoutingFilter)
+    }
+
+    /// Whether it is a decision of a policy: a latency model says how long steps take.
+    #[must_use]
+    pub const fn is_decision(self) -> bool {
+        !matches!(self, Self::Latency)
     }
 
     /// Whether it is a decision of flow control, the queue in front of routing.

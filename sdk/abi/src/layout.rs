@@ -21,8 +21,12 @@ pub unsafe trait Row: Copy + Layout + 'static {
     /// The row in which every field is 0.
     const ZERO: Self;
 
+    /// What one of them is called in messages.
+    const WHAT: &'static str;
+
     /// What is known of it at run time.
-    const SHAPE: RowShape = RowShape { name: Self::NAME, fields: Self::FIELDS, size: size_of::<Self>() };
+    const SHAPE: RowShape =
+        RowShape { name: Self::NAME, what: Self::WHAT, fields: Self::FIELDS, size: size_of::<Self>() };
 
     /// The row with fields of these values, in their order: numbers as they are, floating-point numbers by their bits. Those
     /// that are left out are 0.
@@ -37,13 +41,26 @@ pub unsafe trait Row: Copy + Layout + 'static {
         // SAFETY: all bytes of a row are initialised; u8 has no alignment.
         unsafe { core::slice::from_raw_parts(rows.as_ptr().cast::<u8>(), size_of_val(rows)) }
     }
+
+    /// Sets `field`, which is one of its own, to `word`: a number as it is, of floating-point numbers the bits.
+    fn set(&mut self, field: &Field, word: u64) {
+        // SAFETY: all values of the bytes of a row are numbers; u8 has no alignment, and nothing else refers to the row.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(self).cast::<u8>(), size_of::<Self>()) };
+        let word = word.to_le_bytes();
+        if let Some(place) = bytes.get_mut(field.offset..field.offset + field.size) {
+            place.copy_from_slice(&word[..field.size]);
+        }
+    }
 }
 
 /// The layout of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowShape {
     /// The name of the struct in Rust.
     pub name: &'static str,
+    /// What one of them is called in messages.
+    pub what: &'static str,
     /// The fields, in their order: those of 8 bytes first.
     pub fields: &'static [Field],
     /// Size of the row, bytes.
@@ -63,6 +80,21 @@ impl<'a> AnyRows<'a> {
     #[inline]
     pub fn new<R: Row>(rows: &'a [R]) -> Self {
         Self { bytes: R::bytes(rows), shape: const { &R::SHAPE } }
+    }
+
+    /// The rows of this shape in `words`, as they lie in memory.
+    ///
+    /// # Panics
+    /// If the rows of the shape are no multiple of 8 bytes, or the last one is cut off.
+    #[must_use]
+    pub fn of_words(words: &'a [u64], shape: &'static RowShape) -> Self {
+        assert!(
+            size_of_val(words).is_multiple_of(shape.size) && shape.size.is_multiple_of(size_of::<u64>()),
+            "whole rows"
+        );
+        // SAFETY: all bytes of a number are initialised; u8 has no alignment.
+        let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) };
+        Self { bytes, shape }
     }
 
     /// One row.
@@ -106,29 +138,208 @@ impl<'a> AnyRows<'a> {
     #[must_use]
     pub fn typed<R: Row>(self) -> &'a [R] {
         assert!(self.shape.name == R::NAME && self.shape.size == size_of::<R>(), "rows of another type");
-        // SAFETY: only `new` makes such rows, of a slice of `R`.
+        // SAFETY: these are rows of the type `R`, with the alignment of `R` or of a number of 64 bits, which is as large.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len()) }
     }
 }
 
 /// A field of a struct.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Field {
     /// Name of the field in Rust.
     pub name: &'static str,
     /// Type of the field, as written in the struct.
     pub ty: &'static str,
+    /// The number that it is, of the fields of rows.
+    pub number: Primitive,
     /// Offset from the start of the struct, bytes.
     pub offset: usize,
     /// Size of the field, bytes.
     pub size: usize,
+    /// What its number means.
+    pub meaning: Meaning,
 }
 
-/// Structs as C lays them out, with their [`Layout`].
+impl Field {
+    /// The number in `row`, the bytes of a row that has the field; infinite if it is missing.
+    #[must_use]
+    #[inline]
+    pub fn number(&self, row: &[u8]) -> f64 {
+        let bytes = &row[self.offset..][..self.size];
+        match (self.number, bytes.first_chunk()) {
+            (Primitive::F64, Some(bytes)) => f64::from_le_bytes(*bytes),
+            _ => self.whole(row).map_or(f64::INFINITY, |number| number as f64),
+        }
+    }
+
+    /// The whole number in `row`, the bytes of a row that has the field, at most the largest of 63 bits; `None` if it is missing.
+    #[must_use]
+    #[inline]
+    pub fn whole(&self, row: &[u8]) -> Option<i64> {
+        let bytes = &row[self.offset..][..self.size];
+        let (number, missing) = match (self.number, bytes.first_chunk::<4>(), bytes.first_chunk::<8>()) {
+            (Primitive::U32, Some(bytes), _) => {
+                let number = u32::from_le_bytes(*bytes);
+                (number.into(), number == u32::MAX)
+            }
+            (Primitive::I32, Some(bytes), _) => {
+                let number = i32::from_le_bytes(*bytes);
+                (number.into(), number == i32::MIN)
+            }
+            (Primitive::U64, _, Some(bytes)) => {
+                let number = u64::from_le_bytes(*bytes);
+                (i64::try_from(number).unwrap_or(i64::MAX), number == u64::MAX)
+            }
+            (Primitive::I64, _, Some(bytes)) => (i64::from_le_bytes(*bytes), false),
+            _ => return None,
+        };
+        (!(missing && self.meaning.optional)).then_some(number)
+    }
+
+    /// The names in scripts: a time has a second one, with its unit.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let own = (self.meaning.names.is_empty()).then_some(self.name);
+        let short = own.and_then(|name| name.strip_suffix("_us"));
+        self.meaning.names.iter().copied().chain(short).chain(own)
+    }
+}
+
+/// Types of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Primitive {
+    /// 32 bits, unsigned.
+    U32,
+    /// 32 bits.
+    I32,
+    /// 64 bits, unsigned.
+    U64,
+    /// 64 bits.
+    I64,
+    /// Floating-point, 64 bits.
+    F64,
+    /// No number: a field of another struct than a row.
+    None,
+}
+
+impl Primitive {
+    /// The type that Rust calls `name`.
+    #[must_use]
+    pub const fn named(name: &str) -> Self {
+        match name.as_bytes() {
+            b"u32" => Self::U32,
+            b"i32" => Self::I32,
+            b"u64" => Self::U64,
+            b"i64" => Self::I64,
+            b"f64" => Self::F64,
+            _ => Self::None,
+        }
+    }
+}
+
+/// What the number of a field means for those who write policies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Meaning {
+    /// What it counts.
+    pub unit: Unit,
+    /// Whether the largest number of its type, the smallest of an `i32`, says that there is none.
+    pub optional: bool,
+    /// Smallest value.
+    pub least: f64,
+    /// Largest value of a whole number, where it is not that of the type (63 bits of those with 64).
+    pub most: Option<i64>,
+    /// Names in scripts; empty if it is that of the field.
+    pub names: &'static [&'static str],
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests, tokens, blocks, or another whole number.
+    Count,
+    /// Time, µs.
+    Micros,
+    /// A sum or a size, which scripts get as a floating-point number, because what they divide it by is one.
+    Sum,
+    /// A share, a price or another floating-point number.
+    Real,
+    /// A name; scripts get its text.
+    Name,
+    /// A name of which scripts get the number.
+    NameNumber,
+    /// A number for the host, which scripts do not get.
+    Hidden,
+}
+
+impl Meaning {
+    /// That of the field `name` of type `ty` where nothing else is said.
+    #[must_use]
+    pub const fn usual(name: &str, ty: &str) -> Self {
+        let unit = match (ty.as_bytes(), name.as_bytes()) {
+            ([b'f', ..], _) => Unit::Real,
+            (_, [.., b'_', b'u', b's']) => Unit::Micros,
+            _ => Unit::Count,
+        };
+        let least = if let [b'i', ..] = ty.as_bytes() { f64::NEG_INFINITY } else { 0.0 };
+        Self { unit, optional: false, least, most: None, names: &[] }
+    }
+
+    /// Of a number that may be missing.
+    #[must_use]
+    pub const fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+
+    /// Of a number that is at least `least`.
+    #[must_use]
+    pub const fn at_least(self, least: f64) -> Self {
+        Self { least, ..self }
+    }
+
+    /// Of a whole number that is at most `most`.
+    #[must_use]
+    pub const fn at_most(self, most: i64) -> Self {
+        Self { most: Some(most), ..self }
+    }
+
+    /// With these names in scripts.
+    #[must_use]
+    pub const fn called(self, names: &'static [&'static str]) -> Self {
+        Self { names, ..self }
+    }
+
+    /// Of a sum or a size.
+    #[must_use]
+    pub const fn sum(self) -> Self {
+        Self { unit: Unit::Sum, ..self }
+    }
+
+    /// Of a name.
+    #[must_use]
+    pub const fn name(self) -> Self {
+        Self { unit: Unit::Name, ..self }
+    }
+
+    /// Of a name of which scripts get the number.
+    #[must_use]
+    pub const fn name_number(self) -> Self {
+        Self { unit: Unit::NameNumber, ..self }
+    }
+
+    /// Of a number that scripts do not get.
+    #[must_use]
+    pub const fn hidden(self) -> Self {
+        Self { unit: Unit::Hidden, ..self }
+    }
+}
+
+/// Structs as C lays them out, with their [`Layout`]. Behind the type of a field stand, in brackets, the methods of
+/// [`Meaning`] that say what differs from the usual.
 macro_rules! structs {
     ($(
         $(#[$about:meta])*
-        pub struct $name:ident { $($(#[$says:meta])* pub $field:ident: $ty:ty,)* }
+        pub struct $name:ident {
+            $($(#[$says:meta])* pub $field:ident: $ty:ty $([$($change:ident $(($value:expr))?),*])?,)*
+        }
     )*) => {$(
         $(#[$about])*
         #[repr(C)]
@@ -141,8 +352,10 @@ macro_rules! structs {
             const FIELDS: &'static [$crate::Field] = &[$($crate::Field {
                 name: stringify!($field),
                 ty: stringify!($ty),
+                number: $crate::Primitive::named(stringify!($ty)),
                 offset: core::mem::offset_of!($name, $field),
                 size: size_of::<$ty>(),
+                meaning: $crate::Meaning::usual(stringify!($field), stringify!($ty))$($(.$change($($value)?))*)?,
             }),*];
         }
     )*};
@@ -153,11 +366,13 @@ pub(crate) use structs;
 macro_rules! rows {
     ($(
         $(#[$about:meta])*
-        pub struct $row:ident { $($(#[$says:meta])* pub $field:ident: $ty:ident,)* }
+        pub struct $row:ident: $what:literal {
+            $($(#[$says:meta])* pub $field:ident: $ty:ident $([$($change:tt)*])?,)*
+        }
     )*) => {$(
         structs! {
             $(#[$about])*
-            pub struct $row { $($(#[$says])* pub $field: $ty,)* }
+            pub struct $row { $($(#[$says])* pub $field: $ty $([$($change)*])?,)* }
         }
 
         const _: () = {
@@ -173,6 +388,7 @@ macro_rules! rows {
         unsafe impl Row for $row {
             type Numbers = ($($ty,)*);
             const ZERO: Self = Self { $($field: number!($ty)),* };
+            const WHAT: &'static str = $what;
 
             fn from_words(words: &[u64]) -> Self {
                 let mut words = words.iter().copied();

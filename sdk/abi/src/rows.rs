@@ -22,26 +22,26 @@ pub const NONE_I32: i32 = i32::MIN;
 rows! {
     /// A request at its arrival. The number of its output tokens is unknown to policies.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Request {
+    pub struct Request: "request" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Arrival at the service, µs.
         pub arrival_us: u64,
         /// Deadline of the client, µs; the largest number if there is none ([`Self::deadline`]).
-        pub deadline_us: u64,
+        pub deadline_us: u64 [optional],
         /// Time to first token that the client asks for, µs; the largest number if it asks for none
         /// ([`Self::slo_ttft`]).
-        pub slo_ttft_us: u64,
+        pub slo_ttft_us: u64 [optional],
         /// Inter-token latency that the client asks for, µs; the largest number if it asks for none
         /// ([`Self::slo_itl`]).
-        pub slo_itl_us: u64,
+        pub slo_itl_us: u64 [optional],
         /// Id of the request in the workload, from 0.
         pub id: u32,
         /// Length of the prompt, tokens.
         pub input_tokens: u32,
         /// Maximum number of output tokens that the client allows; the largest number if it set no limit
         /// ([`Self::output_limit`]).
-        pub max_output_tokens: u32,
+        pub max_output_tokens: u32 [optional],
         /// Number of full KV blocks of the prompt.
         pub prompt_blocks: u32,
         /// How many of these blocks, from the first on, may be equal to blocks of other requests (`prompt_blocks` of
@@ -53,26 +53,26 @@ rows! {
         pub class_priority: i32,
         /// Priority set by the client, a lower number goes first (as in vLLM); the smallest number if it set none
         /// ([`Self::client_priority`]).
-        pub client_priority: i32,
+        pub client_priority: i32 [optional],
         /// Name of the service class.
-        pub slo_class: u32,
+        pub slo_class: u32 [name],
         /// Name of the tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
         /// Name of the session.
-        pub session: u32,
+        pub session: u32 [name],
         /// Name of the requested model.
-        pub model: u32,
+        pub model: u32 [name],
         /// Name of the load generator's client.
-        pub client: u32,
+        pub client: u32 [name],
         /// Name of the prefix group: its requests start with the same tokens.
-        pub prefix_group: u32,
+        pub prefix_group: u32 [name],
         /// Round in its session, from 0.
         pub round_index: u32,
         /// Number of requests of its tenant in flight. Kept up to date if the policy reads
         /// [`crate::Column::InFlight`].
         pub tenant_in_flight: u32,
         /// Name of the requested LoRA adapter.
-        pub adapter: u32,
+        pub adapter: u32 [name],
         /// Part of its computation that the decision is about: 0 all of it. Later versions add others.
         pub stage: u32,
     }
@@ -80,7 +80,7 @@ rows! {
     /// Ages of the columns by group: time since they were refreshed. The largest number for a group of which this
     /// service has no column. (Constant columns and those of the router itself are never stale.)
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Ages {
+    pub struct Ages: "ages" {
         /// Of what the instances report at intervals, µs.
         pub periodic_us: u64,
         /// Of the contents of their prefix caches, µs.
@@ -93,7 +93,7 @@ rows! {
 
     /// A request that joins the waiting queue of its instance.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Queued {
+    pub struct Queued: "queued request" {
         /// Priority on the instance: a lower number is scheduled first.
         pub priority: i64,
         /// Position in the order of joining the queue: up from 1 for new requests, down from -1 for preempted ones.
@@ -106,11 +106,11 @@ rows! {
 
     /// A request of the running batch.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Running {
+    pub struct Running: "request of the batch" {
         /// Arrival at the service, µs.
         pub arrival_us: u64,
         /// Deadline of the client, µs; the largest number if there is none ([`Self::deadline`]).
-        pub deadline_us: u64,
+        pub deadline_us: u64 [optional],
         /// Priority on the instance: a lower number is scheduled first.
         pub priority: i64,
         /// Id of the request in the workload, from 0.
@@ -128,69 +128,69 @@ rows! {
         /// Priority of its service class: a higher number goes first.
         pub class_priority: i32,
         /// Name of the service class.
-        pub slo_class: u32,
+        pub slo_class: u32 [name],
         /// Name of the tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
         /// Name of the session.
-        pub session: u32,
+        pub session: u32 [name],
     }
 
     /// Sums over the requests of one engine step. A request computes n tokens on top of its context; it is in prefill
     /// while its context is shorter than its prompt.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Step {
+    pub struct Step: "step" {
         /// Number of requests in prefill.
-        pub prefill_requests: u64,
+        pub prefill_requests: u64 [sum, at_most(1 << 60)],
         /// Sum of n over prefill.
-        pub prefill_tokens: u64,
+        pub prefill_tokens: u64 [sum, at_most(1 << 60)],
         /// Sum of n · n over prefill.
-        pub prefill_tokens_squared: u64,
+        pub prefill_tokens_squared: u64 [sum, at_most(1 << 60)],
         /// Sum of n · prompt over prefill.
-        pub prefill_tokens_by_input: u64,
+        pub prefill_tokens_by_input: u64 [sum, at_most(1 << 60)],
         /// Sum of n · context over prefill.
-        pub prefill_tokens_by_context: u64,
+        pub prefill_tokens_by_context: u64 [sum, at_most(1 << 60)],
         /// Sum of context over prefill.
-        pub prefill_context: u64,
+        pub prefill_context: u64 [sum, at_most(1 << 60)],
         /// Number of decoding requests, which compute one token each.
-        pub decode_requests: u64,
+        pub decode_requests: u64 [sum, at_most(1 << 60)],
         /// Sum of context over decode.
-        pub decode_context: u64,
+        pub decode_context: u64 [sum, at_most(1 << 60)],
     }
 
     /// An event in the life of a request, or of a block in a prefix cache.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Event {
+    pub struct Event: "event" {
         /// Time of the event, µs.
         pub at_us: u64,
         /// Time to first token, µs; the largest number if there was none, or not yet ([`Self::ttft`]).
-        pub ttft_us: u64,
+        pub ttft_us: u64 [optional],
         /// End-to-end latency, µs; the largest number unless it completed ([`Self::e2e`]).
-        pub e2e_us: u64,
+        pub e2e_us: u64 [optional],
         /// The kind by number: an [`EventKind`] ([`Self::what`]).
         pub kind: u32,
         /// Id of the request; 0 for events of blocks.
         pub request: u32,
         /// Id of the instance; the largest number if the request reached none ([`Self::instance`]).
-        pub instance: u32,
+        pub instance: u32 [optional],
         /// Length of the prompt, tokens.
         pub input_tokens: u32,
         /// Output tokens generated so far.
         pub generated_tokens: u32,
         /// Name of the service class.
-        pub slo_class: u32,
+        pub slo_class: u32 [name],
         /// Name of the tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
         /// Name of the session.
-        pub session: u32,
+        pub session: u32 [name],
         /// Name of the prefix group: its requests start with the same tokens.
-        pub prefix_group: u32,
+        pub prefix_group: u32 [name],
         /// Id of the block, as `prompt_blocks` of the host returns it; 0 for events of requests.
         pub block: u32,
     }
 
     /// A band: all requests of one priority in the gateway's queue.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Band {
+    pub struct Band: "band" {
         /// Time that its oldest request has waited in the queue, µs; 0 if none waits.
         pub oldest_wait_us: u64,
         /// Priority of its requests: a higher number goes first; below 0 may be rejected under load.
@@ -201,20 +201,20 @@ rows! {
 
     /// A flow: the requests of one tenant in one band, with the request that goes first (its head).
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub struct Flow {
+    pub struct Flow: "flow" {
         /// Tokens served to the tenant, prompts once and outputs twice, halved every 60 s: the value at `served_as_of_us`.
         /// At the time t it is `served_decayed` · 2^(−(t − `served_as_of_us`) / 60 000 000).
         pub served_decayed: f64,
         /// Of its head: the rank that the ordering policy gave it.
-        pub head_rank: f64,
+        pub head_rank: f64 [at_least(f64::MIN)],
         /// Time for which `served_decayed` holds, µs: that of the latest service.
-        pub served_as_of_us: u64,
+        pub served_as_of_us: u64 [hidden],
         /// Of its head: the number of its turn among all requests that were enqueued so far.
         pub head_turn: u64,
         /// Of its head: time since it was enqueued, µs.
         pub head_wait_us: u64,
         /// Of its head: deadline of the client, µs; the largest number if there is none ([`Self::head_deadline`]).
-        pub head_deadline_us: u64,
+        pub head_deadline_us: u64 [optional],
         /// Requests of the flow that were dispatched so far.
         pub dispatched: u64,
         /// Prompt tokens of all requests of the tenant that were dispatched so far.
@@ -222,49 +222,49 @@ rows! {
         /// Output tokens of all requests of the tenant that ended so far.
         pub served_output: u64,
         /// Name of the tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
         /// Position of the tenant in the order of the names of tenants.
         pub tenant_order: u32,
         /// Requests of the flow in the queue, at least 1.
-        pub queued: u32,
+        pub queued: u32 [at_least(1.0)],
         /// Requests of the tenant, of any band, that were dispatched and have not ended.
         pub in_flight: u32,
         /// Of its head: id of the request in the workload.
-        pub head_id: u32,
+        pub head_id: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Of its head: length of the prompt, tokens.
-        pub head_input_tokens: u32,
+        pub head_input_tokens: u32 [at_least(1.0)],
         /// Of its head: maximum number of output tokens that the client allows; the largest number if it set no limit
         /// ([`Self::head_output_limit`]).
-        pub head_max_output_tokens: u32,
+        pub head_max_output_tokens: u32 [optional],
         /// Of its head: name of the service class.
-        pub head_slo_class: u32,
+        pub head_slo_class: u32 [name],
     }
 
     /// A dispatched request that may be evicted.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct InFlight {
+    pub struct InFlight: "request in flight" {
         /// Time at which it was dispatched, µs.
-        pub dispatched_us: u64,
+        pub dispatched_us: u64 [called(&["dispatched_at", "dispatched_at_us"])],
         /// Id of the request in the workload, from 0.
-        pub id: u32,
+        pub id: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Priority of its service class, below 0: a higher number goes first.
-        pub priority: i32,
+        pub priority: i32 [at_most(-1)],
         /// Length of the prompt, tokens.
-        pub input_tokens: u32,
+        pub input_tokens: u32 [at_least(1.0)],
         /// Name of the tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
     }
 
     /// A group: replicas of one model with the same configuration, for a scaling policy.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub struct Group {
+    pub struct Group: "group" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Time at which the signals were measured, µs; at most `now_us`.
         pub scraped_us: u64,
         /// Time at which the first of the loading replicas is expected to be ready, µs; the largest number if none is
         /// loading ([`Self::next_ready`]).
-        pub next_ready_us: u64,
+        pub next_ready_us: u64 [optional],
         /// KV cache of a replica, tokens.
         pub kv_tokens: u64,
         /// Prompt tokens that were not cached, of requests that were dispatched and have no token yet; sum over the
@@ -292,9 +292,9 @@ rows! {
         /// The largest of these shares; 0 without ready replicas.
         pub kv_used_max: f64,
         /// The saturation by the policy of flow control: 0 empty, 1 full; -1 without flow control.
-        pub saturation: f64,
+        pub saturation: f64 [at_least(-1.0)],
         /// Name of the model that it serves. Groups of one model share its requests and show the same gateway.
-        pub model: u32,
+        pub model: u32 [name],
         /// GPUs of a replica.
         pub gpus: u32,
         /// Fewest replicas that it may have.
@@ -333,7 +333,7 @@ rows! {
 
     /// The group of a replica that is to be removed.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct DrainGroup {
+    pub struct DrainGroup: "group of replicas" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Price of a GPU, dollars per hour; 0 without a price list.
@@ -341,7 +341,7 @@ rows! {
         /// Number of the group, from 0, in the order of their declaration.
         pub group: u32,
         /// Name of the model that it serves.
-        pub model: u32,
+        pub model: u32 [name],
         /// GPUs of a replica.
         pub gpus: u32,
         /// Fewest replicas that it may have.
@@ -354,11 +354,11 @@ rows! {
 
     /// A replica that may be removed.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub struct Replica {
+    pub struct Replica: "replica" {
         /// Time at which it was created, µs.
         pub created_us: u64,
         /// Time at which it became active, µs; the largest number while it starts ([`Self::active_since`]).
-        pub active_since_us: u64,
+        pub active_since_us: u64 [optional],
         /// Prompt tokens that were not cached, of requests that were dispatched to it and have no token yet.
         pub in_flight_tokens: u64,
         /// Share of its KV blocks in use, from 0 to 1.
@@ -368,7 +368,7 @@ rows! {
         /// 0 waits for GPUs, 1 loading, 2 warming up, 3 active.
         pub state: u32,
         /// Id of its instance; the largest number while it starts ([`Self::instance`]).
-        pub instance: u32,
+        pub instance: u32 [optional],
         /// Requests in its waiting queue.
         pub queue_depth: u32,
         /// Requests in its running batch.
@@ -377,9 +377,9 @@ rows! {
         pub in_flight: u32,
         /// Number of the pool of its node, the first of several; the largest number while it waits for GPUs, and without
         /// node pools.
-        pub pool: u32,
+        pub pool: u32 [optional],
         /// Number of its node in the pool; the largest number without one.
-        pub node: u32,
+        pub node: u32 [optional],
         /// Replicas of any group on its node, itself included, without those that drain; of several nodes the largest
         /// number; 0 without a node.
         pub on_node: u32,
@@ -389,7 +389,7 @@ rows! {
 
     /// A replica that needs GPUs.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct StartingReplica {
+    pub struct StartingReplica: "starting replica" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Time at which it was created, µs: since then it has waited.
@@ -399,14 +399,14 @@ rows! {
         /// Number of its group, from 0, in the order of their declaration.
         pub group: u32,
         /// Name of the model that it serves.
-        pub model: u32,
+        pub model: u32 [name],
         /// GPUs that it needs.
         pub gpus: u32,
     }
 
     /// A node that has room for a replica.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct Node {
+    pub struct Node: "node" {
         /// Time from which the replica can start there, µs: that of the decision or before if the node is ready, later if it
         /// is still provisioned. Of several nodes the time of the last.
         pub ready_us: u64,
@@ -428,13 +428,13 @@ rows! {
 
     /// A chunk of a KV tier that is ranked, or may be stored.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct KvChunk {
+    pub struct KvChunk: "chunk" {
         /// Time at which it was stored, µs.
         pub created_us: u64,
         /// Time of its last use, µs: when a request first used chunks of the tier, and again when that request ended.
         pub last_use_us: u64,
         /// `last_use_us` when the request came that uses it now, µs; the largest number if it is the first.
-        pub previous_use_us: u64,
+        pub previous_use_us: u64 [optional],
         /// 1: the CPU tier. For `keep` also 2 and 3: a LoRA adapter in a slot on the GPU and in host memory.
         pub tier: u32,
         /// Tokens of the prompt in front of it.
@@ -448,30 +448,30 @@ rows! {
         /// Why it is ranked: 0 stored, 1 used by another request, 2 a request that used it has ended.
         pub touch: u32,
         /// Service class of the request that used it last.
-        pub slo_class: u32,
+        pub slo_class: u32 [name_number],
         /// Tenant of that request.
-        pub tenant: u32,
+        pub tenant: u32 [name_number],
         /// Session of that request.
-        pub session: u32,
+        pub session: u32 [name_number],
         /// Prefix group of that request.
-        pub prefix_group: u32,
+        pub prefix_group: u32 [name_number],
         /// Index of that request in its session, from 0.
         pub round: u32,
         /// Length of the prompt of that request, tokens.
         pub input_tokens: u32,
         /// Client of that request: what kind of request it is, such as `type` of a Bailian trace.
-        pub client: u32,
+        pub client: u32 [name_number],
         /// LoRA adapter of that request.
-        pub adapter: u32,
+        pub adapter: u32 [name_number],
     }
 
     /// The tier to which chunks are offered.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct ChunkOffer {
+    pub struct ChunkOffer: "tier" {
         /// Time of the offer, µs.
         pub now_us: u64,
         /// Bytes that wait to be stored or are being stored, on the link of one GPU.
-        pub queued_bytes: u64,
+        pub queued_bytes: u64 [sum],
         /// Share of the chunks of the tier that are in use, from 0 to 1.
         pub fill: f64,
         /// 1: the CPU tier.
@@ -482,13 +482,13 @@ rows! {
 
     /// What a tier has for a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct KvHit {
+    pub struct KvHit: "hit in a tier" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Size of what was found, on the link of one GPU, bytes.
-        pub bytes: u64,
+        pub bytes: u64 [sum],
         /// Bytes of loads that are queued or in progress, on the link of one GPU.
-        pub queued_bytes: u64,
+        pub queued_bytes: u64 [sum],
         /// Bandwidth of a load while nothing is stored, bytes/µs.
         pub bandwidth: f64,
         /// Id of the request.
@@ -506,27 +506,27 @@ rows! {
         /// Requests in the running batch.
         pub running: u32,
         /// Service class of the request.
-        pub slo_class: u32,
+        pub slo_class: u32 [name_number],
         /// Its tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name_number],
         /// Its session.
-        pub session: u32,
+        pub session: u32 [name_number],
         /// Its prefix group.
-        pub prefix_group: u32,
+        pub prefix_group: u32 [name_number],
         /// Its index in its session, from 0.
         pub round: u32,
     }
 
     /// A request for which an instance that decodes was chosen, and the transfers of KV between instances.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct RoutedRequest {
+    pub struct RoutedRequest: "routed request" {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Time of the latest transfers, µs per token: their moving average, in which each new one counts 0.1; 0 before the
         /// first.
         pub transfer_us_per_token: f64,
         /// Id of the request.
-        pub request: u32,
+        pub request: u32 [called(&["id"])],
         /// Length of its prompt, tokens.
         pub input_tokens: u32,
         /// Index of the chosen instance among those that decode.
@@ -536,26 +536,26 @@ rows! {
         /// Tokens that they transfer.
         pub transfer_tokens: u32,
         /// Service class of the request.
-        pub slo_class: u32,
+        pub slo_class: u32 [name],
         /// Its tenant.
-        pub tenant: u32,
+        pub tenant: u32 [name],
         /// Its session.
-        pub session: u32,
+        pub session: u32 [name],
         /// Its prefix group.
-        pub prefix_group: u32,
+        pub prefix_group: u32 [name],
         /// Its index in its session, from 0.
         pub round: u32,
     }
 
     /// An instance that may decode or prefill a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct PoolInstance {
+    pub struct PoolInstance: "instance" {
         /// Prompt tokens in flight that were not cached, of requests without a first token.
         pub in_flight_tokens: u64,
         /// Share of its KV blocks in use, 0 to 1.
         pub kv_utilization: f64,
         /// Number of the instance.
-        pub instance: u32,
+        pub instance: u32 [called(&["id"])],
         /// Requests in its waiting queue.
         pub queue_depth: u32,
         /// Requests in its running batch.
@@ -563,7 +563,7 @@ rows! {
         /// Requests that the router sent and that have not ended.
         pub in_flight: u32,
         /// Tokens of the prompt of the request that it has not cached.
-        pub uncached_tokens: u32,
+        pub uncached_tokens: u32 [called(&["uncached", "uncached_tokens"])],
         /// Its free KV blocks.
         pub free_kv_blocks: u32,
         /// Transfers in progress to or from it.
@@ -574,7 +574,7 @@ rows! {
 
     /// Where a request is prefilled and decoded.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct PrefillChoice {
+    pub struct PrefillChoice: "choice" {
         /// Whether another instance than the one that decodes it prefills it: 1 or 0.
         pub remote: u32,
         /// Index among the instances that decode; the largest number for the chosen one.
@@ -585,7 +585,7 @@ rows! {
 
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct LatencyConstants {
+    pub struct LatencyConstants: "constants" {
         /// Lower bound of the duration of every step that computes a token, at least 1 µs.
         pub shortest_step_us: u64,
         /// Added to TTFT and to every inter-token latency, µs.
@@ -600,7 +600,7 @@ rows! {
 
     /// The capacity of an instance, which is constant during a run.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct InstanceInfo {
+    pub struct InstanceInfo: "instance" {
         /// Id of the instance, from 0.
         pub id: u32,
         /// Maximum batch size (sequences).

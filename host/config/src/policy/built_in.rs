@@ -308,7 +308,7 @@ without_events! {
                 model.scheduling_time(),
                 model.preemption_time(),
             ];
-            Output::Record(std::array::from_fn(|index| times.get(index).map_or(0, |us| us.0)))
+            Output::Record(times.iter().map(|us| us.0).collect())
         }
     }, Self::clone;
     Box<dyn DrainPolicy>: |policy, _function, inputs, _numbers| {

@@ -8,7 +8,6 @@ use blis_sim::policy::{
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 
-use blis_plugin::RECORD_FIELDS;
 use blis_plugin::rows::{NONE_U32, PoolInstanceRow, RoutedRequestRow};
 
 /// The fields of the choice of `policy`. The instances that decode have the indices in front of those that prefill. Blocks have
@@ -18,7 +17,7 @@ pub(super) fn disaggregated(
     request: &RoutedRequestRow,
     decode: &[PoolInstanceRow],
     prefill: &[PoolInstanceRow],
-) -> [u64; RECORD_FIELDS] {
+) -> Box<[u64]> {
     let all = || decode.iter().chain(prefill);
     let signals = Signals {
         queue_depth: all().map(|row| row.queue_depth).collect(),
@@ -66,7 +65,7 @@ pub(super) fn disaggregated(
         instance.map_or(NONE_U32, |instance| (instance.index() - first) as u32)
     };
     let fields = [u32::from(decision.disaggregate), number(decision.decode, 0), number(decision.prefill, decode.len())];
-    std::array::from_fn(|index| fields.get(index).copied().map_or(0, u64::from))
+    fields.into_iter().map(u64::from).collect()
 }
 
 /// The request of a row; it has no content.

@@ -3,13 +3,17 @@
 use std::slice;
 
 use serde::de::value::SeqDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
+    Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use super::error::{Error, Fault, Shape};
 use super::node::{Content, Scalar, YamlNode};
 use super::numbers::{float, whole};
 use super::spanned::{Mark, SPANNED};
+use super::value::VALUE;
 
 /// `deserialize_u8` and its like, which differ in their range.
 macro_rules! whole_numbers {
@@ -129,6 +133,9 @@ impl<'de> Deserializer<'de> for &'de YamlNode {
         if name == SPANNED {
             return visitor.visit_enum(AtMark(self));
         }
+        if name == VALUE {
+            return visitor.visit_enum(InForm(self));
+        }
         match &self.content {
             Content::Scalar { .. } => visitor.visit_enum(Variant { name: self, content: None }),
             Content::Map(entries) if let [(name, content)] = entries.as_slice() => {
@@ -229,6 +236,25 @@ impl<'de> EnumAccess<'de> for AtMark<'de> {
     fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Variant<'de>), Error> {
         let mark = seed.deserialize(SeqDeserializer::<_, Error>::new(self.0.at().parts().into_iter()))?;
         Ok((mark, Variant { name: self.0, content: Some(self.0) }))
+    }
+}
+
+/// A value behind the number of its form, as [`super::value::Value`] has them.
+struct InForm<'de>(&'de YamlNode);
+
+impl<'de> EnumAccess<'de> for InForm<'de> {
+    type Error = Error;
+    type Variant = Variant<'de>;
+
+    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Variant<'de>), Error> {
+        let form: u8 = match &self.0.content {
+            Content::Scalar { scalar: Scalar::Null, .. } => 0,
+            Content::Scalar { .. } => 1,
+            Content::List(_) => 2,
+            Content::Map(_) => 3,
+        };
+        let form = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(form))?;
+        Ok((form, Variant { name: self.0, content: Some(self.0) }))
     }
 }
 

@@ -21,6 +21,9 @@ pub struct Spanned<T> {
     pub referenced: Mark,
 }
 
+/// A word of the text, or a key, with its location.
+pub type Word = Spanned<String>;
+
 /// Name of the enum as which [`Spanned`] is read: its variant is a [`Mark`], the content is the value.
 pub(super) const SPANNED: &str = "\0spanned";
 

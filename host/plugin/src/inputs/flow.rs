@@ -1,13 +1,15 @@
 //! The queue of the gateway at a dispatch cycle, for the kinds of flow control.
 
+use std::sync::Arc;
+
 use blis_sim::policy::flow::{Band, Flow, InFlight, ServedTokens};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{NAMES, generator};
-use crate::fields::flow::{band, flow, in_flight};
-use crate::rows::NONE_U64;
-use crate::{Fault, Guest, Kind, Output};
+use super::{CallInputs, NAMES, OwnedRows, generator};
+use crate::fields::rows::{flow, in_flight};
+use crate::rows::{NONE_U64, canonical};
+use crate::{Fault, Function, Guest, Kind, Output};
 
 /// The queue and what is in flight.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +90,8 @@ impl GatewayState {
         let smallest = Self {
             now: Micros::ZERO,
             saturation: 0.0,
-            bands: vec![Band { priority: i32::MIN, ..band() }; n],
-            flows: (0..n).map(flow).collect(),
+            bands: vec![Band { priority: i32::MIN, ..Band::default() }; n],
+            flows: (0..n).map(|index| flow(index, Micros::ZERO)).collect(),
             in_flight: (0..n).map(in_flight).collect(),
         };
         let mut largest = smallest.clone();
@@ -152,8 +154,19 @@ impl GatewayState {
         }
     }
 
+    /// The inputs of `function`: the ceilings of bands, a pick among flows, or an eviction.
+    pub(super) fn inputs(self, function: Function) -> CallInputs {
+        let band = vec![self.band()];
+        let rows: Vec<Arc<dyn OwnedRows>> = match function {
+            Function::Ceilings => vec![Arc::new(self.bands)],
+            Function::FairPick => vec![Arc::new(band), Arc::new(self.flows)],
+            _ => vec![Arc::new(band), Arc::new(self.in_flight)],
+        };
+        CallInputs { number: canonical(self.saturation).to_bits(), ..CallInputs::at(self.now, rows) }
+    }
+
     /// The first band: that of the flows, or the one that waits.
     fn band(&self) -> Band {
-        self.bands.first().copied().unwrap_or_else(band)
+        self.bands.first().copied().unwrap_or_default()
     }
 }

@@ -11,7 +11,7 @@ use blis_sim::policy::{AdmissionDecision, Event, Reason};
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
-use crate::guest::{RECORD_FIELDS, left_out};
+use crate::guest::left_out;
 use crate::rows::{
     AgesRow, InstanceRows, NONE_U32, PrefillChoiceRow, RequestRow, Rows, ages_row, decision_row, event_row,
     request_row, running_rows,
@@ -144,7 +144,7 @@ enum CResult {
     Whole(u64),
     Real(f64),
     Admitted(u32, CText),
-    Record([u64; RECORD_FIELDS]),
+    Record(Box<[u64]>),
     Nothing,
 }
 
@@ -171,7 +171,7 @@ impl NativeGuest {
             let width = size_of::<f64>() * self.library.description.columns.len();
             (lists[0], stride) = ((rows.numbers.as_ptr().cast(), rows.count), width);
         }
-        if matches!(function.row().output, OutputShape::Numbers) {
+        if matches!(function.row().output, OutputShape::Numbers(_)) {
             // A number that the library does not write stays NaN, which the caller detects.
             numbers.resize(inputs.count(function), f64::NAN);
         }
@@ -230,7 +230,7 @@ impl NativeGuest {
                     let mut constants = LatencyConstants::ZERO;
                     table.constants?(host, state, &raw mut constants);
                     let (shortest, token, decode, scheduling, preemption) = constants.numbers();
-                    CResult::Record(words(&[shortest, token, decode, scheduling, preemption]))
+                    CResult::Record([shortest, token, decode, scheduling, preemption].into())
                 }
                 Function::QueueingTime => CResult::Whole(table.queueing_time?(host, state, number as u32)),
                 Function::StepTime => CResult::Whole(table.step_time?(host, state, row.cast())),
@@ -264,7 +264,7 @@ impl NativeGuest {
                     let mut choice = PrefillChoiceRow::new(false);
                     table.disaggregate?(host, state, row.cast(), first, count, second, others, stride, &raw mut choice);
                     let (remote, decode, prefill) = choice.numbers();
-                    CResult::Record(words(&[remote.into(), decode.into(), prefill.into()]))
+                    CResult::Record([remote.into(), decode.into(), prefill.into()].into())
                 }
             }
         })
@@ -319,11 +319,6 @@ impl NativeGuest {
         let lacks = || self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`"));
         self.output(function, result.ok_or_else(lacks)?)
     }
-}
-
-/// The fields of a row, with 0 behind them.
-fn words(fields: &[u64]) -> [u64; RECORD_FIELDS] {
-    std::array::from_fn(|index| fields.get(index).copied().unwrap_or(0))
 }
 
 impl Guest for NativeGuest {

@@ -410,9 +410,9 @@ fn every_kind_and_every_question_to_the_host() {
     }
 
     let rank = f64::from(DecisionPoint::plausible(4, 1).request().input_tokens) + 2.0 / 1000.0;
-    assert_eq!(call_once(Kind::Scheduling), Ok(GuestOutput::Rank(rank.to_bits())));
+    assert_eq!(call_once(Kind::Scheduling), Ok(GuestOutput::Number(rank.to_bits())));
 
-    let GuestCall::Victim(batch) = GuestCall::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
+    let batch = inputs::batch(9, 1);
     let most = batch.kv_blocks.iter().max().copied();
     let victim = start(Kind::Preemption, plugin.as_ref(), &[], true).victim(&batch).expect("a result");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);
@@ -422,7 +422,7 @@ fn every_kind_and_every_question_to_the_host() {
     };
     assert_eq!([of_equals(false), of_equals(true)], [Ok(0), Ok(8)], "as the built-in: the first in vLLM, not in BLIS");
 
-    let GuestCall::Step(step) = GuestCall::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
+    let step = inputs::step(9, 1);
     let mut latency = start(Kind::Latency, plugin.as_ref(), &[], true);
     assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
     assert_eq!(latency.queueing_time(21), Ok(42));

@@ -7,9 +7,9 @@ use blis_sim::cluster::Abort;
 use blis_sim::rng::Stream;
 use rhai::{AST, Scope};
 
-use super::arguments::ARGUMENTS;
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
+use super::entries::ENTRIES;
 use super::errors::ScriptSource;
 use super::fast::FastFunction;
 use super::scan::words;
@@ -100,10 +100,10 @@ impl Script {
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
         folding::check(&self.source, &ast, &constants)?;
-        let fast = ARGUMENTS
-            .iter()
-            .filter_map(|&(name, views)| Some((name, FastFunction::compile(&ast, name, views, &self.kit.names)?)))
-            .collect();
+        let compiled = |entry: &'static super::entries::EntryFunction| {
+            Some((entry.name, FastFunction::compile(&ast, entry.name, &entry.views, &self.kit.names)?))
+        };
+        let fast = ENTRIES.iter().filter_map(compiled).collect();
         Ok(SpecializedCode { ast: Arc::new(ast), constants, fast })
     }
 

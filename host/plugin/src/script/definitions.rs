@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::ENTRIES;
 use super::engine::kit;
+use super::entries::ENTRIES;
 use crate::Limits;
 
 /// Names of arguments; their types are not known.

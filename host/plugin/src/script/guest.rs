@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use blis_abi::decisions::{Missing, OutputShape};
-use blis_abi::{Row as _, RowShape};
+use blis_abi::{AnyRows, Row as _, RowShape};
 use blis_sim::ids::RequestId;
-use blis_sim::policy::flow::Band;
+use blis_sim::policy::flow::ServedTokens;
 use blis_sim::policy::{AdmissionDecision, ClusterView, Event, Reason, RequestView, StepMemory, Ties};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, Map};
@@ -15,22 +15,17 @@ use super::code::{Script, SpecializedCode};
 use super::column::{Column, extremes, number, type_name};
 use super::evaluation::ScriptEvaluation;
 use super::fast::{FastMemory, FastOutput, FastResult, HostArguments};
-use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
-use super::kv_cache::{ChunksObject, HitObject, OfferObject};
-use super::pools::{DecodesObject, LinkObject, PrefillsObject, RoutedObject};
-use super::replicas::{RowObject, RowsObject};
-use super::scaling::GroupsObject;
+use super::rows::{LinkObject, RowObject, RowViews};
 use super::state::{self, StateSize};
 use super::step_views::StepViews;
 use super::values::NameTexts;
-use super::views::{
-    BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
-};
-use crate::guest::{left_out, record};
+use super::views::{BatchObject, ClusterFields, ClusterObject, EventObject, RequestFields, RequestObject};
+use crate::guest::left_out;
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{
-    ChunkOfferRow, DrainGroupRow, LatestView, NONE_U32, NodeRow, PrefillChoiceRow, QueuedRow, ReplicaRow,
-    RoutedRequestRow, StartingReplicaRow, StepRow, TierHitRow, first_nan,
+    BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, LatestView, NONE_U32, NodeRow,
+    PoolInstanceRow, PrefillChoiceRow, QueuedRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow, StepRow,
+    TierHitRow, first_nan,
 };
 use crate::text::plain;
 use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output};
@@ -507,105 +502,108 @@ impl ScriptGuest {
         mut inputs: Inputs<'_>,
         numbers: &mut Vec<f64>,
     ) -> Result<Option<Dynamic>, Fault> {
-        let Inputs { now, about, ties, request, cluster, batch, number, rows, .. } = inputs;
-        let (name, about) = (function.name(), about.unwrap_or(NO_REQUEST));
-        let names = &self.names;
-        match (function, rows) {
-            (Function::Scores | Function::Filter, _) => {
-                let (Some(request), Some(cluster), Some(ties)) = (request, cluster, ties) else { return Ok(None) };
+        let (name, about, ties) = (function.name(), inputs.about.unwrap_or(NO_REQUEST), inputs.ties);
+        match (function, inputs.request, inputs.cluster) {
+            (Function::Scores | Function::Filter, Some(request), Some(cluster)) => {
+                let Some(ties) = ties else { return Ok(None) };
                 let mut alone = StepMemory::default();
                 let memory = inputs.memory.take().unwrap_or(&mut alone);
                 let name = if function == Function::Scores { Function::Route.name() } else { name };
                 self.call_step(name, request, cluster, ties, memory, numbers)
             }
-            (Function::Admit | Function::Route, _) => {
-                let (Some(request), Some(cluster)) = (request, cluster) else { return Ok(None) };
+            (_, Some(request), Some(cluster)) => {
                 let views = self.views(request, cluster);
                 self.call_for_column(name, views, about, ties, numbers)
             }
-            (Function::Saturation, _) => {
-                let Some(cluster) = cluster else { return Ok(None) };
+            (_, None, Some(cluster)) => {
                 let view = self.view(None, cluster);
                 self.call_for_column(name, (view,), about, ties, numbers)
             }
-            (Function::Priority | Function::Rank | Function::Order, rows) => {
-                let Some(request) = request else { return Ok(None) };
-                let view = self.request(request, now, None);
-                match rows {
+            (_, Some(request), None) => {
+                let view = self.request(request, inputs.now, None);
+                match inputs.rows {
                     [row] => {
-                        let queued = QueuedObject::new(now, &row.typed::<QueuedRow>()[0]);
+                        let queued = self.views_of_rows(inputs.now).one::<QueuedRow>(row);
                         self.call_for_column(name, (view, queued), about, ties, numbers)
                     }
                     _ if function == Function::Order => {
-                        let expires = super::values::optional((number < Micros::MAX.0).then_some(number));
-                        self.call_for_column(name, (view, expires), about, ties, numbers)
+                        let expires = (inputs.number < Micros::MAX.0).then_some(inputs.number);
+                        let views = (view, super::values::optional(expires));
+                        self.call_for_column(name, views, about, ties, numbers)
                     }
                     _ => self.call_for_column(name, (view,), about, ties, numbers),
                 }
             }
+            (_, None, None) => self.decide_on_rows(function, &inputs, numbers),
+        }
+    }
+
+    fn views_of_rows(&self, now: Micros) -> RowViews<'_> {
+        RowViews { now, used: &self.script.used_fields.rows, names: &self.names }
+    }
+
+    /// As [`Self::decide`], of a function that gets neither a request nor the instances.
+    fn decide_on_rows(
+        &mut self,
+        function: Function,
+        inputs: &Inputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Option<Dynamic>, Fault> {
+        let &Inputs { now, about, ties, batch, number, rows, .. } = inputs;
+        let (name, about) = (function.name(), about.unwrap_or(NO_REQUEST));
+        let views = self.views_of_rows(now);
+        macro_rules! call {
+            ($arguments:expr) => {{
+                let arguments = $arguments;
+                self.call_for_column(name, arguments, about, ties, numbers)
+            }};
+        }
+        match (function, rows) {
             (Function::Victim, _) => {
                 let Some(batch) = batch else { return Ok(None) };
-                let view = BatchObject::new(batch, names);
-                self.call_for_column(name, (view,), about, ties, numbers)
+                call!((BatchObject::new(batch, &self.names),))
             }
-            (Function::QueueingTime, _) => self.call_for_column(name, (number.cast_signed(),), about, ties, numbers),
-            (Function::StepTime, [step]) => {
-                let view = StepObject(step.typed::<StepRow>()[0]);
-                self.call_for_column(name, (view,), about, ties, numbers)
-            }
-            (Function::Ceilings, [bands]) => {
-                let views = (f64::from_bits(number), BandsObject::new(now, bands.typed()));
-                self.call_for_column(name, views, about, ties, numbers)
-            }
+            (Function::QueueingTime, _) => call!((number.cast_signed(),)),
+            (Function::StepTime, [step]) => call!((views.one::<StepRow>(step),)),
+            (Function::Ceilings, [bands]) => call!((f64::from_bits(number), views.list::<BandRow, 0>(bands))),
             (Function::FairPick, [band, flows]) => {
                 let saturation = Some(f64::from_bits(number));
-                let band = BandObject { now, saturation, band: band.typed::<Band>()[0] };
-                let view = FlowsObject::new(now, flows.typed(), &self.script.used_fields.flow, names);
-                self.call_for_column(name, (band, view), about, ties, numbers)
+                let band = RowObject { saturation, ..views.one::<BandRow>(band) };
+                // Scripts get what was served as it counts now.
+                let decayed = |flow: &FlowRow| FlowRow {
+                    served_decayed: ServedTokens::from(flow).decayed_at(now),
+                    served_as_of_us: now.0,
+                    ..*flow
+                };
+                let is_read = views.uses::<FlowRow>("served_decayed");
+                let now_served: Vec<FlowRow> = flows.typed().iter().take_while(|_| is_read).map(decayed).collect();
+                let flows = if is_read { &AnyRows::new(&now_served) } else { flows };
+                call!((band, views.list::<FlowRow, 0>(flows)))
             }
             (Function::Evict, [demand, in_flight]) => {
-                let band = BandObject { now, saturation: None, band: demand.typed::<Band>()[0] };
-                let view = InFlightObject::new(now, in_flight.typed(), &self.script.used_fields.flow, names);
-                self.call_for_column(name, (band, view), about, ties, numbers)
+                call!((views.one::<BandRow>(demand), views.list::<InFlightRow, 0>(in_flight)))
             }
             (Function::Scale, [groups, history]) => {
-                let view = GroupsObject::new(now, groups.typed(), history.typed(), names);
-                self.call_for_column(name, (view,), about, ties, numbers)
+                call!((views.list::<GroupRow, 0>(groups).with_history(history.typed(), groups.typed()),))
             }
             (Function::Drain, [group, replicas]) => {
-                let row = RowObject { row: group.typed::<DrainGroupRow>()[0], names: Arc::clone(names) };
-                let views = (row, RowsObject(replicas.typed::<ReplicaRow>().into()));
-                self.call_for_column(name, views, about, ties, numbers)
+                call!((views.one::<DrainGroupRow>(group), views.list::<ReplicaRow, 0>(replicas)))
             }
             (Function::Placement, [replica, nodes]) => {
-                let row = RowObject { row: replica.typed::<StartingReplicaRow>()[0], names: Arc::clone(names) };
-                let views = (row, RowsObject(nodes.typed::<NodeRow>().into()));
-                self.call_for_column(name, views, about, ties, numbers)
+                call!((views.one::<StartingReplicaRow>(replica), views.list::<NodeRow, 0>(nodes)))
             }
-            (Function::Keep, [chunks]) => {
-                let view = ChunksObject { now, rows: chunks.typed().into() };
-                self.call_for_column(name, (view,), about, ties, numbers)
-            }
+            (Function::Keep, [chunks]) => call!((views.list::<ChunkRow, 0>(chunks),)),
             (Function::Store, [offer, chunks]) => {
-                let offer = OfferObject(offer.typed::<ChunkOfferRow>()[0]);
-                let views = (offer, ChunksObject { now, rows: chunks.typed().into() });
-                self.call_for_column(name, views, about, ties, numbers)
+                call!((views.one::<ChunkOfferRow>(offer), views.list::<ChunkRow, 0>(chunks)))
             }
-            (Function::Load, [hit]) => {
-                let view = HitObject(hit.typed::<TierHitRow>()[0]);
-                self.call_for_column(name, (view,), about, ties, numbers)
-            }
+            (Function::Load, [hit]) => call!((views.one::<TierHitRow>(hit),)),
             (Function::Disaggregate, [request, decode, prefill]) => {
-                let request = request.typed::<RoutedRequestRow>()[0];
-                let views = (
-                    RoutedObject { row: request, names: Arc::clone(names) },
-                    DecodesObject { rows: decode.typed().into(), chosen: request.chosen },
-                    PrefillsObject { rows: prefill.typed().into() },
-                    LinkObject(request),
-                );
-                self.call_for_column(name, views, about, ties, numbers)
+                let request = views.one::<RoutedRequestRow>(request);
+                let decode = views.list::<PoolInstanceRow, 0>(decode).with_chosen(request.row.chosen);
+                let prefill = views.list::<PoolInstanceRow, 1>(prefill);
+                call!((request.clone(), decode, prefill, LinkObject(request)))
             }
-            _ => self.call_for_column(name, (), about, ties, numbers),
+            _ => call!(()),
         }
     }
 
@@ -624,7 +622,7 @@ impl ScriptGuest {
             (OutputShape::Chosen, Some(output)) if output.is_unit() => Output::Chosen(None),
             (OutputShape::Index, _) => Output::Index(self.choice(name, output, count, numbers, tie)?),
             (OutputShape::Chosen, _) => Output::Chosen(Some(self.choice(name, output, count, numbers, tie)?)),
-            (OutputShape::Numbers, _) => {
+            (OutputShape::Numbers(_), _) => {
                 let single = output.and_then(number);
                 match (function, output, single) {
                     (Function::Scale, Some(output), _) if output.is_unit() => numbers.resize(count, -1.0),
@@ -700,7 +698,7 @@ impl ScriptGuest {
             };
             words[index] = self.constant(name, value)?;
         }
-        Ok(record(&words))
+        Ok(Output::Record(words.into()))
     }
 
     /// Where a request is prefilled: a truth value, or a map with indices of `decode` and of `prefill` instances.
@@ -730,7 +728,7 @@ impl ScriptGuest {
             choice.remote = u32::from(self.truth(output)?);
         }
         let (remote, decode, prefill) = choice.numbers();
-        Ok(record(&[remote.into(), decode.into(), prefill.into()]))
+        Ok(Output::Record([remote.into(), decode.into(), prefill.into()].into()))
     }
 
     /// Whether a request is prefilled elsewhere: a truth value, or a number other than 0.

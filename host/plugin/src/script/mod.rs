@@ -9,31 +9,27 @@
 //! with the highest score. `sdk/rhai/README.md` documents all that scripts may use, and a test compares that page with
 //! this code.
 
-mod arguments;
 mod call;
 mod code;
 mod column;
 mod definitions;
 mod engine;
+mod entries;
 mod errors;
 mod evaluation;
 mod expression;
 mod fast;
-mod flow;
 mod folding;
 mod guest;
 mod header;
 mod inputs;
 mod keda;
-mod kv_cache;
 mod llm_d_plugin;
 mod names;
 mod operators;
-mod pools;
 mod registry;
-mod replicas;
+mod rows;
 mod sandbox;
-mod scaling;
 mod scan;
 mod state;
 mod step_views;
@@ -49,9 +45,8 @@ mod vllm;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use blis_abi::decisions::Missing;
 use rhai::AST;
 
 pub use self::definitions::definitions;
@@ -62,6 +57,7 @@ pub use self::llm_d_plugin::{GoPlugin, llm_d_plugin};
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::engine::Kit;
+use self::entries::ENTRIES;
 use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
@@ -74,35 +70,7 @@ use super::limits::{
     CONSTANTS, DECLARED_VARIABLES, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT,
     SCRIPT_BYTES, SCRIPT_TOKENS,
 };
-use super::{
-    Fault, FaultKind, Function, Guest, GuestSetup, Kind, Limits, Plugin, PolicyDescription, Technology, TestFunction,
-};
-
-/// A function that the host calls.
-#[derive(Clone, Copy, Debug)]
-struct EntryFunction {
-    name: &'static str,
-    /// The kind of a script that has it; `None` if it takes more than that.
-    kind: Option<Kind>,
-    parameters: &'static [&'static str],
-}
-
-/// Functions that the host calls: those of the table of decisions that make a kind, the others, and two that decide nothing.
-static ENTRIES: LazyLock<Vec<EntryFunction>> = LazyLock::new(|| {
-    let is_never_missing = |function: &Function| function.row().missing == Missing::Never;
-    // Where a kind has a function that must be there, the others alone are none of it.
-    let makes_kind =
-        |function: Function| is_never_missing(&function) || !function.kind().functions().iter().any(is_never_missing);
-    let of_table = |wanted: bool| {
-        let of_kind = move |&function: &Function| makes_kind(function) == wanted;
-        Function::ALL.into_iter().filter(of_kind).filter_map(move |function| {
-            let kind = wanted.then_some(function.kind());
-            function.row().script.map(|parameters| EntryFunction { name: function.name(), kind, parameters })
-        })
-    };
-    let other = |name, parameters| EntryFunction { name, kind: None, parameters };
-    of_table(true).chain(of_table(false)).chain([other("observe", &["e"]), other("init", &["info"])]).collect()
-});
+use super::{Fault, FaultKind, Guest, GuestSetup, Kind, Limits, Plugin, PolicyDescription, Technology, TestFunction};
 
 /// A script compiled with the default values of its parameters.
 #[derive(Debug)]
@@ -253,7 +221,8 @@ fn is_entry(name: &str) -> bool {
 /// The functions that the host calls, checked for the right number of parameters.
 fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<ScriptFunction>, Fault> {
     let mut entries = Vec::new();
-    for &EntryFunction { name, parameters, .. } in ENTRIES.iter() {
+    for entry in &*ENTRIES {
+        let (name, parameters) = (entry.name, entry.parameters);
         let definitions: Vec<_> = scan.functions.iter().filter(|span| span.text == name).collect();
         let Some(first) = definitions.first() else { continue };
         let arities: Vec<_> = ast.iter_functions().filter(|f| f.name == name).map(|f| f.params.len()).collect();

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use rhai::AST;
 
-use super::ENTRIES;
-use super::arguments::ARGUMENTS;
 use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
+use super::entries::ENTRIES;
 use super::header::near;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
@@ -47,7 +46,6 @@ const OTHER_METHODS: [&str; 20] = [
 /// # Errors
 /// The first such name.
 pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), Fault> {
-    debug_assert!(ARGUMENTS.iter().all(|(name, _)| ENTRIES.iter().any(|known| known.name == *name)));
     let mut known: BTreeSet<&str> = script.kit.functions().copied().collect();
     known.extend(ast.iter_functions().map(|function| function.name));
     // The compiler drops functions that another of the same name replaces.
@@ -188,7 +186,7 @@ fn is_parameter(scan: &Scan<'_>, function: usize, variable: &str) -> bool {
 fn argument(scan: &Scan<'_>, function: usize, variable: &str) -> Option<&'static str> {
     let index = function.checked_sub(1)?;
     let (name, parameters) = (scan.functions.get(index)?.text, scan.parameters.get(index)?);
-    let (_, arguments) = ARGUMENTS.iter().find(|(known, _)| *known == name)?;
+    let arguments = &ENTRIES.iter().find(|known| known.name == name)?.views;
     if arguments.len() != parameters.len() {
         return None;
     }

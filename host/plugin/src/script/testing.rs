@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use blis_abi::AnyRows;
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, Staleness};
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT, ImmutableString, Map};
@@ -15,28 +15,21 @@ use rhai::{Array, Dynamic, INT, ImmutableString, Map};
 use super::call::{NO_REQUEST, failure};
 use super::column::{Column, type_name};
 use super::engine::Kit;
-use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
-use super::kv_cache::{ChunksObject, HitObject, OfferObject};
-use super::pools::{DecodesObject, LinkObject, PrefillsObject, RoutedObject};
 use super::registry::{Registry, ScriptError};
-use super::replicas::{RowObject, RowsObject};
-use super::scaling::GroupsObject;
+use super::rows::{LinkObject, RowObject, RowViews, RowsObject, UsedRowFields, link_fields, link_name};
 use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
-use super::views::{
-    BatchObject, ClusterFields, ClusterObject, QueuedObject, RequestFields, RequestObject, StepObject, UsedFields,
-};
+use super::views::{BatchObject, ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
 use super::{ScriptPlugin, compile};
-use crate::fields::replicas::NamedRow;
 use crate::fields::{
-    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
-    real, scaling, set_running, set_step, whole,
+    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedRequest, push_running, real, rows,
+    set_running, whole,
 };
 use crate::inputs::DecisionPoint;
 use crate::rows::{
-    ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow,
-    step_row,
+    BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, QueuedRow, ReplicaRow,
+    RoutedRequestRow, Row, StartingReplicaRow, StepRow, TierHitRow,
 };
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
@@ -112,25 +105,35 @@ fn register(to: &mut Registry) {
     to.add("batch", |list: Array| batch(&list, &Map::new()).map_err(|error| refused("batch", &error)));
     to.add("batch", |list: Array, more: Map| batch(&list, &more).map_err(|error| refused("batch", &error)));
     to.add("band", |fields: Map| band(&fields).map_err(|error| refused("band", &error)));
-    to.add("bands", |list: Array| bands(&list).map_err(|error| refused("bands", &error)));
-    to.add("flows", |list: Array| flows(&list).map_err(|error| refused("flows", &error)));
-    to.add("in_flight", |list: Array| in_flight(&list).map_err(|error| refused("in_flight", &error)));
     to.add("groups", |list: Array| groups(&list, &Array::new()).map_err(|error| refused("groups", &error)));
     to.add("groups", |list: Array, history: Array| groups(&list, &history).map_err(|error| refused("groups", &error)));
-    to.add("drain_group", |fields: Map| row::<DrainGroupRow>(&fields).map_err(|error| refused("drain_group", &error)));
-    to.add("replicas", |list: Array| rows::<ReplicaRow>(&list).map_err(|error| refused("replicas", &error)));
-    to.add("starting", |fields: Map| row::<StartingReplicaRow>(&fields).map_err(|error| refused("starting", &error)));
-    to.add("nodes", |list: Array| rows::<NodeRow>(&list).map_err(|error| refused("nodes", &error)));
     to.add("chunks", |list: Array| chunks(&list).map_err(|error| refused("chunks", &error)));
-    to.add("tier", |fields: Map| row_of(&fields).map(OfferObject).map_err(|error| refused("tier", &error)));
-    to.add("tier_hit", |fields: Map| row_of(&fields).map(HitObject).map_err(|error| refused("tier_hit", &error)));
-    to.add("routed", |fields: Map| routed(&fields).map_err(|error| refused("routed", &error)));
     to.add("decodes", |list: Array, chosen: INT| decodes(&list, chosen).map_err(|error| refused("decodes", &error)));
-    to.add("prefills", |list: Array| {
-        rows(&list).map(|all| PrefillsObject { rows: all.0 }).map_err(|error| refused("prefills", &error))
-    });
     to.add("link", |fields: Map| link(&fields).map_err(|error| refused("link", &error)));
-    to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
+    let flow = |index| rows::flow(index, Micros::ZERO);
+    to.add("flows", move |flows: Array| list::<_, 0>(&flows, flow).map_err(|error| refused("flows", &error)));
+    let in_flight = rows::in_flight;
+    to.add("in_flight", move |all: Array| list::<_, 0>(&all, in_flight).map_err(|error| refused("in_flight", &error)));
+    view_of_row::<StepRow>(to, "step");
+    view_of_row::<DrainGroupRow>(to, "drain_group");
+    view_of_row::<StartingReplicaRow>(to, "starting");
+    view_of_row::<ChunkOfferRow>(to, "tier");
+    view_of_row::<TierHitRow>(to, "tier_hit");
+    view_of_row::<RoutedRequestRow>(to, "routed");
+    view_of_rows::<BandRow, 0>(to, "bands");
+    view_of_rows::<ReplicaRow, 0>(to, "replicas");
+    view_of_rows::<NodeRow, 0>(to, "nodes");
+    view_of_rows::<PoolInstanceRow, 1>(to, "prefills");
+}
+
+/// Registers `function`, which makes the view of a row.
+fn view_of_row<R: Row + Default + Send + Sync>(to: &mut Registry, function: &'static str) {
+    to.add(function, move |fields: Map| one::<R>(&fields).map_err(|error| refused(function, &error)));
+}
+
+/// Registers `function`, which makes the view of a list of rows.
+fn view_of_rows<R: Row + Default + Send + Sync, const LIST: usize>(to: &mut Registry, function: &'static str) {
+    to.add(function, move |rows: Array| list::<R, LIST>(&rows, usual).map_err(|error| refused(function, &error)));
 }
 
 fn refused(function: &str, error: &FieldError) -> ScriptError {
@@ -148,17 +151,14 @@ fn request(fields: &Map) -> Result<RequestObject, FieldError> {
     Ok(RequestObject(Arc::new(fields)))
 }
 
-fn queued(fields: &Map) -> Result<QueuedObject, FieldError> {
-    const KNOWN: [&str; 6] = ["now", "now_us", "priority", "turn", "generated_tokens", "preemptions"];
-    let (mut queued, mut names) = (NamedQueued::new(0), NameTable::default());
-    set_all(fields, |name, value| {
-        if !KNOWN.contains(&name) {
-            return Err(FieldError::unknown("a queued request", name, &KNOWN));
-        }
-        queued.set(name, value, &mut names)
+fn queued(fields: &Map) -> Result<RowObject<QueuedRow>, FieldError> {
+    let (mut row, mut names) = (QueuedRow { turn: 1, ..QueuedRow::default() }, TestNames::default());
+    let mut now = Micros::ZERO;
+    set_all(fields, |name, value| match name {
+        "now" | "now_us" => whole(name, value, 0..=i64::MAX.cast_unsigned()).map(|us| now = Micros(us)),
+        _ => rows::set(&mut row, name, value, &mut names.0),
     })?;
-    let now = queued.request.now();
-    Ok(QueuedObject::new(now, &queued.row()))
+    Ok(names.one(row, now))
 }
 
 fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
@@ -207,107 +207,93 @@ fn batch(list: &Array, more: &Map) -> Result<BatchObject, FieldError> {
     Ok(BatchObject::new(&batch, &names.texts().into()))
 }
 
-fn step(fields: &Map) -> Result<StepObject, FieldError> {
-    let mut step = Batch::default();
-    set_all(fields, |name, value| set_step(&mut step, name, value))?;
-    Ok(StepObject(step_row(&step)))
+/// The names of a test, and how views of rows are made with all fields.
+#[derive(Default)]
+struct TestNames(NameTable);
+
+impl TestNames {
+    /// A row of these fields, which differ from those of `row`.
+    fn row<R: Row>(&mut self, mut row: R, fields: &Map) -> Result<R, FieldError> {
+        set_all(fields, |name, value| rows::set(&mut row, name, value, &mut self.0))?;
+        Ok(row)
+    }
+
+    /// The rows of a list; `row` is the one at an index where nothing is set.
+    fn rows<R: Row>(&mut self, list: &Array, row: impl Fn(usize) -> R) -> Result<Vec<R>, FieldError> {
+        list.iter().enumerate().map(|(index, fields)| self.row(row(index), &map_of(index, fields)?)).collect()
+    }
+
+    /// The view of `row`, at `now`.
+    fn one<R: Row>(&self, row: R, now: Micros) -> RowObject<R> {
+        self.views(now, |views| views.one(&AnyRows::one(&row)))
+    }
+
+    /// The view of `rows`, at `now`.
+    fn list<R: Row, const LIST: usize>(&self, rows: &[R], now: Micros) -> RowsObject<R, LIST> {
+        self.views(now, |views| views.list(&AnyRows::new(rows)))
+    }
+
+    fn views<T>(&self, now: Micros, make: impl FnOnce(RowViews<'_>) -> T) -> T {
+        make(RowViews { now, used: &UsedRowFields::ALL, names: &self.0.texts().into() })
+    }
 }
 
-fn band(fields: &Map) -> Result<BandObject, FieldError> {
-    let mut object = BandObject { now: Micros::ZERO, saturation: Some(0.0), band: flow::band() };
+/// A row, as a view.
+fn one<R: Row + Default>(fields: &Map) -> Result<RowObject<R>, FieldError> {
+    let mut names = TestNames::default();
+    let row = names.row(R::default(), fields)?;
+    Ok(names.one(row, Micros::ZERO))
+}
+
+/// Rows, as a view; `row` is the one at an index where nothing is set.
+fn list<R: Row, const LIST: usize>(list: &Array, row: impl Fn(usize) -> R) -> Result<RowsObject<R, LIST>, FieldError> {
+    let mut names = TestNames::default();
+    let rows = names.rows(list, row)?;
+    Ok(names.list(&rows, Micros::ZERO))
+}
+
+fn usual<R: Default>(_: usize) -> R {
+    R::default()
+}
+
+fn band(fields: &Map) -> Result<RowObject<BandRow>, FieldError> {
+    let (mut row, mut names) = (BandRow::default(), TestNames::default());
+    let (mut now, mut saturation) = (Micros::ZERO, 0.0);
     set_all(fields, |name, value| {
         match name {
-            "now" | "now_us" => object.now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
-            "saturation" => object.saturation = Some(real(name, value, 0.0)?),
-            _ => flow::set_band(&mut object.band, name, value)?,
+            "now" | "now_us" => now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
+            "saturation" => saturation = real(name, value, 0.0)?,
+            _ => rows::set(&mut row, name, value, &mut names.0)?,
         }
         Ok(())
     })?;
-    Ok(object)
-}
-
-fn bands(list: &Array) -> Result<BandsObject, FieldError> {
-    let mut bands = Vec::new();
-    for (index, fields) in list.iter().enumerate() {
-        let mut band = flow::band();
-        set_all(&map_of(index, fields)?, |name, value| flow::set_band(&mut band, name, value))?;
-        bands.push(band);
-    }
-    Ok(BandsObject::new(Micros::ZERO, &bands))
-}
-
-fn flows(list: &Array) -> Result<FlowsObject, FieldError> {
-    let (mut flows, mut names) = (Vec::new(), NameTable::default());
-    for (index, fields) in list.iter().enumerate() {
-        let mut one = flow::flow(index);
-        set_all(&map_of(index, fields)?, |name, value| {
-            flow::set_flow(&mut one, Micros::ZERO, name, value, &mut names)
-        })?;
-        flows.push(one);
-    }
-    Ok(FlowsObject::new(Micros::ZERO, &flows, &UsedFlowFields::ALL, &names.texts().into()))
-}
-
-fn in_flight(list: &Array) -> Result<InFlightObject, FieldError> {
-    let (mut requests, mut names) = (Vec::new(), NameTable::default());
-    for (index, fields) in list.iter().enumerate() {
-        let mut request = flow::in_flight(index);
-        set_all(&map_of(index, fields)?, |name, value| flow::set_in_flight(&mut request, name, value, &mut names))?;
-        requests.push(request);
-    }
-    Ok(InFlightObject::new(Micros::ZERO, &requests, &UsedFlowFields::ALL, &names.texts().into()))
+    Ok(RowObject { saturation: Some(saturation), ..names.one(row, now) })
 }
 
 /// The groups of a decision, and those of decisions before it, oldest first.
-fn groups(list: &Array, history: &Array) -> Result<GroupsObject, FieldError> {
-    let mut names = NameTable::default();
-    let mut rows = |list: &Array| {
-        let one = |(index, fields): (usize, &Dynamic)| {
-            let mut group = GroupRow::default();
-            set_all(&map_of(index, fields)?, |name, value| scaling::set_group(&mut group, name, value, &mut names))?;
-            Ok(group)
-        };
-        list.iter().enumerate().map(one).collect::<Result<Vec<_>, FieldError>>()
-    };
-    let (groups, history) = (rows(list)?, rows(history)?);
+fn groups(list: &Array, history: &Array) -> Result<RowsObject<GroupRow>, FieldError> {
+    let mut names = TestNames::default();
+    let (groups, history) = (names.rows(list, usual::<GroupRow>)?, names.rows(history, usual::<GroupRow>)?);
     let now = Micros(groups.first().map_or(0, |group| group.now_us));
-    Ok(GroupsObject::new(now, &groups, &history, &names.texts().into()))
-}
-
-/// The group of a removal, or the replica of a placement.
-fn row<R: NamedRow + Default>(fields: &Map) -> Result<RowObject<R>, FieldError> {
-    let (mut row, mut names) = (R::default(), NameTable::default());
-    set_all(fields, |name, value| row.set(name, value, &mut names))?;
-    Ok(RowObject { row, names: names.texts().into() })
-}
-
-/// A row without names.
-fn row_of<R: NamedRow + Default>(fields: &Map) -> Result<R, FieldError> {
-    row::<R>(fields).map(|object| object.row)
+    Ok(names.list::<_, 0>(&groups, now).with_history(&history, &groups))
 }
 
 /// The chunks of `keep` and `store`, at the time of the last use of any of them.
-fn chunks(list: &Array) -> Result<ChunksObject, FieldError> {
-    let rows = rows::<ChunkRow>(list)?.0;
+fn chunks(list: &Array) -> Result<RowsObject<ChunkRow>, FieldError> {
+    let mut names = TestNames::default();
+    let rows = names.rows(list, usual::<ChunkRow>)?;
     let now = rows.iter().map(|chunk| chunk.last_use_us).max().unwrap_or_default();
-    Ok(ChunksObject { now: Micros(now), rows })
-}
-
-/// The request of `disaggregate`.
-fn routed(fields: &Map) -> Result<RoutedObject, FieldError> {
-    let (mut row, mut names) = (RoutedRequestRow::default(), NameTable::default());
-    set_all(fields, |name, value| row.set(name, value, &mut names))?;
-    Ok(RoutedObject { row, names: names.texts().into() })
+    Ok(names.list(&rows, Micros(now)))
 }
 
 /// The instances of `disaggregate` that decode, with the index of the chosen one.
-fn decodes(list: &Array, chosen: INT) -> Result<DecodesObject, FieldError> {
-    let rows = rows::<PoolInstanceRow>(list)?.0;
-    match u32::try_from(chosen).ok().filter(|&index| (index as usize) < rows.len()) {
-        Some(chosen) => Ok(DecodesObject { rows, chosen }),
+fn decodes(instances: &Array, chosen: INT) -> Result<RowsObject<PoolInstanceRow>, FieldError> {
+    let view = list(instances, usual)?;
+    match u32::try_from(chosen).ok().filter(|&index| (index as usize) < instances.len()) {
+        Some(chosen) => Ok(view.with_chosen(chosen)),
         None => Err(FieldError {
             what: format!("the chosen instance has the index {chosen}"),
-            hint: format!("there are {} instances; the first has the index 0", rows.len()),
+            hint: format!("there are {} instances; the first has the index 0", instances.len()),
             of_name: false,
         }),
     }
@@ -315,28 +301,15 @@ fn decodes(list: &Array, chosen: INT) -> Result<DecodesObject, FieldError> {
 
 /// The transfers of `disaggregate`.
 fn link(fields: &Map) -> Result<LinkObject, FieldError> {
-    let (mut row, mut names) = (RoutedRequestRow::default(), NameTable::default());
+    let (mut row, mut names) = (RoutedRequestRow::default(), TestNames::default());
     set_all(fields, |name, value| {
-        let of_row = match name {
-            "us_per_token" => "transfer_us_per_token",
-            "tokens" => "transfer_tokens",
-            "transfers" => name,
-            other => return Err(FieldError::unknown("transfers", other, &["us_per_token", "transfers", "tokens"])),
+        let Some(field) = link_fields().find(|field| link_name(field) == name) else {
+            let known: Vec<&str> = link_fields().map(link_name).collect();
+            return Err(FieldError::unknown("transfers", name, &known));
         };
-        row.set(of_row, value, &mut names)
+        rows::set(&mut row, field.name, value, &mut names.0)
     })?;
-    Ok(LinkObject(row))
-}
-
-/// The replicas of a removal, or the nodes of a placement.
-fn rows<R: NamedRow + Default>(list: &Array) -> Result<RowsObject<R>, FieldError> {
-    let mut names = NameTable::default();
-    let one = |(index, fields): (usize, &Dynamic)| {
-        let mut row = R::default();
-        set_all(&map_of(index, fields)?, |name, value| row.set(name, value, &mut names))?;
-        Ok(row)
-    };
-    Ok(RowsObject(list.iter().enumerate().map(one).collect::<Result<Vec<R>, FieldError>>()?.into()))
+    Ok(LinkObject(names.one(row, Micros::ZERO)))
 }
 
 /// The fields of the entry at `index` of a list.

@@ -1,5 +1,5 @@
-//! The views that scripts get: a request, the cluster as columns, a queued request, the running batch, an engine step,
-//! an event. A column is built only if its name occurs in the script.
+//! The views that scripts get besides rows: a request, the cluster as columns, the running batch, an event. A column is built
+//! only if its name occurs in the script.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use rhai::{Dynamic, INT};
 
 use super::call::{self, failure};
 use super::column::Column;
-use super::flow::UsedFlowFields;
+use super::entries::BATCH;
 use super::registry::{Registry, ScriptError};
+use super::rows::UsedRowFields;
 use super::scan::Scan;
 use super::values::{NameTexts, int, optional, register_column, text};
 use crate::limits::ROW_NUMBERS;
-use crate::rows::{LatestView, OutdatedEntries, QueuedRow, StepRow, TakeValues, each_value, reads_of, update};
+use crate::rows::{LatestView, OutdatedEntries, TakeValues, each_value, reads_of, update};
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
-type SumOf = fn(&StepRow) -> u64;
 
 /// Numbers for names, equal for equal names, 0 without one: keys of tables that need no text.
 const NAME_NUMBERS: [(&str, NameOf); 4] = [
@@ -84,23 +84,6 @@ impl RequestFields {
     }
 }
 
-/// The queued request, `q` in scripts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QueuedObject {
-    now: Micros,
-    priority: i64,
-    turn: i64,
-    generated_tokens: u32,
-    preemptions: u32,
-}
-
-impl QueuedObject {
-    pub fn new(now: Micros, queued: &QueuedRow) -> Self {
-        let QueuedRow { priority, turn, generated_tokens, preemptions } = *queued;
-        Self { now, priority, turn, generated_tokens, preemptions }
-    }
-}
-
 /// The cluster, `s` in scripts.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterObject(pub Arc<ClusterFields>);
@@ -144,8 +127,8 @@ pub(super) struct UsedFields {
     staleness: [bool; 2],
     tenants: bool,
     pub changed: bool,
-    /// Those of flows and of requests in flight.
-    pub flow: UsedFlowFields,
+    /// Those of rows in lists.
+    pub rows: UsedRowFields,
 }
 
 impl UsedFields {
@@ -156,7 +139,7 @@ impl UsedFields {
         staleness: [true; 2],
         tenants: true,
         changed: true,
-        flow: UsedFlowFields::ALL,
+        rows: UsedRowFields::ALL,
     };
 
     pub fn by(scan: &Scan<'_>) -> Self {
@@ -169,7 +152,7 @@ impl UsedFields {
                 .map(|names| scan.has_any(names)),
             tenants: scan.has_any(&["tenant_in_flight"]),
             changed: scan.has_any(&["changed"]),
-            flow: UsedFlowFields::by(scan),
+            rows: UsedRowFields::by(scan),
         }
     }
 
@@ -291,10 +274,6 @@ impl BatchObject {
     }
 }
 
-/// The engine step, `b` of `step_time`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StepObject(pub StepRow);
-
 /// The event, `e` of `observe`.
 #[derive(Clone, Debug)]
 pub(super) struct EventObject {
@@ -305,15 +284,9 @@ pub(super) struct EventObject {
 pub(super) fn register(to: &mut Registry) {
     request(to);
     cluster(to);
-    queued(to);
     running(to);
-    step(to);
     event(to);
-    super::flow::register(to);
-    super::scaling::register(to);
-    super::replicas::register(to);
-    super::kv_cache::register(to);
-    super::pools::register(to);
+    super::rows::register(to);
 }
 
 /// The numbers of sessions follow those of the other names.
@@ -395,18 +368,8 @@ impl IntoIterator for ClusterObject {
     }
 }
 
-fn queued(to: &mut Registry) {
-    const WHAT: &str = "queued request";
-    to.engine.register_type_with_name::<QueuedObject>(WHAT);
-    to.field(WHAT, &["now", "now_us"], |q: &QueuedObject| Ok(int(q.now.0)));
-    to.field(WHAT, &["priority"], |q: &QueuedObject| Ok(int(q.priority)));
-    to.field(WHAT, &["turn"], |q: &QueuedObject| Ok(int(q.turn)));
-    to.field(WHAT, &["generated_tokens"], |q: &QueuedObject| Ok(int(q.generated_tokens)));
-    to.field(WHAT, &["preemptions"], |q: &QueuedObject| Ok(int(q.preemptions)));
-}
-
 fn running(to: &mut Registry) {
-    const WHAT: &str = "running batch";
+    const WHAT: &str = BATCH;
     to.engine.register_type_with_name::<BatchObject>(WHAT);
     for (number, name) in RUNNING.into_iter().enumerate() {
         register_column(to, WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
@@ -423,26 +386,6 @@ fn running(to: &mut Registry) {
     to.field(WHAT, &["len", "n", "count"], |b: &BatchObject| Ok(int(b.0.len as u64)));
     to.field(WHAT, &["indices"], |b: &BatchObject| Ok(Dynamic::from(Column::new((0..b.0.len).map(|i| i as f64)))));
     to.add("len", |b: BatchObject| b.0.len as INT);
-}
-
-fn step(to: &mut Registry) {
-    const WHAT: &str = "step";
-    to.engine.register_type_with_name::<StepObject>(WHAT);
-    let fields: [(&'static str, SumOf); 10] = [
-        ("prefill_requests", |b| b.prefill_requests),
-        ("prefill_tokens", |b| b.prefill_tokens),
-        ("prefill_tokens_squared", |b| b.prefill_tokens_squared),
-        ("prefill_tokens_by_input", |b| b.prefill_tokens_by_input),
-        ("prefill_tokens_by_context", |b| b.prefill_tokens_by_context),
-        ("prefill_context", |b| b.prefill_context),
-        ("decode_requests", |b| b.decode_requests),
-        ("decode_context", |b| b.decode_context),
-        ("requests", |b| b.prefill_requests + b.decode_requests),
-        ("tokens", |b| b.prefill_tokens + b.decode_requests),
-    ];
-    for (name, get) in fields {
-        to.field(WHAT, &[name], move |b: &StepObject| Ok(Dynamic::from_float(get(&b.0) as f64)));
-    }
 }
 
 fn event(to: &mut Registry) {

@@ -417,11 +417,11 @@ impl Direct {
             OutputShape::Flag => Output::Flag(value.get_u32() != 0),
             OutputShape::Integer => Output::Integer(value.get_i64()),
             OutputShape::Duration => Output::Duration(value.get_u64()),
-            OutputShape::Number => Output::Number(f64::from_bits(value.get_f64())),
+            OutputShape::Number(_) => Output::Number(f64::from_bits(value.get_f64())),
             in_memory => {
                 let (at, after) = (value.get_u32(), called.after.as_ref());
                 return read_result(&self.memory, store, at, after, RESULT_BYTES, |reader, at| match in_memory {
-                    OutputShape::Numbers => reader.numbers_at(at, numbers).map(|()| Output::Numbers),
+                    OutputShape::Numbers(_) => reader.numbers_at(at, numbers).map(|()| Output::Numbers),
                     OutputShape::Chosen => {
                         reader.chosen(at).map(|chosen| Output::Chosen(chosen.map(|index| index as usize)))
                     }
@@ -525,7 +525,7 @@ fn flat_types(row: &FunctionRow) -> (Vec<ValType>, ValType) {
     }
     let result = match row.output {
         OutputShape::Integer | OutputShape::Duration => ValType::I64,
-        OutputShape::Number => ValType::F64,
+        OutputShape::Number(_) => ValType::F64,
         _ => ValType::I32,
     };
     (types, result)

@@ -9,7 +9,6 @@ use super::fault::ResultTooLarge;
 use super::host::WasmHost;
 use super::memory::GuestMemory;
 use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
-use crate::guest::RECORD_FIELDS;
 use crate::{OtherValue, ValueTable};
 
 /// Lists and texts in a guest's memory, and the structs that contain them.
@@ -125,14 +124,14 @@ impl<'a> ResultReader<'a> {
     }
 
     /// The fields of a record at an address; the first `flags` of them are bytes, 1 or 0.
-    pub fn fields(&self, at: u32, shape: &RowShape, flags: usize) -> wasmtime::Result<[u64; RECORD_FIELDS]> {
+    pub fn fields(&self, at: u32, shape: &RowShape, flags: usize) -> wasmtime::Result<Box<[u64]>> {
         let size = |index: usize, field: &Field| if index < flags { 1 } else { field.size as u32 };
         let start = |end: u32, size: u32| end.next_multiple_of(size);
         let fields = || shape.fields.iter().enumerate().map(|(index, field)| size(index, field));
         let (end, align) = fields().fold((0, 1), |(end, align), size| (start(end, size) + size, align.max(size)));
         self.record(at, align, end.next_multiple_of(align) as usize)?;
         let mut end = 0;
-        let mut read = |size: u32| {
+        let read = |size: u32| {
             let from = start(end, size);
             end = from + size;
             match size {
@@ -141,11 +140,7 @@ impl<'a> ResultReader<'a> {
                 _ => self.u64(at + from),
             }
         };
-        let mut words = [0; RECORD_FIELDS];
-        for (word, size) in words.iter_mut().zip(fields()) {
-            *word = read(size)?;
-        }
-        Ok(words)
+        fields().map(read).collect()
     }
 
     /// The list with the address and length that lie at `at`.

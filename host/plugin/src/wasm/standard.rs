@@ -23,7 +23,7 @@ pub(super) const POST_RETURN: &str = "cabi_post_";
 fn returns_in_memory(name: &str) -> bool {
     let by_value = |output: &OutputShape| {
         use OutputShape::{Duration, Flag, Index, Integer, Number};
-        matches!(output, Index | Integer | Duration | Number | Flag)
+        matches!(output, Index | Integer | Duration | Number(_) | Flag)
     };
     ["describe", "configure", "save", "restore"].contains(&name)
         || Function::ALL.iter().map(|function| function.row()).any(|row| row.wit == name && !by_value(&row.output))

@@ -15,7 +15,6 @@ use super::fault::PluginPath;
 use super::functions::{Functions, WasmInputs};
 use super::host::WasmHost;
 use super::inspect::{Exports, does_not_fit, not_exported};
-use crate::guest::RECORD_FIELDS;
 use crate::rows::{EventRow, RequestRow};
 use crate::{Fault, Function, GuestSetup, Kind, Output, ParameterValue, PolicyDescription};
 
@@ -219,9 +218,9 @@ fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime:
         },
         (OutputShape::Integer, Val::S64(number)) => Output::Integer(number),
         (OutputShape::Duration, Val::U64(us)) => Output::Duration(us),
-        (OutputShape::Number, Val::Float64(number)) => Output::Number(number),
+        (OutputShape::Number(_), Val::Float64(number)) => Output::Number(number),
         (OutputShape::Flag, Val::Bool(flag)) => Output::Flag(flag),
-        (OutputShape::Numbers, Val::List(list)) => {
+        (OutputShape::Numbers(_), Val::List(list)) => {
             for number in list {
                 let Val::Float64(number) = number else { wasmtime::bail!("it returned {number:?}") };
                 numbers.push(number);
@@ -229,9 +228,8 @@ fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime:
             Output::Numbers
         }
         (OutputShape::Record { .. }, Val::Record(fields)) => {
-            let mut words = [0; RECORD_FIELDS];
-            for (word, (_, value)) in words.iter_mut().zip(fields) {
-                *word = match value {
+            let word = |(_, value): (String, Val)| {
+                Ok(match value {
                     Val::Bool(flag) => u64::from(flag),
                     Val::U32(number) => number.into(),
                     Val::S32(number) => u64::from(number.cast_unsigned()),
@@ -239,9 +237,9 @@ fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime:
                     Val::S64(number) => number.cast_unsigned(),
                     Val::Float64(number) => number.to_bits(),
                     other => wasmtime::bail!("it returned {other:?}"),
-                };
-            }
-            Output::Record(words)
+                })
+            };
+            Output::Record(fields.into_iter().map(word).collect::<wasmtime::Result<_>>()?)
         }
         (_, other) => wasmtime::bail!("it returned {other:?}"),
     })
@@ -272,9 +270,9 @@ fn fits(row: &FunctionRow, parameters: &[Type], results: &[Type]) -> bool {
             OutputShape::Chosen => matches!(result, Type::Option(of) if matches!(of.ty(), Type::U32)),
             OutputShape::Integer => matches!(result, Type::S64),
             OutputShape::Duration => matches!(result, Type::U64),
-            OutputShape::Number => matches!(result, Type::Float64),
+            OutputShape::Number(_) => matches!(result, Type::Float64),
             OutputShape::Flag => matches!(result, Type::Bool),
-            OutputShape::Numbers => matches!(result, Type::List(of) if matches!(of.ty(), Type::Float64)),
+            OutputShape::Numbers(_) => matches!(result, Type::List(of) if matches!(of.ty(), Type::Float64)),
             OutputShape::Record { shape, flags, .. } => is_record(result, shape, *flags),
         }
 }

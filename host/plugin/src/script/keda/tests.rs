@@ -1,8 +1,8 @@
+use blis_abi::{Layout as _, Row as _};
 use blis_diag::Location;
 
 use super::*;
-use crate::fields::scaling::GROUP;
-use crate::inputs::ScalingState;
+use crate::inputs::GuestCall;
 use crate::rows::GroupRow;
 use crate::{Guest, Plugin as _, check};
 
@@ -56,7 +56,8 @@ fn exported(source: &str, settings: &KedaSettings) -> Result<ScaledObject, Fault
 
 /// Group number `item`, with what is fixed as the settings say.
 fn group(item: u64) -> GroupRow {
-    let row = ScalingState::plausible(1, item).groups[0];
+    let GuestCall::Decide(_, inputs) = GuestCall::plausible(Kind::Scaling, 1, item) else { panic!("an event") };
+    let row = inputs.rows_at::<GroupRow>(0)[0];
     GroupRow {
         kv_tokens: 400_000,
         gpus: 2,
@@ -69,9 +70,15 @@ fn group(item: u64) -> GroupRow {
     }
 }
 
+/// The names of the numbers of a group.
+fn fields() -> impl Iterator<Item = &'static str> {
+    let numbers = GroupRow::FIELDS.iter().filter(|field| field.meaning.unit != blis_abi::Unit::Name);
+    numbers.filter_map(|field| field.names().next())
+}
+
 fn value_of(row: &GroupRow, field: &str) -> f64 {
-    let number = GROUP.iter().find(|number| number.names[0] == field).unwrap_or_else(|| panic!("no field {field}"));
-    (number.get)(row)
+    let known = GroupRow::FIELDS.iter().find(|one| one.names().next() == Some(field));
+    known.unwrap_or_else(|| panic!("no field {field}")).number(GroupRow::bytes(std::slice::from_ref(row)))
 }
 
 /// The number of replicas by the formula, with the values of `row` for the metrics.
@@ -181,7 +188,7 @@ fn every_signal_has_a_query_and_a_column() {
         let starts = ["sum(", "max(", "count(", "clamp_min(sum(", "((1000000 * histogram_quantile("];
         assert!(starts.iter().any(|start| query.starts_with(start)), "{query}");
         assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
-        assert!(GROUP.iter().any(|number| number.names[0] == signal.field), "{}", signal.field);
+        assert!(fields().any(|name| name == signal.field), "{}", signal.field);
     }
     let covered = |name: &str| {
         SIGNALS.iter().any(|signal| signal.field == name)
@@ -189,7 +196,7 @@ fn every_signal_has_a_query_and_a_column() {
             || NO_METRIC.iter().any(|(known, _)| *known == name)
             || matches!(name, "min_replicas" | "max_replicas")
     };
-    let missing: Vec<&str> = GROUP.iter().map(|number| number.names[0]).filter(|name| !covered(name)).collect();
+    let missing: Vec<&str> = fields().filter(|name| !covered(name)).collect();
     assert_eq!(missing, [] as [&str; 0]);
 }
 

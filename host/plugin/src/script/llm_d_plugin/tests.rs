@@ -6,7 +6,7 @@ use std::process::Command;
 use blis_diag::Location;
 
 use super::*;
-use crate::inputs::{DecisionPoint, GuestCall, GuestOutput, ties};
+use crate::inputs::{GuestCall, GuestOutput, ties};
 use crate::{Guest, Plugin as _, check};
 use blis_sim::policy::AdmissionDecision;
 
@@ -40,7 +40,7 @@ fn started(source: &str, kind: Kind) -> Box<dyn Guest> {
 
 /// What a script scores in situation number `item`; `None` after a fault.
 fn scores(guest: &mut dyn Guest, item: u64) -> Option<Vec<f64>> {
-    let call = GuestCall::Route(DecisionPoint::plausible(INSTANCES, item));
+    let call = GuestCall::plausible(Kind::Routing, INSTANCES, item);
     match call.run(guest, &ties()).ok()? {
         GuestOutput::Index(_, bits) => Some(bits.into_iter().map(f64::from_bits).collect()),
         other => panic!("{other:?}"),
@@ -62,15 +62,10 @@ fn expected(source: &str, interface: GoInterface) -> Vec<Option<Vec<f64>>> {
     let mut guest = started(source, interface.function().1);
     let truth = |holds: bool| f64::from(u8::from(holds));
     let decided = |item| {
-        let point = DecisionPoint::plausible(INSTANCES, item);
-        let call = match interface {
-            GoInterface::Scorer => GuestCall::Route(point),
-            GoInterface::Filter => GuestCall::Filter(point),
-            GoInterface::Admitter => GuestCall::Admit(point),
-        };
+        let call = GuestCall::plausible(interface.function().1, INSTANCES, item);
         Some(match call.run(&mut *guest, &ties()).ok()? {
             GuestOutput::Index(_, bits) => bits.into_iter().map(f64::from_bits).collect(),
-            GuestOutput::Kept(kept) => kept.into_iter().map(truth).collect(),
+            GuestOutput::Flags(kept) => kept.into_iter().map(truth).collect(),
             GuestOutput::Decision(decision) => vec![truth(decision == AdmissionDecision::Admit); INSTANCES],
             other => panic!("{other:?}"),
         })

@@ -1,12 +1,15 @@
 //! Functions that need no script engine do what the engine does: the same results, state and operations.
 
+use blis_abi::AnyRows;
 use rhai::Dynamic;
 
 use super::*;
 use crate::Guest as _;
 use crate::check;
 use crate::inputs::{DecisionPoint, GatewayState};
+use crate::rows::{BandRow, FlowRow, InFlightRow};
 use crate::script::column::Column;
+use crate::script::rows::{RowObject, RowViews, UsedRowFields};
 
 /// The bits of a number. Those of not-a-number depend on the order in which the processor gets the operands.
 fn bits(x: f64) -> u64 {
@@ -108,11 +111,12 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
             let state = GatewayState::plausible(n, item);
             let point = DecisionPoint::plausible(n, item);
             let names: Arc<[Box<str>]> = inputs::names(Kind::Fairness, n).into();
-            let band = |saturation| flow::BandObject { now: state.now, saturation, band: state.bands[0] };
+            let views = RowViews { now: state.now, used: &UsedRowFields::ALL, names: &names };
+            let band = |saturation| RowObject { saturation, ..views.one::<BandRow>(&AnyRows::one(&state.bands[0])) };
             for twins in [&mut counter, &mut strict] {
                 assert!(twins.agree("fair_pick", |guest| {
                     let band = band(Some(0.5));
-                    let flows = flow::FlowsObject::new(state.now, &state.flows, &flow::UsedFlowFields::ALL, &names);
+                    let flows = views.list::<FlowRow, 0>(&AnyRows::new(&state.flows));
                     guest.run("fair_pick", (band, flows), RequestId(0), None)
                 }));
             }
@@ -121,7 +125,7 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
                 guest.run("saturation", (view,), RequestId(0), None)
             }));
             assert!(holdback.agree("ceilings", |guest| {
-                let bands = flow::BandsObject::new(state.now, &state.bands);
+                let bands = views.list::<BandRow, 0>(&AnyRows::new(&state.bands));
                 guest.run("ceilings", (state.saturation, bands), RequestId(0), None)
             }));
             assert!(edf.agree("order", |guest| {
@@ -129,8 +133,7 @@ fn shipped_scripts_for_flow_control_need_no_engine() {
                 guest.run("order", (view, Dynamic::from_int(7)), RequestId(0), None)
             }));
             assert!(newest.agree("evict", |guest| {
-                let all = flow::UsedFlowFields::ALL;
-                let in_flight = flow::InFlightObject::new(state.now, &state.in_flight, &all, &names);
+                let in_flight = views.list::<InFlightRow, 0>(&AnyRows::new(&state.in_flight));
                 guest.run("evict", (band(None), in_flight), RequestId(0), None)
             }));
         }
