@@ -8,9 +8,9 @@ use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
@@ -18,7 +18,9 @@ use super::{
     BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, PoolChoice, ScalingChoice, ScorerFault,
     ScorerName, SettingSource, Sourced, WeightedScorer,
 };
-use blis_diag::yaml::{ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
+use blis_diag::yaml::{
+    self, ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real,
+};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
@@ -100,31 +102,77 @@ pub(super) fn read_text(path: &Path) -> Result<(Arc<str>, String), PolicyError> 
     Ok((file, text))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// The sections of a bundle, which are read one by one: those of the kinds have their names.
+#[derive(Default)]
 struct RawBundle {
-    admission: Option<RawAdmission>,
-    routing: Option<RawRouting>,
-    priority: Option<RawPolicy>,
+    admission: RawAdmission,
+    routing: RawRouting,
+    disaggregation: RawDisaggregation,
+    /// The other kinds, which have a policy and parameters.
+    policies: Vec<(Kind, RawPolicy)>,
+    /// Another name for the policy of `scheduling`.
     scheduler: Option<Word>,
-    scheduling: Option<RawPolicy>,
-    preemption: Option<RawPolicy>,
-    latency: Option<RawPolicy>,
-    saturation: Option<RawPolicy>,
-    ceilings: Option<RawPolicy>,
-    fairness: Option<RawPolicy>,
-    ordering: Option<RawPolicy>,
-    eviction: Option<RawPolicy>,
-    drain: Option<RawPolicy>,
-    placement: Option<RawPolicy>,
-    #[serde(rename = "kv-cache")]
-    kv_cache: Option<RawPolicy>,
-    disaggregation: Option<RawDisaggregation>,
-    scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<Entries<Word>>,
-    /// No policy: the experiment reads it, with its settings.
-    deployment: Option<IgnoredAny>,
+    has_deployment: bool,
+}
+
+/// Sections that are no kind of policy. The experiment reads `deployment`, with its settings.
+const OTHER_SECTIONS: [&str; 4] = ["scheduler", "tenant_budgets", "gateway", "deployment"];
+
+/// The kind with a section called `name`. Filters have none: they are a part of `routing`.
+fn kind_of_section(name: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|&kind| kind != Kind::RoutingFilter && kind.name() == name)
+}
+
+/// All sections.
+fn sections() -> &'static [&'static str] {
+    static SECTIONS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let kinds = Kind::ALL.into_iter().map(Kind::name).filter(|name| kind_of_section(name).is_some());
+        kinds.chain(OTHER_SECTIONS).collect()
+    });
+    &SECTIONS
+}
+
+impl<'de> Deserialize<'de> for RawBundle {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SectionVisitor;
+
+        impl<'de> Visitor<'de> for SectionVisitor {
+            type Value = RawBundle;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the sections of a bundle")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawBundle, A::Error> {
+                let mut bundle = RawBundle::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    match (kind_of_section(&name), name.as_str()) {
+                        (Some(Kind::Admission), _) => bundle.admission = or_default(map.next_value()?),
+                        (Some(Kind::Routing), _) => bundle.routing = or_default(map.next_value()?),
+                        (Some(Kind::Disaggregation), _) => bundle.disaggregation = or_default(map.next_value()?),
+                        (Some(kind), _) => bundle.policies.push((kind, or_default(map.next_value()?))),
+                        (None, "scheduler") => bundle.scheduler = map.next_value()?,
+                        (None, "tenant_budgets") => bundle.tenant_budgets = map.next_value()?,
+                        (None, "gateway") => bundle.gateway = map.next_value()?,
+                        (None, "deployment") => {
+                            bundle.has_deployment = map.next_value::<Option<IgnoredAny>>()?.is_some();
+                        }
+                        _ => return Err(serde::de::Error::unknown_field(&name, sections())),
+                    }
+                }
+                Ok(bundle)
+            }
+        }
+
+        deserializer.deserialize_map(SectionVisitor)
+    }
+}
+
+/// A section without content is one that is left out.
+fn or_default<T: Default>(section: Option<T>) -> T {
+    section.unwrap_or_default()
 }
 
 #[derive(Default, Deserialize)]
@@ -138,7 +186,7 @@ struct RawAdmission {
     gaie_qd_threshold: Option<Word>,
     gaie_kv_threshold: Option<Word>,
     slo_priorities: Option<Entries<Word>>,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -150,7 +198,7 @@ struct RawRouting {
     picker: Option<Word>,
     cache_weight: Option<Word>,
     load_weight: Option<Word>,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
 }
 
 #[derive(Deserialize)]
@@ -158,28 +206,28 @@ struct RawRouting {
 struct RawScorer {
     name: Word,
     weight: Word,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFilter {
     name: Word,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawPolicy {
     policy: Option<Word>,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawDisaggregation {
     policy: Option<Word>,
-    parameters: Option<Entries<Spanned<RawParameter>>>,
+    parameters: Option<Entries<Spanned<yaml::Value>>>,
     stage_order: Option<Word>,
     encode_decider: Option<Word>,
     prefill: Option<RawPool>,
@@ -195,89 +243,31 @@ struct RawPool {
     scorers: Option<Spanned<Vec<RawScorer>>>,
 }
 
-/// The value of a parameter: a word, a list of words, or a list of rows of words.
-struct RawParameter(ParameterWords);
-
-enum ParameterWords {
-    Word(String),
-    List(Vec<ParameterWords>),
-}
-
-impl<'de> Deserialize<'de> for RawParameter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ValueVisitor;
-
-        impl<'de> Visitor<'de> for ValueVisitor {
-            type Value = RawParameter;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, a text, or a list of rows of numbers")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<RawParameter, E> {
-                Ok(RawParameter(ParameterWords::Word(value.to_string())))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<RawParameter, E> {
-                Ok(RawParameter(ParameterWords::Word(value.to_string())))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<RawParameter, E> {
-                Ok(RawParameter(ParameterWords::Word(value.to_string())))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<RawParameter, E> {
-                Ok(RawParameter(ParameterWords::Word(value.to_string())))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<RawParameter, E> {
-                Ok(RawParameter(ParameterWords::Word(value.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawParameter, A::Error> {
-                let mut items = Vec::new();
-                while let Some(RawParameter(item)) = list.next_element()? {
-                    items.push(item);
-                }
-                Ok(RawParameter(ParameterWords::List(items)))
-            }
-        }
-
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-impl ParameterWords {
-    /// `None` if it is a list, but no list of numbers and no list of rows of the same length.
-    fn given(self) -> Option<ParameterInput> {
-        let items = match self {
-            Self::Word(word) => return Some(ParameterInput::Word(word)),
-            Self::List(items) => items,
+/// The value of a parameter: a word, a list of numbers, or a list of rows of equally many numbers; `None` if it is none of them.
+fn parameter(value: &yaml::Value) -> Option<ParameterInput> {
+    fn row(items: &[Spanned<yaml::Value>]) -> Option<Vec<f64>> {
+        let number = |item: &Spanned<yaml::Value>| match &item.value {
+            yaml::Value::Word(word) => real(word),
+            _ => None,
         };
-        let numbers = |row: Vec<Self>| row.into_iter().map(|item| item.number()).collect::<Option<Vec<f64>>>();
-        if items.iter().all(|item| matches!(item, Self::Word(_))) {
-            return numbers(items).map(|row| ParameterInput::Rows(row, None));
-        }
-        let mut all = Vec::new();
-        let mut length = None;
-        for item in items {
-            let Self::List(row) = item else { return None };
-            let row = numbers(row)?;
-            if length.is_some_and(|length| length != row.len()) {
-                return None;
-            }
-            length = Some(row.len());
-            all.extend(row);
-        }
-        Some(ParameterInput::Rows(all, length))
+        items.iter().map(number).collect()
     }
-
-    fn number(&self) -> Option<f64> {
-        match self {
-            Self::Word(word) => real(word),
-            Self::List(_) => None,
-        }
+    let items = match value {
+        yaml::Value::Word(word) => return Some(ParameterInput::Word(word.clone())),
+        yaml::Value::List(items) => items,
+        yaml::Value::Nothing | yaml::Value::Map(_) => return None,
+    };
+    if items.iter().all(|item| matches!(item.value, yaml::Value::Word(_))) {
+        return row(items).map(|row| ParameterInput::Rows(row, None));
     }
+    let rows = items.iter().map(|item| match &item.value {
+        yaml::Value::List(items) => row(items),
+        _ => None,
+    });
+    let rows = rows.collect::<Option<Vec<_>>>()?;
+    let length = rows.first().map(Vec::len);
+    let same = rows.iter().all(|row| Some(row.len()) == length);
+    same.then(|| ParameterInput::Rows(rows.concat(), length))
 }
 
 /// The document, with the locations of its words.
@@ -285,22 +275,10 @@ struct BundleReader<'a>(Document<'a>);
 
 impl BundleReader<'_> {
     fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
-        let admission = raw.admission.unwrap_or_default();
-        let routing = raw.routing.unwrap_or_default();
-        let priority = raw.priority.unwrap_or_default();
-        let scheduling = raw.scheduling.unwrap_or_default();
-        let preemption = raw.preemption.unwrap_or_default();
-        let latency = raw.latency.unwrap_or_default();
-        let saturation = raw.saturation.unwrap_or_default();
-        let ceilings = raw.ceilings.unwrap_or_default();
-        let fairness = raw.fairness.unwrap_or_default();
-        let ordering = raw.ordering.unwrap_or_default();
-        let eviction = raw.eviction.unwrap_or_default();
-        let drain = raw.drain.unwrap_or_default();
-        let placement = raw.placement.unwrap_or_default();
-        let kv_cache = raw.kv_cache.unwrap_or_default();
-        let disaggregation = raw.disaggregation.unwrap_or_default();
-        if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
+        let RawBundle { admission, routing, disaggregation, mut policies, mut scheduler, .. } = raw;
+        let named = policies.iter().any(|(kind, raw)| *kind == Kind::Scheduling && raw.policy.is_some());
+        let scaling = policies.iter().position(|&(kind, _)| kind == Kind::Scaling).map(|at| policies.remove(at).1);
+        if let (Some(word), true) = (&scheduler, named) {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
         }
@@ -314,8 +292,8 @@ impl BundleReader<'_> {
             scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
             filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
             gateway: raw.gateway.map(|gateway| self.gateway(gateway)),
-            has_deployment: raw.deployment.is_some(),
-            scaling: raw.scaling.map(|scaling| self.scaling(scaling)).transpose()?.flatten(),
+            has_deployment: raw.has_deployment,
+            scaling: scaling.map(|scaling| self.scaling(scaling)).transpose()?.flatten(),
             picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
             pools: self.pools([
                 ("prefill", disaggregation.prefill),
@@ -326,23 +304,21 @@ impl BundleReader<'_> {
             encode_decider: disaggregation.encode_decider.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()
         };
-        for (kind, name, parameters) in [
-            (Kind::Admission, admission.policy, admission.parameters),
-            (Kind::Routing, routing.policy, routing.parameters),
-            (Kind::Priority, priority.policy, priority.parameters),
-            (Kind::Scheduling, raw.scheduler.or(scheduling.policy), scheduling.parameters),
-            (Kind::Preemption, preemption.policy, preemption.parameters),
-            (Kind::Latency, self.latency_model(latency.policy)?, latency.parameters),
-            (Kind::Saturation, saturation.policy, saturation.parameters),
-            (Kind::Ceilings, ceilings.policy, ceilings.parameters),
-            (Kind::Fairness, fairness.policy, fairness.parameters),
-            (Kind::Ordering, ordering.policy, ordering.parameters),
-            (Kind::Eviction, eviction.policy, eviction.parameters),
-            (Kind::Drain, drain.policy, drain.parameters),
-            (Kind::Placement, placement.policy, placement.parameters),
-            (Kind::KvCache, kv_cache.policy, kv_cache.parameters),
-            (Kind::Disaggregation, disaggregation.policy, disaggregation.parameters),
-        ] {
+        policies.extend([
+            (Kind::Admission, RawPolicy { policy: admission.policy, parameters: admission.parameters }),
+            (Kind::Routing, RawPolicy { policy: routing.policy, parameters: routing.parameters }),
+            (Kind::Disaggregation, RawPolicy { policy: disaggregation.policy, parameters: disaggregation.parameters }),
+        ]);
+        if scheduler.is_some() && policies.iter().all(|&(kind, _)| kind != Kind::Scheduling) {
+            policies.push((Kind::Scheduling, RawPolicy::default()));
+        }
+        policies.sort_by_key(|&(kind, _)| kind);
+        for (kind, RawPolicy { policy, parameters }) in policies {
+            let name = match kind {
+                Kind::Scheduling => scheduler.take().or(policy),
+                Kind::Latency => self.latency_model(policy)?,
+                _ => policy,
+            };
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());
             choices.policies.extend(name.map(|word| (kind, self.sourced(word.value.clone(), &word))));
@@ -375,14 +351,14 @@ impl BundleReader<'_> {
     /// The values of parameters, in the order of the file.
     fn given(
         &self,
-        entries: Option<Entries<Spanned<RawParameter>>>,
+        entries: Option<Entries<Spanned<yaml::Value>>>,
     ) -> Result<Vec<(String, Sourced<ParameterInput>)>, PolicyError> {
-        self.entries(entries, |name, Spanned { value: RawParameter(value), referenced, .. }| {
+        self.entries(entries, |name, Spanned { value, referenced }| {
             let wrong = || {
                 let what = format!("parameter {} is no number, text or table", quoted(name.as_bytes()));
                 self.0.wrong(referenced, what, "a table is a list of rows of equally many numbers, as [[1, 2], [3, 4]]")
             };
-            let value = value.given().ok_or_else(wrong)?;
+            let value = parameter(&value).ok_or_else(wrong)?;
             Ok(Some(Sourced { value, source: SettingSource::File(self.0.location(referenced)) }))
         })
     }

@@ -108,8 +108,7 @@ impl SettingSources<'_> {
         if kind == Kind::Scaling {
             return self.scaling(plugins);
         }
-        let needs_choice = matches!(kind, Kind::Drain | Kind::Placement | Kind::KvCache | Kind::Disaggregation);
-        if needs_choice && flags.name(kind).or(file.name(kind)).is_none() && self.by_name(kind).is_empty() {
+        if kind.row().on_demand && flags.name(kind).or(file.name(kind)).is_none() && self.by_name(kind).is_empty() {
             return Ok(None);
         }
         let usual = flags.flow(kind).map_or(BuiltIn::default_of(kind).name, |policy| &policy.name);

@@ -12,28 +12,8 @@ use blis_plugin::{Kind, OtherValue, ValueTable};
 impl PolicySettings {
     /// Writes a valid bundle with all settings. Reading it gives the same settings.
     pub fn explain(&self, page: &mut YamlPage) {
-        page.section("admission", |page| {
-            self.explain_used(page, Kind::Admission);
-            self.explain_slo_priorities(page);
-        });
-        page.section("routing", |page| self.explain_used(page, Kind::Routing));
-        page.section("priority", |page| self.explain_used(page, Kind::Priority));
-        match self.used(Kind::Scheduling) {
-            Some(used) if used.built_in.is_some() => page.entry("scheduler", used.name(), &used.source),
-            _ => page.section("scheduling", |page| self.explain_used(page, Kind::Scheduling)),
-        }
-        page.section("preemption", |page| self.explain_used(page, Kind::Preemption));
-        if self.used(Kind::Latency).is_some() {
-            page.section("latency", |page| self.explain_used(page, Kind::Latency));
-        } else if !self.latency_parameters.is_empty() {
-            page.section("latency", |page| explain_parameters(page, &self.latency_parameters));
-        }
-        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control() && self.used(*kind).is_some()) {
-            page.section(kind.name(), |page| self.explain_used(page, kind));
-        }
-        let on_demand = [Kind::Drain, Kind::Placement, Kind::KvCache, Kind::Disaggregation];
-        for kind in on_demand.into_iter().filter(|&kind| self.used(kind).is_some()) {
-            page.section(kind.name(), |page| self.explain_used(page, kind));
+        for kind in Kind::ALL {
+            self.explain_section(page, kind);
         }
         if self.tenant_budgets.is_empty() {
             page.entry("tenant_budgets", "{}", &SettingSource::Default);
@@ -43,6 +23,27 @@ impl PolicySettings {
                     entry(page, &text(tenant), budget);
                 }
             });
+        }
+    }
+
+    /// The section of the policy for `kind`. Flow control and what a service has on demand only have one if it is used.
+    fn explain_section(&self, page: &mut YamlPage, kind: Kind) {
+        match (kind, self.used(kind)) {
+            // Filters are a part of routing, and the autoscaler has a section with its settings.
+            (Kind::RoutingFilter | Kind::Scaling, _) => {}
+            (Kind::Admission, _) => page.section(kind.name(), |page| {
+                self.explain_used(page, kind);
+                self.explain_slo_priorities(page);
+            }),
+            (Kind::Scheduling, Some(used)) if used.built_in.is_some() => {
+                page.entry("scheduler", used.name(), &used.source);
+            }
+            (Kind::Latency, None) if !self.latency_parameters.is_empty() => {
+                page.section(kind.name(), |page| explain_parameters(page, &self.latency_parameters));
+            }
+            (Kind::Latency, None) => {}
+            (_, None) if kind.row().on_demand || kind.is_flow_control() => {}
+            _ => page.section(kind.name(), |page| self.explain_used(page, kind)),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::policy::{
 };
 use blis_diag::quoted;
 use blis_plugin::Kind;
+use blis_plugin::decisions::Area;
 use blis_sim::policy::{DEFAULT_PROFILE, EPP_PROFILE};
 
 impl EndpointPicker {
@@ -112,22 +113,19 @@ impl ExportedBundle<'_> {
 
     /// What a bundle says about other things than admission and routing.
     fn check_rest(&self, settings: &PolicySettings) -> Result<(), PolicyError> {
-        for (kind, hint) in [
-            (Kind::Priority, "llm-d takes the priority of a request from its InferenceObjective: that is `class`"),
-            (Kind::Scheduling, "it is a setting of the engine: vLLM's `--scheduling-policy`; leave it out"),
-            (Kind::Preemption, "it is a setting of the engine: vLLM's `--scheduling-policy`; leave it out"),
-        ] {
-            let used = settings.used(kind).expect("all kinds but latency have a policy");
-            if used.name() != BuiltIn::default_of(kind).name {
-                return Err(self.no_counterpart(used, hint));
-            }
-        }
-        for (kind, hint) in [
-            (Kind::KvCache, "it is a setting of the engine: vLLM's `kv_connector_extra_config`; leave it out"),
-            (Kind::Drain, "Kubernetes chooses the replica; leave it out"),
-            (Kind::Placement, "Kubernetes chooses the node; leave it out"),
-        ] {
-            if let Some(used) = settings.used(kind) {
+        for kind in Kind::ALL {
+            let hint = match (kind, kind.area()) {
+                (Kind::Priority, _) => {
+                    "llm-d takes the priority of a request from its InferenceObjective: that is `class`"
+                }
+                (_, Area::Engine) => "it is a setting of the engine: vLLM's `--scheduling-policy`; leave it out",
+                (_, Area::KvTiers) => "it is a setting of the engine: vLLM's `kv_connector_extra_config`; leave it out",
+                (Kind::Drain, _) => "Kubernetes chooses the replica; leave it out",
+                (_, Area::Replicas) => "Kubernetes chooses the node; leave it out",
+                (_, Area::Front | Area::FlowControl | Area::Roles) => continue,
+            };
+            let Some(used) = settings.used(kind) else { continue };
+            if kind.row().on_demand || used.name() != BuiltIn::default_of(kind).name {
                 return Err(self.no_counterpart(used, hint));
             }
         }
