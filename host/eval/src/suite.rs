@@ -21,6 +21,7 @@ use super::charges::ClassRule;
 use super::{FitnessScale, FitnessWeights};
 use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
+use blis_plugin::decisions::Area;
 use blis_plugin::{Kind, Surroundings};
 
 /// The suites that are built into the program.
@@ -508,16 +509,12 @@ impl SuiteReader<'_> {
     }
 
     fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
-        const ALLOWED: &str = "admission, routing, routing-filter, priority, scheduling or preemption; with flow control saturation, \
-                               ceilings, fairness, ordering or eviction; with an autoscaler scaling, drain or \
-                               placement; with a CPU tier kv-cache; with instances that prefill apart from others \
-                               disaggregation; latency is not a decision";
         let Some(words) = words else { return Ok(vec![Kind::Routing]) };
         let kind = |word: &Word| {
-            let found = Kind::ALL.into_iter().find(|kind| kind.name() == word.value && *kind != Kind::Latency);
+            let found = Kind::of(&word.value).filter(|kind| kind.is_decision());
             found.ok_or_else(|| {
                 let what = format!("candidates cannot decide {}", quoted(word.value.as_bytes()));
-                self.0.wrong(word.referenced, what, ALLOWED)
+                self.0.wrong(word.referenced, what, decided_kinds())
             })
         };
         words.iter().map(kind).collect()
@@ -616,6 +613,28 @@ impl SuiteReader<'_> {
         let location = error.location().map_or_else(|| Location::start(self.0.file.clone()), |at| self.0.location(at));
         Diagnostic::in_text(location, self.0.text, what).hint(hint)
     }
+}
+
+/// What candidates may decide, each with what a service needs for it.
+fn decided_kinds() -> String {
+    let condition = |kind: Kind| match kind.area() {
+        Area::Front | Area::Engine => "",
+        Area::FlowControl => "with flow control ",
+        Area::Replicas => "with an autoscaler ",
+        Area::KvTiers => "with a CPU tier ",
+        Area::Roles => "with instances that prefill apart from others ",
+    };
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_decision()).collect();
+    let groups = kinds.chunk_by(|a, b| condition(*a) == condition(*b));
+    let names = groups.map(|group| {
+        let names: Vec<&str> = group.iter().map(|kind| kind.name()).collect();
+        let list = match names.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => names.concat(),
+        };
+        format!("{}{list}", condition(group[0]))
+    });
+    names.chain(["latency is not a decision".to_owned()]).collect::<Vec<_>>().join("; ")
 }
 
 const SPLITS: &str = "it must be smoke, train, select or test";

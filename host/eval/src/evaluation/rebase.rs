@@ -165,23 +165,28 @@ fn simulate(prepared: &EvaluationSuite, name: &str, runs: &[RunKey]) -> Result<V
     all.into_iter().collect()
 }
 
+/// Pairs of kinds that are changed together: what one of them is worth depends on the other.
+const TOGETHER: [(Kind, Kind); 3] =
+    [(Kind::Priority, Kind::Scheduling), (Kind::Saturation, Kind::Ceilings), (Kind::Fairness, Kind::Ordering)];
+
 /// The kinds that are changed at a time.
 fn groups(decides: &[Kind]) -> Vec<Vec<Kind>> {
-    let order = [
-        vec![Kind::Routing],
-        vec![Kind::Admission],
-        vec![Kind::Priority, Kind::Scheduling],
-        vec![Kind::Preemption],
-        vec![Kind::Saturation, Kind::Ceilings],
-        vec![Kind::Fairness, Kind::Ordering],
-        vec![Kind::Eviction],
-        vec![Kind::Drain],
-        vec![Kind::Placement],
-        vec![Kind::KvCache],
-        vec![Kind::Disaggregation],
-    ];
-    let decided = |group: Vec<Kind>| group.into_iter().filter(|kind| decides.contains(kind)).collect::<Vec<_>>();
-    order.into_iter().map(decided).filter(|group| !group.is_empty()).collect()
+    let mut groups: Vec<Vec<Kind>> = Vec::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| decides.contains(kind) && has_choices(*kind)) {
+        let first = TOGETHER.iter().find(|(_, second)| *second == kind).map(|(first, _)| *first);
+        match groups.iter_mut().find(|group| group.last().copied() == first) {
+            Some(group) => group.push(kind),
+            None => groups.push(vec![kind]),
+        }
+    }
+    // Routing decides most: what follows is measured with the best of it.
+    groups.sort_by_key(|group| !group.contains(&Kind::Routing));
+    groups
+}
+
+/// Whether there are built-in policies to choose from by their kind: filters are steps of routing, and autoscalers have settings.
+fn has_choices(kind: Kind) -> bool {
+    kind.is_decision() && !kind.is_step() && kind != Kind::Scaling
 }
 
 /// `combination` with every choice of the policies of `kinds`.

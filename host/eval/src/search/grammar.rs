@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use blis_plugin::decisions::{NumberOf, OutputShape};
 use blis_plugin::script::{self, ScriptInput};
-use blis_plugin::{Column, ColumnGroup, Kind};
+use blis_plugin::{Column, ColumnGroup, Function, Kind};
 use serde::{Deserialize, Serialize};
 
 /// What the function of a script returns.
@@ -27,30 +28,30 @@ pub(super) enum DecisionOutput {
     Choice,
 }
 
-/// The kinds that expressions can decide: the function of a script, the part of its result if it has several, and what it
-/// returns.
-const DECISIONS: [(Kind, &str, Option<&str>, DecisionOutput); 20] = [
-    (Kind::Admission, "admit", None, DecisionOutput::Truth),
-    (Kind::Routing, "route", None, DecisionOutput::Column),
-    (Kind::RoutingFilter, "filter", None, DecisionOutput::Truths),
-    (Kind::Priority, "priority", None, DecisionOutput::Number),
-    (Kind::Scheduling, "rank", None, DecisionOutput::Number),
-    (Kind::Preemption, "victim", None, DecisionOutput::Column),
-    (Kind::Saturation, "saturation", None, DecisionOutput::NotNegative),
-    (Kind::Ceilings, "ceilings", None, DecisionOutput::Column),
-    (Kind::Fairness, "fair_pick", None, DecisionOutput::Column),
-    (Kind::Ordering, "order", None, DecisionOutput::Number),
-    (Kind::Eviction, "evict", None, DecisionOutput::Choice),
-    (Kind::Scaling, "scale", None, DecisionOutput::Replicas),
-    (Kind::Drain, "drain", None, DecisionOutput::Column),
-    (Kind::Placement, "placement", None, DecisionOutput::Column),
-    (Kind::KvCache, "keep", None, DecisionOutput::Column),
-    (Kind::KvCache, "store", None, DecisionOutput::Truths),
-    (Kind::KvCache, "load", None, DecisionOutput::Truth),
-    (Kind::Disaggregation, "disaggregate", Some("remote"), DecisionOutput::Truth),
-    (Kind::Disaggregation, "disaggregate", Some("prefill"), DecisionOutput::Choice),
-    (Kind::Disaggregation, "disaggregate", Some("decode"), DecisionOutput::Choice),
-];
+/// What expressions decide of `function`: the parts of its result, without a name if there is only one, and what each returns.
+fn decided(function: Function) -> Vec<(Option<&'static str>, DecisionOutput)> {
+    let whole = |output| vec![(None, output)];
+    match &function.row().output {
+        _ if !function.kind().is_decision() || function.row().script.is_none() => Vec::new(),
+        OutputShape::Reason | OutputShape::Flag => whole(DecisionOutput::Truth),
+        OutputShape::Index | OutputShape::Numbers(NumberOf::Value) => whole(DecisionOutput::Column),
+        OutputShape::Chosen => match function.kind().is_flow_control() {
+            true => whole(DecisionOutput::Choice),
+            // A replica that could start is not made to wait.
+            false => whole(DecisionOutput::Column),
+        },
+        OutputShape::Numbers(NumberOf::Flag) => whole(DecisionOutput::Truths),
+        OutputShape::Numbers(NumberOf::Replicas) => whole(DecisionOutput::Replicas),
+        OutputShape::Number(least) if *least == 0.0 => whole(DecisionOutput::NotNegative),
+        OutputShape::Number(_) | OutputShape::Integer | OutputShape::Duration => whole(DecisionOutput::Number),
+        OutputShape::Record { shape, flags, .. } => {
+            let (truths, choices) = shape.fields.split_at(*flags);
+            let truths = truths.iter().map(|field| (Some(field.name), DecisionOutput::Truth));
+            // Programs have the choices from the last on: who prefills a request before who decodes it.
+            truths.chain(choices.iter().rev().map(|field| (Some(field.name), DecisionOutput::Choice))).collect()
+        }
+    }
+}
 
 /// Functions that rank what later calls rank as well: times are those since the start of the run, which can be compared.
 const RANKS: [&str; 4] = ["priority", "rank", "order", "keep"];
@@ -211,9 +212,10 @@ impl Grammar {
     pub fn new(kinds: &[Kind]) -> Result<Self, Kind> {
         let mut decisions = Vec::new();
         for &kind in kinds {
-            let rows = DECISIONS.iter().filter(|(known, ..)| *known == kind);
-            let of_kind: Vec<DecisionGrammar> =
-                rows.filter_map(|&(kind, name, part, output)| decision(kind, name, part, output)).collect();
+            let parts = |&function: &Function| {
+                decided(function).into_iter().filter_map(move |(part, output)| decision(function, part, output))
+            };
+            let of_kind: Vec<DecisionGrammar> = kind.functions().iter().flat_map(parts).collect();
             if of_kind.is_empty() {
                 return Err(kind);
             }
@@ -232,15 +234,11 @@ fn is_of_prompt(column: Column, input: &str) -> bool {
     column.group() == ColumnGroup::Cache && input.strip_prefix("s.") == Some(column.field())
 }
 
-fn decision(
-    kind: Kind,
-    function: &'static str,
-    part: Option<&'static str>,
-    output: DecisionOutput,
-) -> Option<DecisionGrammar> {
+fn decision(function: Function, part: Option<&'static str>, output: DecisionOutput) -> Option<DecisionGrammar> {
+    let (kind, function) = (function.kind(), function.name());
     let (arguments, fields) = script::inputs(kind, function)?;
     let known: BTreeSet<(&str, &str)> = fields.iter().map(|one| (one.argument, one.field)).collect();
-    let of_instances = matches!(kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter | Kind::Saturation);
+    let of_instances = kind.reads_instances();
     let clock = fields.iter().find(|one| one.field == "now").map(|one| format!("{}.now", one.argument));
     let times = FieldTimes { known: &known, of_instances, clock: clock.filter(|_| !RANKS.contains(&function)) };
     let mut inputs: Vec<Input> = fields

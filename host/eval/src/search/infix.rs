@@ -115,7 +115,7 @@ mod tests {
     use blis_sim::rng::Stream;
 
     use super::super::grammar::Grammar;
-    use super::super::variation::{KINDS, ProgramGenerator};
+    use super::super::variation::{ProgramGenerator, decided_kinds};
     use super::*;
 
     fn routing(text: &str) -> Result<String, String> {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn expressions_that_are_written_are_read_as_the_same() {
-        for kind in KINDS {
+        for kind in decided_kinds() {
             let grammar = Grammar::new(&[kind]).expect("a kind of the grammar");
             let draw = Stream::new(1, kind.name()).at(0);
             let mut made = ProgramGenerator::new(&grammar, draw);

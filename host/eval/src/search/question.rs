@@ -186,7 +186,7 @@ mod tests {
     use super::super::archive::RunScore;
     use super::super::grammar::{InputRange, Operator};
     use super::super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program};
-    use super::super::variation::KINDS;
+    use super::super::variation::decided_kinds;
     use super::*;
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn every_decision_has_a_meaning() {
         let mut named = 0;
-        for kind in KINDS {
+        for kind in decided_kinds() {
             for decision in Grammar::new(&[kind]).expect("a kind of the grammar").decisions {
                 let name = decision_name(&decision);
                 assert!(MEANINGS.iter().any(|(known, _)| *known == name), "{name}");
