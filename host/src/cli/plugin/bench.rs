@@ -8,7 +8,7 @@ use super::super::bound::BoundArgs;
 use super::super::output::OutputForm;
 use super::measure::Cost;
 use super::{
-    KindName, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, kinds, measure, print_either, table, usage_error,
+    PLUGIN_WALL, PluginSearchArgs, bounded, find_any, kind_parser, kinds, measure, print_either, table, usage_error,
 };
 use blis_eval::error::RunError;
 use blis_plugin::Kind;
@@ -22,8 +22,8 @@ pub(super) struct BenchArgs {
     #[arg(value_name = "PLUGIN")]
     plugin: String,
     /// Kind of decision to benchmark; may be given several times [default: all that the policy has]
-    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
-    kind: Vec<KindName>,
+    #[arg(long, value_parser = kind_parser(), value_name = "KIND", hide_possible_values = true)]
+    kind: Vec<Kind>,
     #[command(flatten)]
     bound: BoundArgs,
     #[command(flatten)]

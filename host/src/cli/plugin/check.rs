@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::bound::{BoundArgs, CommandBound};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, PLUGIN_WALL, PluginSearchArgs, find_any, kinds, measure, names, print_either, table};
+use super::{PLUGIN_WALL, PluginSearchArgs, find_any, kind_parser, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
@@ -23,8 +23,8 @@ pub(super) struct CheckArgs {
     #[arg(value_name = "PLUGIN", required = true)]
     plugins: Vec<String>,
     /// Kind of decision to check; may be given several times [default: all that the policy has]
-    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
-    kind: Vec<KindName>,
+    #[arg(long, value_parser = kind_parser(), value_name = "KIND", hide_possible_values = true)]
+    kind: Vec<Kind>,
     /// Skip the cost of calls
     #[arg(long)]
     no_cost: bool,

@@ -14,7 +14,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -98,67 +99,10 @@ impl PluginSearchArgs {
     }
 }
 
-/// A kind of decision, as a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KindName {
-    /// Accepts or rejects requests
-    Admission,
-    /// Chooses the instance of a request
-    Routing,
-    /// Leaves out instances before others choose
-    RoutingFilter,
-    /// Priority of a request on its instance
-    Priority,
-    /// Order of the waiting queue
-    Scheduling,
-    /// Victim when KV blocks run out
-    Preemption,
-    /// Step times
-    Latency,
-    /// How full the service is, for flow control
-    Saturation,
-    /// Saturation up to which each priority band is served
-    Ceilings,
-    /// Tenant that is served next within a band
-    Fairness,
-    /// Order of the requests of a tenant
-    Ordering,
-    /// Request in flight that is ended to make room
-    Eviction,
-    /// Number of replicas of each group, for autoscaling
-    Scaling,
-    /// Replica that is removed first, for autoscaling
-    Drain,
-    /// Node of a replica that starts, for autoscaling
-    Placement,
-    /// Evictions from the CPU tier of the KV cache, what is stored there, and loads
-    KvCache,
-    /// Whether another instance than the one that decodes a request prefills it, and which
-    Disaggregation,
-}
-
-impl From<KindName> for Kind {
-    fn from(name: KindName) -> Self {
-        match name {
-            KindName::Admission => Self::Admission,
-            KindName::Routing => Self::Routing,
-            KindName::RoutingFilter => Self::RoutingFilter,
-            KindName::Priority => Self::Priority,
-            KindName::Scheduling => Self::Scheduling,
-            KindName::Preemption => Self::Preemption,
-            KindName::Latency => Self::Latency,
-            KindName::Saturation => Self::Saturation,
-            KindName::Ceilings => Self::Ceilings,
-            KindName::Fairness => Self::Fairness,
-            KindName::Ordering => Self::Ordering,
-            KindName::Eviction => Self::Eviction,
-            KindName::Scaling => Self::Scaling,
-            KindName::Drain => Self::Drain,
-            KindName::Placement => Self::Placement,
-            KindName::KvCache => Self::KvCache,
-            KindName::Disaggregation => Self::Disaggregation,
-        }
-    }
+/// Reads a kind of decision by its name.
+fn kind_parser() -> impl TypedValueParser<Value = Kind> {
+    let named = |kind: Kind| PossibleValue::new(kind.name()).help(kind.about().trim().trim_end_matches('.'));
+    PossibleValuesParser::new(Kind::ALL.map(named)).try_map(|name| Kind::of(&name).ok_or("no kind has this name"))
 }
 
 pub(super) fn dispatch(args: PluginArgs) -> Result<(), RunError> {
@@ -225,16 +169,15 @@ fn usage_error(fault: Fault) -> RunError {
     RunError::usage(fault.diagnostic)
 }
 
-/// The kinds in `requested`, each of which the plugin must have; all kinds of the plugin if `requested` is empty.
-fn kinds(loaded: &LoadedPlugin, requested: &[KindName]) -> Result<Vec<Kind>, RunError> {
+/// The kinds in `wanted`, each of which the plugin must have; all kinds of the plugin if `wanted` is empty.
+fn kinds(loaded: &LoadedPlugin, wanted: &[Kind]) -> Result<Vec<Kind>, RunError> {
     let description = loaded.plugin.description();
-    let wanted: Vec<Kind> = requested.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
         let has = names(&description.kinds);
         return Err(RunError::usage(format_args!("`{}` does not implement {kind}", description.name))
             .hint(format_args!("it implements {has}")));
     }
-    Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted })
+    Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted.to_vec() })
 }
 
 fn names(kinds: &[Kind]) -> String {

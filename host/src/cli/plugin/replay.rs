@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::bound::BoundArgs;
 use super::super::one_of::OneOf;
 use super::super::output::OutputForm;
-use super::{KindName, PluginSearchArgs, bounded, find_any, kinds, names, print_either, usage_error};
+use super::{PluginSearchArgs, bounded, find_any, kind_parser, kinds, names, print_either, usage_error};
 use blis_config::policy::PolicyUse;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse::{self, PolicyParam};
@@ -27,8 +27,8 @@ pub(super) struct PolicyReplayArgs {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Kind of decision to replay, admission or routing; may be given several times [default: all that the policy has]
-    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
-    kind: Vec<KindName>,
+    #[arg(long, value_parser = kind_parser(), value_name = "KIND", hide_possible_values = true)]
+    kind: Vec<Kind>,
     /// Parameter of the policy, as routing.cache=3; may be given several times
     #[arg(long, value_name = "KIND.NAME=VALUE", value_parser = parse::policy_param)]
     policy_param: Vec<PolicyParam>,

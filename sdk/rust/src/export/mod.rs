@@ -19,34 +19,31 @@ pub struct Exported {
     lifecycle: bool,
 }
 
-#[allow(non_upper_case_globals, missing_docs)] // named as the traits are
 impl Exported {
-    pub const Admission: Self = Self::one(Kind::Admission);
-    pub const Routing: Self = Self::one(Kind::Routing);
-    pub const Filter: Self = Self::one(Kind::RoutingFilter);
-    pub const Priority: Self = Self::one(Kind::Priority);
-    pub const Scheduling: Self = Self::one(Kind::Scheduling);
-    pub const Preemption: Self = Self::one(Kind::Preemption);
-    pub const Latency: Self = Self::one(Kind::Latency);
-    pub const Saturation: Self = Self::one(Kind::Saturation);
-    pub const Ceilings: Self = Self::one(Kind::Ceilings);
-    pub const Fairness: Self = Self::one(Kind::Fairness);
-    pub const Ordering: Self = Self::one(Kind::Ordering);
-    pub const Eviction: Self = Self::one(Kind::Eviction);
-    pub const Scaling: Self = Self::one(Kind::Scaling);
-    pub const Drain: Self = Self::one(Kind::Drain);
-    pub const Placement: Self = Self::one(Kind::Placement);
-    pub const KvCache: Self = Self::one(Kind::KvCache);
-    pub const Disaggregation: Self = Self::one(Kind::Disaggregation);
-    pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
+    /// Nothing.
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 
-    const fn one(kind: Kind) -> Self {
-        let mut exported = Self::NOTHING;
-        exported.kinds[kind as usize] = true;
+    /// The kind with the trait `name`, or `Lifecycle`.
+    ///
+    /// # Panics
+    /// If there is no such trait; `export_policy!` calls it at compile time.
+    #[must_use]
+    pub const fn one(name: &str) -> Self {
+        let (mut exported, mut kind) = (Self::NOTHING, 0);
+        while kind < Kind::ALL.len() && !is_equal(name, Kind::ALL[kind].row().rust) {
+            kind += 1;
+        }
+        if kind < Kind::ALL.len() {
+            exported.kinds[kind] = true;
+        } else {
+            assert!(is_equal(name, "Lifecycle"), "export_policy! names the traits of kinds, and Lifecycle");
+            exported.lifecycle = true;
+        }
         exported
     }
 
+    /// These, and those of `other`.
+    #[must_use]
     pub const fn and(mut self, other: Self) -> Self {
         let mut kind = 0;
         while kind < other.kinds.len() {
@@ -61,6 +58,15 @@ impl Exported {
     fn names(self) -> impl Iterator<Item = &'static str> {
         Kind::ALL.into_iter().filter(move |&kind| self.kinds[kind as usize]).map(Kind::name)
     }
+}
+
+const fn is_equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut equal = 0;
+    while equal < a.len() && equal < b.len() && a[equal] == b[equal] {
+        equal += 1;
+    }
+    equal == a.len() && equal == b.len()
 }
 
 /// The names of the columns that `P` reads.
@@ -130,7 +136,7 @@ macro_rules! export_policy {
             use $crate::export as __sdk;
 
             type __Policy = $policy;
-            const EXPORTED: __sdk::Exported = __sdk::Exported::NOTHING$(.and(__sdk::Exported::$kind))+;
+            const EXPORTED: __sdk::Exported = __sdk::Exported::NOTHING$(.and(__sdk::Exported::one(stringify!($kind))))+;
 
             #[cfg(target_arch = "wasm32")]
             static GUEST: __sdk::wasm::ModulePolicy<__Policy> = __sdk::wasm::ModulePolicy::new();
