@@ -12,7 +12,7 @@ const INTRODUCTION: &str = "\
 
 Every command with its flags, made from the tree that parses them: `BLIS_RECORD=1 cargo test --workspace --test tests
 reference` writes this page anew. Every command also has `--help` (`-h`: the usual flags only) and `--color WHEN` (`auto`,
-`always`, `never`). Durations take a unit; a bare number has the unit that the flag names ([results.md](results.md#durations-on-the-command-line)).
+`always`, `never`). Durations take a unit; a bare number has the unit that the flag names ([metrics.md](metrics.md#durations-on-the-command-line)).
 ";
 
 /// The page.
