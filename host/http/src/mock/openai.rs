@@ -20,7 +20,7 @@ pub(super) struct ParsedRequest {
     /// Limit of output tokens; `None` if the client set none.
     pub max_tokens: Option<u32>,
     pub stream: bool,
-    /// TokenUsage in a last chunk of its own.
+    /// Usage in a last chunk of its own.
     pub include_usage: bool,
     /// vLLM's: lower is served first.
     pub priority: Option<i32>,

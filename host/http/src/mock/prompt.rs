@@ -13,7 +13,7 @@ use crate::hash::mix;
 /// Tokens of English text have about 4 letters and a space.
 const TOKEN_BYTES: usize = 6;
 
-/// RequestOutput words, a token each.
+/// Words of outputs, a token each.
 const WORDS: [&str; 16] = [
     " alpha", " bravo", " delta", " echo", " golf", " hotel", " india", " kilo", " lima", " mike", " oscar", " papa",
     " quad", " romeo", " tango", " zulu",

@@ -61,7 +61,7 @@ pub struct MockSettings {
     pub address: SocketAddr,
     /// Real time over simulated time, > 0: 0.1 is ten times as fast as the simulated service.
     pub time_scale: f64,
-    /// RequestOutput tokens of a request that sets no limit, ≥ 1.
+    /// Output tokens of a request that sets no limit, ≥ 1.
     pub output_tokens: u32,
     /// Time after which the server ends, from the moment at which it listens; `None`: when it is terminated.
     pub duration: Option<Duration>,

@@ -1,4 +1,4 @@
-//! SessionContexts as they were held: what a session sent, and what the server wrote.
+//! Conversations as they were held: what a session sent, and what the server wrote.
 
 use blis_sim::request::{Name, Request};
 use rustc_hash::FxHashMap;
