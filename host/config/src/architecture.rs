@@ -40,7 +40,8 @@ pub(crate) fn read(
     known_keys::warn(keys, warnings);
     let keys = ArchitectureKeys(keys);
     model.qk_norm = has_qk_norm(keys)?;
-    let weights = precision::read(keys, model, notes);
+    let quantized = keys.get("quantization_config").and_then(Value::as_object);
+    let weights = quantized.map(|config| precision::read(config, model, notes)).unwrap_or_default();
     if let Some(blocks) = keys.get("block_configs") {
         return layers::of_blocks(blocks, model, weights);
     }

@@ -1,6 +1,7 @@
 //! GPUs: the files of `hardware/`, and the JSON table of older BLIS versions.
 
 mod kernels;
+mod measurements;
 mod names;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,14 @@ use blis_sim::energy::GpuPower;
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
-use self::kernels::{KernelsEntry, LinksEntry, NodeEntry};
+use self::measurements::{DEFAULT, KernelsEntry, LinksEntry, NodeEntry, OwnMeasurements};
 pub use self::names::same as same_hardware;
 use super::embedded;
 use super::error::{ConfigError, known_hint};
 use blis_diag::Diagnostic;
 
-pub use self::kernels::{MeasuredKernels, Network};
+pub use self::kernels::MeasuredKernels;
+pub use self::measurements::Network;
 
 /// Longer files are refused as descriptions of GPUs.
 const BYTES_MAX: u64 = 1 << 20;
@@ -40,16 +42,6 @@ pub struct Hardware {
     own: Option<OwnMeasurements>,
     /// Notes for the user.
     pub notes: Vec<String>,
-}
-
-/// Measured kernels and links in the file of a GPU, or the GPUs whose are used instead.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct OwnMeasurements {
-    kernels: Option<KernelsEntry>,
-    links: Option<LinksEntry>,
-    node: Option<NodeEntry>,
-    kernels_of: Option<String>,
-    links_of: Option<String>,
 }
 
 /// All GPUs that a deployment can name: those of `--hardware-config` first, then the embedded ones.
@@ -110,7 +102,7 @@ impl Hardware {
         let own = self.own();
         match own.kernels {
             Some(_) => None,
-            None => Some(own.kernels_of.as_deref().unwrap_or(kernels::DEFAULT)),
+            None => Some(own.kernels_of.as_deref().unwrap_or(DEFAULT)),
         }
     }
 

@@ -2,9 +2,7 @@
 
 use blis_sim::architecture::{MXFP4_BYTES, WeightBytes};
 use blis_sim::model::ModelConfig;
-use serde_json::Value;
-
-use super::ArchitectureKeys;
+use serde_json::{Map, Value};
 
 /// Bytes per weight in NVFP4: four bits, and a scale of eight bits for 16 weights.
 const NVFP4_BYTES: f64 = 4.5 / 8.0;
@@ -48,11 +46,8 @@ const UNDERSTOOD: &[&str] = &[
     "dequantize",
 ];
 
-/// The widths that differ from the model's own, and notes about keys that are not understood.
-pub(super) fn read(keys: ArchitectureKeys<'_>, model: &ModelConfig, notes: &mut Vec<String>) -> WeightBytes {
-    let Some(config) = keys.get("quantization_config").and_then(Value::as_object) else {
-        return WeightBytes::default();
-    };
+/// The widths that differ from the model's own in its `quantization_config`, and notes about keys that are not understood.
+pub(super) fn read(config: &Map<String, Value>, model: &ModelConfig, notes: &mut Vec<String>) -> WeightBytes {
     for (key, value) in config {
         let active = !(value.is_null() || value.as_bool() == Some(false));
         if active && !UNDERSTOOD.contains(&key.as_str()) && !is_fp8_kv_cache(key, value) {
