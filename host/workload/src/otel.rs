@@ -35,7 +35,7 @@ use blis_diag::RowError;
 
 mod times;
 
-use times::{JourneyTimes, SpanLatencies};
+use times::{EventTime, JourneyTimes, SpanLatencies};
 
 /// Reads OTLP-JSON with spans of vLLM.
 ///
@@ -266,6 +266,10 @@ impl OtlpSpan {
         let highest = |of: fn(&Attributes) -> Option<Number>| {
             self.events.iter().filter_map(|event| of(&event.attributes)).reduce(higher)
         };
+        let mut times = JourneyTimes::default();
+        for event in &self.events {
+            times.take(&event.name, EventTime { monotonic_ns: event.attributes.monotonic_ns, unix: event.time });
+        }
         let finish = self.events.iter().filter_map(|event| event.attributes.finish.as_deref());
         let status = &self.status["code"];
         let kind = match self.name.as_str() {
@@ -285,7 +289,7 @@ impl OtlpSpan {
             start: self.start,
             prefill: highest(|attributes| attributes.prefill),
             decoded: highest(|attributes| attributes.decoded),
-            times: JourneyTimes::of(&self.events),
+            times,
             latencies: own.latencies,
             in_engine: has(&["QUEUED", "SCHEDULED"]),
             finished: has(&["FINISHED", "DEPARTED"]),

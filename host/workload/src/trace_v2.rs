@@ -105,22 +105,6 @@ pub fn recorded_seed(path: &Path) -> Option<u64> {
     header.workload_seed.map(|seed| seed as u64)
 }
 
-/// The time at which it was sent, if known, else of its arrival, µs on the clock of the trace.
-fn arrival_us(fields: &Fields<'_>) -> Result<u64, RowError> {
-    match fields.time(TraceColumn::SendTimeUs)? {
-        0 => fields.time(TraceColumn::ArrivalTimeUs),
-        sent => Ok(sent),
-    }
-}
-
-/// Tokens of the prompt, without those of a prefix group.
-fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
-    match fields.count(TraceColumn::ServerInputTokens)? {
-        counted if counted > 0 && fields.text(TraceColumn::PrefixGroup)?.is_empty() => Ok(counted),
-        _ => fields.count(TraceColumn::InputTokens),
-    }
-}
-
 /// The state of the reading, which earlier records determine for later ones.
 struct RecordReader {
     recorded_priority: bool,
@@ -177,12 +161,12 @@ impl RecordReader {
     fn row(&mut self, fields: &Fields<'_>) -> Result<TraceRow<TraceV2Metadata>, RowError> {
         fields.check()?;
         let id = RequestId(fields.count(TraceColumn::RequestId)?);
-        let (arrived, arrival) = (fields.time(TraceColumn::ArrivalTimeUs)?, arrival_us(fields)?);
+        let (arrived, arrival) = (fields.time(TraceColumn::ArrivalTimeUs)?, fields.arrival_us()?);
         let deadline_us = fields.time(TraceColumn::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
             return Err(RowError::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
-        let own = own_tokens(fields)?;
+        let own = fields.own_tokens()?;
         let tags = self.tags(fields)?;
         let group = self.content_group(fields)?;
         let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);

@@ -2,7 +2,6 @@
 
 use blis_diag::RowError;
 
-use super::SpanEvent;
 use crate::json::Number;
 use crate::recorded::RecordedTimes;
 
@@ -35,9 +34,9 @@ impl SpanLatencies {
 
 /// The time of an event, on two clocks.
 #[derive(Clone, Copy)]
-struct EventTime {
-    monotonic_ns: Option<f64>,
-    unix: Option<Number>,
+pub(super) struct EventTime {
+    pub monotonic_ns: Option<f64>,
+    pub unix: Option<Number>,
 }
 
 impl EventTime {
@@ -71,27 +70,23 @@ pub(super) struct JourneyTimes {
 }
 
 impl JourneyTimes {
-    pub fn of(events: &[SpanEvent]) -> Self {
-        let mut times = Self::default();
-        for event in events {
-            let at = EventTime { monotonic_ns: event.attributes.monotonic_ns, unix: event.time };
-            let slot = match event.name.rsplit('.').next() {
-                Some("ARRIVED") => &mut times.arrived,
-                Some("QUEUED") => &mut times.queued,
-                Some("SCHEDULED") => &mut times.scheduled,
-                Some("FIRST_RESPONSE_FROM_CORE") => &mut times.first_response,
-                Some("FIRST_TOKEN") => &mut times.first_token,
-                Some("DEPARTED") => &mut times.departed,
-                Some("FINISHED") => &mut times.finished,
-                Some("PREEMPTED") => {
-                    times.preemptions += 1;
-                    continue;
-                }
-                _ => continue,
-            };
-            *slot = earliest(*slot, Some(at));
-        }
-        times
+    /// Takes the event `name`, if it is one of them.
+    pub fn take(&mut self, name: &str, at: EventTime) {
+        let slot = match name.rsplit('.').next() {
+            Some("ARRIVED") => &mut self.arrived,
+            Some("QUEUED") => &mut self.queued,
+            Some("SCHEDULED") => &mut self.scheduled,
+            Some("FIRST_RESPONSE_FROM_CORE") => &mut self.first_response,
+            Some("FIRST_TOKEN") => &mut self.first_token,
+            Some("DEPARTED") => &mut self.departed,
+            Some("FINISHED") => &mut self.finished,
+            Some("PREEMPTED") => {
+                self.preemptions += 1;
+                return;
+            }
+            _ => return,
+        };
+        *slot = earliest(*slot, Some(at));
     }
 
     /// Adds the events of another span of the same request.

@@ -2,7 +2,40 @@
 
 use blis_sim::units::Micros;
 
-use super::{Cohort, Window, WindowRate};
+use super::client::Client;
+use super::window::{Window, WindowRate};
+
+/// Clients that are alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cohort {
+    /// Their common properties. The share is that of all members together; the windows are not used.
+    pub client: Client,
+    /// Number of members, 1 to 100 000.
+    pub population: u32,
+    /// Whether members share their prefix.
+    pub prefix_sharing: PrefixSharing,
+    /// Load by the hour of the day.
+    pub diurnal: Option<Diurnal>,
+    /// A phase with its own rate.
+    pub spike: Option<Spike>,
+    /// A gradual end of the load.
+    pub drain: Option<DrainSpec>,
+}
+
+impl Cohort {
+    /// The windows in which its members send; always, if there is none. Rates are those of all members together.
+    #[must_use]
+    pub fn windows(&self) -> Vec<Window> {
+        let mut windows: Vec<Window> = Vec::new();
+        windows.extend(self.diurnal.into_iter().flat_map(Diurnal::windows));
+        windows.extend(self.spike.and_then(|spike| {
+            let rate = spike.trace_rate.map_or(WindowRate::Usual, WindowRate::Weight);
+            window(spike.start, spike.duration).map(|window| Window { rate, ..window })
+        }));
+        windows.extend(self.drain.into_iter().flat_map(DrainSpec::windows));
+        windows
+    }
+}
 
 const HOUR_US: f64 = 3.6e9;
 
@@ -80,24 +113,10 @@ fn window(start: Micros, length: Micros) -> Option<Window> {
     (end > start).then(|| Window::usual(start, end))
 }
 
-impl Cohort {
-    /// The windows in which its members send; always, if there is none. Rates are those of all members together.
-    #[must_use]
-    pub fn windows(&self) -> Vec<Window> {
-        let mut windows: Vec<Window> = Vec::new();
-        windows.extend(self.diurnal.into_iter().flat_map(Diurnal::windows));
-        windows.extend(self.spike.and_then(|spike| {
-            let rate = spike.trace_rate.map_or(WindowRate::Usual, WindowRate::Weight);
-            window(spike.start, spike.duration).map(|window| Window { rate, ..window })
-        }));
-        windows.extend(self.drain.into_iter().flat_map(DrainSpec::windows));
-        windows
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Client, Lengths};
+    use super::super::Lengths;
+    use super::super::client::Client;
     use super::*;
 
     fn cohort() -> Cohort {

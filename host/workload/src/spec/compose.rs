@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use blis_sim::units::Micros;
 
+use super::Beside;
+use super::client::{Client, ClientLoad};
+use super::cohort::{Cohort, PrefixSharing};
 use super::error::SpecFileError;
 use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
-use super::{Beside, Client, ClientLoad, Cohort, Part, PrefixSharing, Spec};
+use super::specification::{Part, Spec};
 
 /// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use blis_sim::ids::RequestId;
 use blis_sim::request::{Content, Name, Request, Stage, Tags};
 use blis_sim::units::Micros;
 
-use super::ClientLoad;
+use super::client::ClientLoad;
 use super::expand::SenderPlan;
 use super::lengths::LONGEST;
 use super::numbers::RequestNumbers;

@@ -10,10 +10,15 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
+use super::Lengths;
 use super::arrival::Intervals;
+use super::client::{Client, Timeout};
+use super::cohort::PrefixSharing;
 use super::error::ExpandError;
+use super::options::GenerateOptions;
 use super::prompts::{FixedPrompt, PromptLengths, PromptStreams};
-use super::{Client, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use super::specification::Spec;
+use super::window::{Window, WindowRate};
 use crate::{MaxTokens, Names};
 
 pub(super) struct Expanded {

@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 pub use super::drawn::DrawnRequest;
 use super::expand::{Expanded, Pace};
 use super::numbers::{Budgets, RequestNumbers};
+use super::options::GenerateOptions;
 use super::session::{RequestEnd, Session, SessionState};
 use super::source::{RequestSource, SourceItem};
-use super::{GenerateOptions, Part};
+use super::specification::Part;
 use crate::Names;
 use crate::closed_loop::SessionSource;
 

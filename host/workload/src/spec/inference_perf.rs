@@ -3,7 +3,9 @@
 
 use blis_sim::units::Micros;
 
-use super::{Client, Lengths, MultiTurn, Prefix, Window, WindowRate};
+use super::Lengths;
+use super::client::{Client, MultiTurn, Prefix};
+use super::window::{Window, WindowRate};
 
 mod countable;
 pub(super) mod own;

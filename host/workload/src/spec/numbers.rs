@@ -4,7 +4,7 @@ use blis_sim::ids::RequestId;
 use blis_sim::request::{BlockKey, Name};
 use blis_sim::units::Micros;
 
-use super::GenerateOptions;
+use super::options::GenerateOptions;
 use crate::conversation::KeyAllocator;
 
 /// The counters from which all requests of a workload are numbered.

@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 
 use blis_sim::units::Micros;
 
+use super::client::{Client, ClientLoad};
+use super::cohort::Cohort;
 use super::error::SpecFileError;
 use super::files::Files;
+use super::inference_perf;
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
-use super::read::{ABOVE_0, FROM_0, NumberRange, SpecReader};
+use super::read::{ABOVE_0, FROM_0, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
-use super::{ClientLoad, Cohort, Part, Spec, WindowRate, inference_perf};
+use super::specification::{Part, Spec};
+use super::window::WindowRate;
 use crate::trace_v2::GoodputTargets;
 use blis_diag::Location;
 use blis_diag::quoted;
-use blis_diag::yaml::{Mark, Spanned};
+use blis_diag::yaml::Spanned;
 
 mod client;
 mod lengths;
+mod parser;
 
 use client::ClientParser;
-
-/// Maximum length of the name of a client, class, group …, bytes.
-const NAME_MAX: usize = 256;
-
-/// Maximum rate, requests per second: the clock does not resolve higher ones.
-const RATE_MAX: f64 = 1e9;
+use parser::{NAME_MAX, Parser, RATE, RATE_MAX, client_location};
 
 /// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it. `files_of` gives access to the
 /// files of a folder.
@@ -87,13 +87,6 @@ pub(super) fn parse_placed(
     let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
     let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.location(class.referenced))).collect();
     Ok((spec, SpecLocations { senders, targets, servegen: raw.servegen_data.is_some() }))
-}
-
-/// The document, with access to the files that it refers to.
-pub(super) struct Parser<'a> {
-    reader: SpecReader<'a>,
-    files: &'a dyn Files,
-    servegen: ServeGenReading,
 }
 
 impl Parser<'_> {
@@ -225,7 +218,7 @@ impl Parser<'_> {
         &self,
         raw: &'r RawSpec,
         spec: &'s Spec,
-    ) -> impl Iterator<Item = (&'r Spanned<RawClient>, &'s super::Client, Option<&'s Cohort>)> {
+    ) -> impl Iterator<Item = (&'r Spanned<RawClient>, &'s Client, Option<&'s Cohort>)> {
         let clients = raw.clients.iter().flatten().zip(&spec.clients).map(|(raw, client)| (raw, client, None));
         let cohorts = raw.cohorts.iter().flatten().zip(&spec.cohorts);
         clients.chain(cohorts.map(|(raw, cohort)| (raw, &cohort.client, Some(cohort))))
@@ -393,13 +386,6 @@ impl Parser<'_> {
         section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{SUBJECT}: {what}"), hint))?;
         Ok(section)
     }
-}
-
-const RATE: NumberRange = NumberRange { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
-
-/// The location of a client: its id, or the start of its entry.
-fn client_location(client: &Spanned<RawClient>) -> Mark {
-    client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
 }
 
 /// The version of a specification: 1, 2, or none.

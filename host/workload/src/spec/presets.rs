@@ -3,8 +3,10 @@
 use blis_sim::units::Micros;
 
 use super::arrival::IntervalShape;
+use super::client::{Client, MultiTurn, Prefix, Turns};
 use super::lengths::Bounds;
-use super::{Arrival, Client, Empirical, Lengths, MultiTurn, Prefix, Spec, Turns};
+use super::specification::Spec;
+use super::{Arrival, Empirical, Lengths};
 
 /// A named workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +197,7 @@ mod tests {
 
     use blis_sim::units::Micros;
 
-    use super::super::GenerateOptions;
+    use super::super::options::GenerateOptions;
     use super::*;
 
     #[test]

@@ -156,8 +156,12 @@ fn shuffle<T>(items: &mut [T], random: &mut Generator) {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use super::super::client::{Client, Timeout};
+    use super::super::options::GenerateOptions;
     use super::super::session::{EndStatus, RequestEnd};
-    use super::super::{Client, GenerateOptions, Lengths, NoFiles, Spec, Timeout, Window, WindowRate, tests};
+    use super::super::specification::Spec;
+    use super::super::window::{Window, WindowRate};
+    use super::super::{Lengths, NoFiles, tests};
     use super::*;
     use blis_sim::request::{Name, Request};
     use blis_sim::units::Micros;

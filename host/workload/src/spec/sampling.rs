@@ -60,7 +60,8 @@ impl ClientSampling {
 mod tests {
     use blis_sim::sampling::Sampling;
 
-    use super::super::{NoFiles, Spec};
+    use super::super::NoFiles;
+    use super::super::specification::Spec;
 
     fn parse(sampling: &str) -> Result<Spec, super::SpecFileError> {
         let text = format!(

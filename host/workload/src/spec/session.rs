@@ -8,7 +8,7 @@ use std::sync::Arc;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
-use super::ClientLoad;
+use super::client::ClientLoad;
 use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::SenderPlan;
 pub use super::numbers::RequestNumbers;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use blis_sim::request::{Content, Name, Request};
 use blis_sim::units::Micros;
 
-use super::ClientLoad;
 use super::arrival::whole;
 use super::chats::UserChats;
+use super::client::ClientLoad;
 use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::{Pace, Segment, SenderPlan, Streams};
 use super::numbers::RequestNumbers;

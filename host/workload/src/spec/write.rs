@@ -3,11 +3,12 @@
 use std::fmt::{self, Display};
 
 use super::arrival::IntervalShape;
+use super::client::{Client, ClientLoad, Multimodal, Timeout, Turns};
+use super::cohort::{Cohort, PrefixSharing};
 use super::lengths::{Bounds, LONGEST};
-use super::{
-    Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, PromptCycle, Spec, Timeout, Turns,
-    Window, WindowRate,
-};
+use super::specification::{Part, Spec};
+use super::window::{Window, WindowRate};
+use super::{Arrival, Lengths, PromptCycle};
 use crate::MaxTokens;
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;

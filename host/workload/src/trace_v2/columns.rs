@@ -256,13 +256,26 @@ impl<'a> Fields<'a> {
         field::count(self.bytes(column), column.name())
     }
 
+    /// The time at which it was sent, if known, else of its arrival, µs on the clock of the trace.
+    pub fn arrival_us(&self) -> Result<u64, RowError> {
+        match self.time(TraceColumn::SendTimeUs)? {
+            0 => self.time(TraceColumn::ArrivalTimeUs),
+            sent => Ok(sent),
+        }
+    }
+
+    /// Tokens of the prompt, without those of a prefix group.
+    pub fn own_tokens(&self) -> Result<u32, RowError> {
+        match self.count(TraceColumn::ServerInputTokens)? {
+            counted if counted > 0 && self.text(TraceColumn::PrefixGroup)?.is_empty() => Ok(counted),
+            _ => self.count(TraceColumn::InputTokens),
+        }
+    }
+
     /// The measured latencies; `None` for a request that did not complete or was not sent.
     pub fn times(&self) -> Result<Option<RecordedTimes>, RowError> {
         let completed = matches!(self.bytes(TraceColumn::Status).trim_ascii(), b"" | b"ok" | b"completed");
-        let sent = match self.time(TraceColumn::SendTimeUs)? {
-            0 => self.time(TraceColumn::ArrivalTimeUs)?,
-            sent => sent,
-        };
+        let sent = self.arrival_us()?;
         let (first, last) = (self.time(TraceColumn::FirstChunkTimeUs)?, self.time(TraceColumn::LastChunkTimeUs)?);
         if !completed || first == 0 || last == 0 {
             return Ok(None);

@@ -35,9 +35,9 @@ pub(crate) struct Extra {
 
 impl Extra {
     pub(super) fn of(fields: &Fields<'_>) -> Result<Self, RowError> {
-        let (arrival, deadline) = (super::arrival_us(fields)?, fields.time(TraceColumn::DeadlineUs)?);
+        let (arrival, deadline) = (fields.arrival_us()?, fields.time(TraceColumn::DeadlineUs)?);
         Ok(Self {
-            own: super::own_tokens(fields)?,
+            own: fields.own_tokens()?,
             think_time: Micros(fields.think_time()?),
             time_to_deadline: (deadline > 0).then(|| Micros(deadline.saturating_sub(arrival))),
         })

@@ -6,11 +6,14 @@ use serde::de::IgnoredAny;
 
 use blis_sim::units::Micros;
 
+use super::super::client::{Client, Timeout};
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::{Spanned, Word};
 use super::super::read::{ABOVE_0, FROM_0, SpecReader};
-use super::super::{Arrival, Client, PromptCycle, Spec, Timeout, Window, WindowRate};
+use super::super::specification::Spec;
+use super::super::window::{Window, WindowRate};
+use super::super::{Arrival, PromptCycle};
 use super::countable::countable;
 use super::sweep;
 use super::sweep::RawSweep;

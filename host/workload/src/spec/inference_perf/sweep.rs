@@ -70,7 +70,9 @@ fn rates(saturation: f64, count: u32, geometric: bool) -> impl Iterator<Item = f
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{NoFiles, Spec, WindowRate};
+    use super::super::super::NoFiles;
+    use super::super::super::specification::Spec;
+    use super::super::super::window::WindowRate;
 
     const FILE: &str = "\
 load:

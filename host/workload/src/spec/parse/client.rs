@@ -2,18 +2,17 @@
 
 use blis_sim::units::Micros;
 
-use super::super::cohort::{Diurnal, DrainSpec, PrefixSharing, Spike};
+use super::super::client::{Client, ClientLoad, ClientNetwork, MultiTurn, Multimodal, Prefix, Timeout, Turns};
+use super::super::cohort::{Cohort, Diurnal, DrainSpec, PrefixSharing, Spike};
 use super::super::error::SpecFileError;
 use super::super::lengths::LONGEST;
 use super::super::raw::{
     RawClient, RawDiurnal, RawDrain, RawLengths, RawMultiTurn, RawMultimodal, RawSpike, RawWindow, Word,
 };
 use super::super::read::{FROM_0, NumberRange, SpecReader};
-use super::super::{
-    Arrival, Client, ClientLoad, ClientNetwork, ClientSampling, Cohort, Lengths, MultiTurn, Multimodal, Prefix,
-    PromptCycle, Timeout, Turns, Window, WindowRate,
-};
-use super::{NAME_MAX, Parser, RATE, client_location};
+use super::super::window::{Window, WindowRate};
+use super::super::{Arrival, ClientSampling, Lengths, PromptCycle};
+use super::parser::{NAME_MAX, Parser, RATE, client_location};
 use crate::MaxTokens;
 use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{name_hint, quoted};

@@ -9,7 +9,7 @@ use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
 use super::super::read::{ABOVE_0, ANY, FROM_0, NumberRange, real};
-use super::Parser;
+use super::parser::Parser;
 use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{Location, name_hint, quoted};
 

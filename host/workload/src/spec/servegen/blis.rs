@@ -8,10 +8,12 @@ use blis_sim::units::Micros;
 use rand::RngExt as _;
 
 use super::super::arrival::IntervalShape;
+use super::super::client::{Client, MultiTurn};
+use super::super::cohort::{Cohort, PrefixSharing, Spike};
 use super::super::lengths::Bounds;
-use super::super::{Arrival, Client, Cohort, Empirical, Lengths, MultiTurn, PrefixSharing, Spike};
-use super::ServeGenOptions;
+use super::super::{Arrival, Empirical, Lengths};
 use super::chunk::{Chunk, ChunkRow, DAY_SECS, Dataset, Pattern, WINDOW_SECS};
+use super::options::ServeGenOptions;
 
 const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "background"];
 

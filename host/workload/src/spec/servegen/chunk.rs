@@ -6,14 +6,13 @@ use std::sync::Arc;
 use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::files::Files;
-use super::super::lengths::Empirical;
-use super::ServeGenReading;
+use super::options::ServeGenReading;
 use blis_diag::Location;
 use blis_diag::{name_hint, quoted};
 
 mod dataset;
 
-pub(in super::super) use dataset::datasets;
+pub(in super::super) use dataset::{Dataset, datasets};
 
 pub(super) const DAY_SECS: u32 = 86_400;
 /// Time that a row of a trace covers, s.
@@ -45,22 +44,6 @@ pub(in super::super) enum Pattern {
     Unsaid,
     Gamma,
     Weibull,
-}
-
-/// The lengths of the client from some time on; a distribution without data is missing.
-#[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct Dataset {
-    pub start: u32,
-    pub input: Option<Arc<Empirical>>,
-    pub output: Option<Arc<Empirical>>,
-    /// Share of reasoning in the output, percent.
-    pub reason_ratio: Option<Arc<Empirical>>,
-}
-
-impl Dataset {
-    fn is_known(&self) -> bool {
-        self.input.is_some() && self.output.is_some()
-    }
 }
 
 impl Chunk {

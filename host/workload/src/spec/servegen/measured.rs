@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use blis_sim::units::Micros;
 
-use super::super::{Client, Empirical, Lengths, Window, WindowRate};
-use super::ServeGenOptions;
+use super::super::client::Client;
+use super::super::window::{Window, WindowRate};
+use super::super::{Empirical, Lengths};
 use super::chunk::{Chunk, ChunkRow, WINDOW_SECS};
+use super::options::ServeGenOptions;
 
 /// One client for each chunk that is active in the selected part of the measurement.
 pub(super) fn clients(chunks: &[Chunk], options: &ServeGenOptions) -> Vec<Client> {

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use blis_sim::units::Micros;
 
 use super::super::arrival::IntervalShape;
-use super::super::{Arrival, ClientLoad, Empirical, GenerateOptions, Lengths, Spec, Window, WindowRate};
+use super::super::client::ClientLoad;
+use super::super::options::GenerateOptions;
+use super::super::specification::Spec;
+use super::super::window::{Window, WindowRate};
+use super::super::{Arrival, Empirical, Lengths};
 use super::*;
 use crate::profile::WorkloadProfile;
 

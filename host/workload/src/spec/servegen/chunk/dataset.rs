@@ -9,8 +9,23 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::super::super::error::SpecFileError;
 use super::super::super::lengths::{Empirical, LONGEST};
-use super::Dataset;
 use blis_diag::{Location, json_words, name_hint, quoted};
+
+/// The lengths of the client from some time on; a distribution without data is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super::super) struct Dataset {
+    pub start: u32,
+    pub input: Option<Arc<Empirical>>,
+    pub output: Option<Arc<Empirical>>,
+    /// Share of reasoning in the output, percent.
+    pub reason_ratio: Option<Arc<Empirical>>,
+}
+
+impl Dataset {
+    pub(super) fn is_known(&self) -> bool {
+        self.input.is_some() && self.output.is_some()
+    }
+}
 
 const HINT: &str = "it is {\"start\": {\"input_tokens\": \"{tokens: probability, …}\", \"output_tokens\": …}, …}";
 const NAMES: [&str; 3] = ["input_tokens", "output_tokens", "reason_ratio"];
