@@ -10,64 +10,19 @@
 //! kernels say 1 within a few percent. The prior separates coefficients that load alone cannot separate (requests in
 //! the batch and tokens of KV grow together), and is the reason why the coefficients hold for other models.
 
+mod coefficients;
 mod target;
 
-use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 use rayon::prelude::*;
 
+pub use self::coefficients::{CoefficientValues, NAMES, Prior};
 pub use self::target::FitTarget;
+pub(super) use self::target::robust;
 use super::runs::FitError;
 use blis_diag::Diagnostic;
-
-/// Names of the coefficients: α, then β.
-pub const NAMES: [&str; 13] = [
-    PhysicsAlpha::NAMES[0],
-    PhysicsAlpha::NAMES[1],
-    PhysicsAlpha::NAMES[2],
-    PhysicsBeta::NAMES[0],
-    PhysicsBeta::NAMES[1],
-    PhysicsBeta::NAMES[2],
-    PhysicsBeta::NAMES[3],
-    PhysicsBeta::NAMES[4],
-    PhysicsBeta::NAMES[5],
-    PhysicsBeta::NAMES[6],
-    PhysicsBeta::NAMES[7],
-    PhysicsBeta::NAMES[8],
-    PhysicsBeta::NAMES[9],
-];
-
-/// Values of the coefficients: α, then β, in the order of [`NAMES`].
-pub type CoefficientValues = [f64; NAMES.len()];
-
-/// Prior distribution of the coefficients, before any measurement.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prior {
-    /// Median of each coefficient.
-    pub values: CoefficientValues,
-    /// Standard deviation of its logarithm; 0 fixes the coefficient.
-    pub spread: CoefficientValues,
-    /// Expected standard deviation of the logarithm of a window's mean end-to-end latency.
-    pub e2e_spread: f64,
-}
-
-impl Prior {
-    /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
-    pub const GENERAL: Self = Self {
-        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 15.0, 1.0, 200.0],
-        spread: [0.7, 0.0, 0.7, 0.05, 0.05, 0.05, 0.3, 0.3, 0.2, 0.7, 1.0, 1.5, 1.0],
-        e2e_spread: 0.02,
-    };
-
-    /// Prior of the coefficients of one deployment, given the general ones: only the fit of the curves to its shapes
-    /// differs.
-    #[must_use]
-    pub fn around(values: CoefficientValues) -> Self {
-        Self { values, spread: [0.5, 0.0, 0.5, 0.05, 0.05, 0.05, 0.3, 0.3, 0.1, 0.5, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
-    }
-}
 
 /// Fitted coefficients and their uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,10 +31,6 @@ pub struct Fitted {
     /// 95 % intervals; equal bounds for a coefficient that was not fitted.
     pub intervals: [(f64, f64); NAMES.len()],
 }
-
-/// Indices of the two coefficients that shift all latencies.
-const ARRIVAL: usize = 0;
-const FIRST_TOKEN: usize = 2;
 
 /// Fits coefficients to the training part of the runs in `targets`, beginning at `start` or else at the median of the prior.
 ///
@@ -106,11 +57,6 @@ pub fn calibrate(targets: &[&FitTarget], prior: &Prior, start: Option<&Coefficie
         }
     }
     Ok(problem.fitted())
-}
-
-/// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
-pub(super) fn robust(r: f64) -> f64 {
-    (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }
 
 /// The least-squares problem: the residuals of all windows, then the distance of each coefficient from its prior.
@@ -340,7 +286,7 @@ mod tests {
         assert!(!matters("experts") && !matters("collectives") && !matters("arrival_us") && !matters("first_token_us"));
         let at_truth = target.residuals(&truth, 0.02).unwrap();
         assert_eq!(target.simulations(), 1);
-        (truth[ARRIVAL], truth[4], truth[7]) = (9000.0, 3.0, 3.0);
+        (truth[coefficients::ARRIVAL], truth[4], truth[7]) = (9000.0, 3.0, 3.0);
         let later = target.residuals(&truth, 0.02).unwrap();
         assert_eq!(target.simulations(), 1);
         assert!(later.iter().zip(&at_truth).all(|(later, before)| later > before), "all latencies are longer");

@@ -12,7 +12,7 @@ use blis_diag::Diagnostic;
 use blis_sim::latency::Batch;
 use blis_sim::units::Micros;
 
-use super::{ARRIVAL, CoefficientValues, FIRST_TOKEN, NAMES, Prior, robust};
+use super::coefficients::{ARRIVAL, CoefficientValues, FIRST_TOKEN, NAMES, Prior};
 use crate::errors::{comparable, mean};
 use crate::replay::{Predicted, replay};
 use crate::runs::{FitError, MeasuredRequest, MeasuredRun, RunSplit};
@@ -149,6 +149,11 @@ fn training_part(run: &MeasuredRun) -> MeasuredRun {
 fn last_training_us(run: &MeasuredRun) -> u64 {
     let trained = run.requests.iter().filter(|request| request.split == RunSplit::Train);
     trained.map(|request| request.arrival_us).max().unwrap_or(0)
+}
+
+/// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
+pub(crate) fn robust(r: f64) -> f64 {
+    (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }
 
 /// Which coefficients change the time of a step with decodes and prompts, or the way to the queue by input tokens.
