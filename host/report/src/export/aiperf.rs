@@ -10,8 +10,8 @@ use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
-use super::ServiceInfo;
 use super::journal::{Journal, Journey};
+use super::service::ServiceInfo;
 use super::statistics::Statistics;
 use blis_sim::request::session_text;
 use blis_workload::Names;

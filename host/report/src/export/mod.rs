@@ -14,21 +14,21 @@ mod aiperf;
 mod journal;
 mod otel;
 mod perfetto;
+mod service;
 mod statistics;
 mod trace_v2;
 mod vllm_bench;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use journal::{Journal, JournalDetail};
 pub use perfetto::ExportWindow;
+pub use service::ServiceInfo;
 
 use super::file::{FileError, write_pair, write_whole};
 use blis_diag::name_hint;
 use blis_workload::Names;
-use blis_workload::trace_v2::GoodputTargets;
 
 /// A format of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,26 +142,6 @@ impl Export {
             }
         }
     }
-}
-
-/// The properties of the service that the formats contain.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ServiceInfo {
-    pub model: String,
-    /// Tokens per KV block.
-    pub block_size: u32,
-    /// Size of the KV cache of an instance, blocks.
-    pub total_kv_blocks: u32,
-    /// Tensor-parallel size: GPUs of one instance.
-    pub tensor_parallel: u32,
-    /// Maximum batch size, sequences.
-    pub max_num_seqs: u32,
-    /// Maximum length of a request, input and output tokens together.
-    pub max_model_len: Option<u32>,
-    /// Seed of the random numbers.
-    pub seed: u64,
-    /// Latency targets by class, from the workload.
-    pub slo_targets: BTreeMap<String, GoodputTargets>,
 }
 
 fn with_extension(path: &Path, extension: &str) -> PathBuf {

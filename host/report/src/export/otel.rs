@@ -15,8 +15,8 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
-use super::ServiceInfo;
 use super::journal::{Journal, Journey, StepSums};
+use super::service::ServiceInfo;
 use blis_sim::request::session_text;
 use blis_workload::Names;
 

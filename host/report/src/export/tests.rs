@@ -1,5 +1,6 @@
 //! Exports contain the events of the simulation.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
@@ -16,7 +17,7 @@ use serde_json::Value;
 
 use super::*;
 use blis_workload::TraceOptions;
-use blis_workload::trace_v2::read_header;
+use blis_workload::trace_v2::{GoodputTargets, read_header};
 
 /// A small KV cache that causes preemptions; one request times out, one can never be served.
 pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {

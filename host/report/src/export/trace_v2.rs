@@ -10,8 +10,8 @@ use std::io::{self, Write};
 
 use blis_sim::outcome::Status;
 
-use super::ServiceInfo;
 use super::journal::{Journal, Journey};
+use super::service::ServiceInfo;
 use blis_sim::request::session_text;
 use blis_workload::Names;
 use blis_workload::trace_v2::{BLOCK_KEYS, COLUMNS, GoodputTargets, MAX_TOKENS, VLLM_PRIORITY, keys_text};

@@ -6,8 +6,8 @@ use blis_sim::units::Micros;
 use serde::Serializer as _;
 use serde_json::{Value, json};
 
-use super::ServiceInfo;
 use super::journal::Journal;
+use super::service::ServiceInfo;
 use super::statistics::Statistics;
 
 /// Writes one object. A simulation has no time of day: `date` is left out, and `start_times` count from its start.

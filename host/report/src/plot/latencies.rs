@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::chart::{Chart, ChartAxis, ChartLine};
-use super::{PlotError, PlotInput};
+use super::input::{PlotError, PlotInput};
 
 /// Latencies by their names, with the fields of requests that have them.
 const LATENCIES: [(&str, &str, &str); 4] = [

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::chart::{Chart, ChartAxis, ChartLine, IntervalChart, IntervalRow};
-use super::{PlotError, PlotInput};
+use super::input::{PlotError, PlotInput};
 
 /// A point of a sweep.
 struct FigurePoint {

@@ -12,6 +12,7 @@
 //! (Chrome's trace event format). Both have the same content, and a further `.gz` compresses either. Requests overlap, so those of a process are laid out in lanes:
 //! in each lane one follows the other.
 
+mod form;
 mod json;
 mod proto;
 
@@ -26,8 +27,9 @@ use blis_workload::Names;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::ServiceInfo;
+use self::form::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
 use super::journal::{Journal, Journey, StepSums};
+use super::service::ServiceInfo;
 
 /// The part of a run that is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,108 +77,6 @@ pub(super) fn write(
         export.write(&mut json)?;
         json.finish()
     }
-}
-
-/// A line of the viewer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Track {
-    /// Number of its process: 1 for the gateway, from 2 on for instances.
-    process: u32,
-    /// [`Self::STEPS`], or the lane of a request.
-    line: u32,
-}
-
-impl Track {
-    const GATEWAY: u32 = 1;
-    /// Steps of an instance, routing in the gateway.
-    const STEPS: u32 = 0;
-
-    fn process_of(instance: InstanceIndex) -> u32 {
-        instance.0 + 2
-    }
-}
-
-/// The counters of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counter {
-    Running,
-    KvPercent,
-    Waiting,
-}
-
-impl Counter {
-    /// The one that changes most often comes first.
-    const ALL: [(Self, &str); 3] = [
-        (Self::Running, "running requests"),
-        (Self::KvPercent, "KV blocks in use, %"),
-        (Self::Waiting, "waiting requests"),
-    ];
-}
-
-/// The counters at the beginning of a step, in the order of [`Counter::ALL`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CounterValues {
-    values: [u64; 3],
-    /// Which of them have changed since the step before.
-    changed: [bool; 3],
-}
-
-/// A number or a text of an event.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Property<'a> {
-    Number(u64),
-    Text(&'a str),
-}
-
-/// Properties of an event, by name.
-type Properties<'a> = &'a [(&'static str, Property<'a>)];
-
-/// A form of the trace. Events of a track follow each other in order of time, and end in the opposite order of their begin.
-trait TraceForm {
-    /// A process; `steps`: the name of its track [`Track::STEPS`]. Called before its events.
-    fn process(&mut self, process: u32, name: &str, steps: &str) -> io::Result<()>;
-    /// A track of requests. Called before its events.
-    fn lane(&mut self, track: Track) -> io::Result<()>;
-    fn slice(&mut self, track: Track, slice: &TraceSlice<'_>) -> io::Result<()>;
-    /// A request, or a stage of it, begins.
-    fn begin(
-        &mut self,
-        track: Track,
-        request: u32,
-        name: &str,
-        at: Micros,
-        properties: Properties<'_>,
-    ) -> io::Result<()>;
-    /// What began last on the track ends.
-    fn end(&mut self, track: Track, request: u32, name: &str, at: Micros) -> io::Result<()>;
-}
-
-/// An event of a track, in which nothing else happens.
-#[derive(Clone, Copy, Debug, Default)]
-struct TraceSlice<'a> {
-    name: &'a str,
-    /// Its begin and its end.
-    times: (Micros, Micros),
-    properties: Properties<'a>,
-    /// The arrows that start or end here.
-    arrows: &'a [Arrow],
-    counters: CounterValues,
-}
-
-/// An arrow of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Arrow {
-    Starts(ArrowPath, u32),
-    Ends(ArrowPath, u32),
-}
-
-/// From where to where an arrow leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ArrowPath {
-    /// From the gateway to its first step.
-    Routing,
-    /// From its last step on its prefill instance to its first on its decode instance.
-    Transfer,
 }
 
 /// A request in one process, with its stages.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use blis_sim::units::Micros;
 
-use super::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
+use super::form::{Arrow, ArrowPath, Counter, CounterValues, Properties, Property, TraceForm, TraceSlice, Track};
 
 /// Fields of the messages, by their numbers in Perfetto's definitions.
 pub(super) mod field {
