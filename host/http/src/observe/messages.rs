@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::contexts::Turn;
 use super::prompts::{PromptText, TokensPerWord};
-use super::{ApiKey, ObserveSettings, ServerApi};
+use super::settings::{ApiKey, ObserveSettings, ServerApi};
 
 /// Makes the HTTP requests of a run.
 pub(super) struct Messages<'a> {
@@ -173,7 +173,8 @@ pub(crate) fn bearer(key: Option<&ApiKey>) -> Result<Option<HeaderValue>, RunErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{PromptForm, ServerUrl, SessionContext};
+    use crate::observe::ServerUrl;
+    use crate::observe::settings::{PromptForm, SessionContext};
     use blis_sim::ids::RequestId;
     use blis_sim::request::Tags;
     use blis_sim::units::Micros;

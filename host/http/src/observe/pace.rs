@@ -24,7 +24,7 @@ use super::exchange::{Exchange, ExchangeEnd, ReadOptions, exchange};
 use super::messages::Messages;
 use super::prompts::TokensPerWord;
 use super::record::{ObservedRequest, Recording};
-use super::{LiveFigures, ObserveSettings, PromptForm, SessionContext};
+use super::settings::{ObserveSettings, PromptForm, SessionContext};
 use crate::Termination;
 
 /// The runtime's timer is accurate to a millisecond. The rest of the time to a planned moment passes in turns of the other
@@ -89,6 +89,21 @@ pub(super) async fn run(
         last_second: (0, 0, 0),
     };
     Ok(pace.execute(reports, interrupt, show).await)
+}
+
+/// The state of a run, for a line that is shown while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LiveFigures {
+    /// Seconds since the start.
+    pub seconds: f64,
+    pub sent: u64,
+    pub in_flight: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// Requests per second that completed in the last second.
+    pub rate: f64,
+    /// Mean TTFT of these, ms; `None` if there are none.
+    pub ttft_ms: Option<f64>,
 }
 
 fn unreachable(settings: &ObserveSettings, error: &dyn std::error::Error) -> RunError {

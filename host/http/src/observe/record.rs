@@ -11,8 +11,8 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::{ADAPTER, BLOCK_KEYS, COLUMNS, CONNECT_TIME_US, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 
-use super::ObserveSettings;
 use super::exchange::{Exchange, ExchangeEnd};
+use super::settings::ObserveSettings;
 
 /// A request that was sent, and what was measured.
 #[derive(Clone, Debug)]
