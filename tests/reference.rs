@@ -30,7 +30,7 @@ const SCHEMAS: [(&str, &str); 14] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 43] = [
+const SOURCES: [(&str, &str); 45] = [
     ("host/report/src/adapters.rs", "run.schema.json"),
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
@@ -45,7 +45,8 @@ const SOURCES: [(&str, &str); 43] = [
     ("host/report/src/plugins.rs", "run.schema.json"),
     ("host/report/src/decision_summary.rs", "run.schema.json"),
     ("host/eval/src/regret/report.rs", "run.schema.json"),
-    ("host/eval/src/regret/mod.rs", "run.schema.json"),
+    ("host/eval/src/regret/decision_regret.rs", "run.schema.json"),
+    ("host/eval/src/regret/instance_states.rs", "run.schema.json"),
     ("host/eval/src/result.rs", "evaluation.schema.json"),
     ("host/eval/src/patterns.rs", "evaluation.schema.json"),
     ("host/eval/src/decision_costs.rs", "evaluation.schema.json"),
@@ -67,6 +68,7 @@ const SOURCES: [(&str, &str); 43] = [
     ("host/report/src/decisions/diff.rs", "decisions.schema.json"),
     ("host/report/src/decisions/seen.rs", "decisions.schema.json"),
     ("host/http/src/observe/report.rs", "real-time.schema.json"),
+    ("host/eval/src/calibration/pairs.rs", "real-time.schema.json"),
     ("host/eval/src/calibration/report.rs", "real-time.schema.json"),
     ("host/eval/src/calibration/figures.rs", "real-time.schema.json"),
     ("host/workload/src/profile.rs", "workload.schema.json"),

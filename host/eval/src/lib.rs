@@ -87,8 +87,8 @@ pub use figures::{Better, Figure, Figures, Needs, Unit};
 pub use fitness::{
     Factors, Fitness, FitnessComponent, FitnessScale, FitnessWeights, LEAST_RATIO, LOWEST, NoSample, WeightsError,
 };
-pub use measure::finished_simulations;
 pub use objective::{ChargedFigures, EndValues, Objective};
 pub use paired::{CONFIDENCE, ConfidenceInterval, Paired, PairedResult};
 pub use stratified::StratifiedDifference;
 pub use table::Comparison;
+pub use worker::finished_simulations;

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use blis_config::Deployment;
 use blis_plugin::incidents::{Incident, Incidents};
@@ -39,20 +38,6 @@ pub struct Measurement<S> {
     pub incidents: Vec<Incident>,
     /// Number of decisions of plugins, and the fuel or operations that they used; counted only under a run budget.
     pub plugin_use: (u64, u64),
-}
-
-/// Number of completed simulations of this process and its workers, for progress.
-static FINISHED: AtomicU64 = AtomicU64::new(0);
-
-/// The number of simulations of this process and its workers that have completed so far.
-#[must_use]
-pub fn finished_simulations() -> u64 {
-    FINISHED.load(Ordering::Relaxed)
-}
-
-/// A worker has reported how many simulations have completed, those before its start included.
-pub(crate) fn simulations_of_worker(finished: u64) {
-    FINISHED.fetch_max(finished, Ordering::Relaxed);
 }
 
 /// Simulates `requests`, and the `follow_ups` of a closed loop, on the cluster of `config`.
@@ -99,7 +84,7 @@ pub fn measure<S: Observer>(
         return Err(RunError::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a defect of the program: please report it with the command"));
     }
-    worker::report_progress(FINISHED.fetch_add(1, Ordering::Relaxed) + 1);
+    worker::simulation_completed();
     Ok(Measurement { report, observer, incidents, plugin_use })
 }
 

@@ -13,7 +13,7 @@ use blis_sim::sampling::{Sampling, SamplingParams};
 use blis_sim::units::Micros;
 
 use super::prefixes::PrefixTable;
-use super::{BoundedService, ServedRequest};
+use super::service::{BoundedService, ServedRequest};
 
 /// The latencies of a request that is alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

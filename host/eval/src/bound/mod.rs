@@ -16,46 +16,25 @@
 //! A bound need not be attainable: between it and the best policy lies what requests cost each other.
 
 mod alone;
+mod demand;
 mod pooled;
 mod prefixes;
+mod service;
 #[cfg(test)]
 mod tests;
 mod work;
 
 use blis_sim::cluster::Halt;
-use blis_sim::instance::InstanceConfig;
 use blis_sim::metrics::Distribution;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use serde::Serialize;
 
+use self::demand::{Demand, us};
 use self::pooled::PooledJob;
 use self::prefixes::PrefixTable;
+pub use self::service::{BoundedService, ServedRequest};
 use self::work::WorkRates;
-
-/// A service of equal instances, as far as the bound depends on it.
-#[derive(Clone, Debug)]
-pub struct BoundedService {
-    /// One of the instances. Its policies do not matter.
-    pub instance: InstanceConfig,
-    /// Number of instances, at least 1.
-    pub instances: u32,
-    /// Time from arrival to the admission decision.
-    pub admission_latency: Micros,
-    /// Time from the admission decision to the routing decision.
-    pub routing_latency: Micros,
-}
-
-/// A request that got a first token in the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServedRequest {
-    /// Index in the arrivals.
-    pub index: usize,
-    /// Output tokens that were generated.
-    pub generated_tokens: u32,
-    /// Whether it completed, so that it has an end-to-end latency.
-    pub completed: bool,
-}
 
 /// The relaxation from which a bound follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,66 +105,6 @@ impl ClairvoyantBound {
         demands.retain(|demand| demand.completed);
         Ok(Self { ttft: Some(ttft), e2e: (!demands.is_empty()).then(|| of_completions(&demands, &rates, service)) })
     }
-}
-
-/// What a request needs at least, whatever the policy.
-#[derive(Clone, Copy, Debug)]
-struct Demand {
-    /// Time at which it reaches a waiting queue, µs.
-    release_us: f64,
-    /// Time before the queue, µs.
-    before_us: f64,
-    /// Time from the last step that it needs to the client, µs: of the first token and of the last.
-    after_first_us: f64,
-    after_last_us: f64,
-    /// Prompt tokens that no other request can have computed.
-    prefill_tokens: f64,
-    /// Steps after the first token, and the sum of the context in them, tokens.
-    decodes: f64,
-    decode_context: f64,
-    /// Length with all output tokens.
-    tokens: u32,
-    sets_sampling: bool,
-    completed: bool,
-    alone: alone::Latencies,
-}
-
-impl Demand {
-    fn new(
-        service: &BoundedService,
-        request: &Request,
-        prefixes: &PrefixTable<'_>,
-        served: ServedRequest,
-        alone: alone::Latencies,
-    ) -> Self {
-        let (instance, latency) = (&service.instance, &service.instance.latency);
-        let queueing = latency.queueing_time(request.input_tokens);
-        let before_us = us(service.admission_latency) + us(service.routing_latency) + us(queueing);
-        let cached = prefixes.cached_blocks(served.index, prefixes::EVER) * instance.block_size;
-        let least = u32::from(!instance.semantics.full_hit_is_free);
-        let decodes = f64::from(served.generated_tokens.saturating_sub(1));
-        let tokens_out = f64::from(served.generated_tokens.max(1));
-        let post = if request.output_tokens > 0 { latency.post_decode_time() } else { Micros::ZERO };
-        let (per_token, first) = (us(latency.output_token_time()), us(latency.first_token_time()));
-        Self {
-            release_us: us(request.arrival) + before_us,
-            before_us,
-            after_first_us: per_token + first,
-            after_last_us: first + per_token * tokens_out + us(post),
-            prefill_tokens: f64::from(request.input_tokens.saturating_sub(cached).max(least)),
-            decodes,
-            // The first of these steps has the prompt as context, each further one a token more.
-            decode_context: decodes * f64::from(request.input_tokens) + decodes * (decodes - 1.0).max(0.0) / 2.0,
-            tokens: request.input_tokens.saturating_add(served.generated_tokens),
-            sets_sampling: !request.sampling.is_unset(),
-            completed: served.completed,
-            alone,
-        }
-    }
-}
-
-fn us(time: Micros) -> f64 {
-    time.0 as f64
 }
 
 /// Whether an instance works on the prompt of one request at a time, as the pooled relaxation assumes. In BLIS semantics

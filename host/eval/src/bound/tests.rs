@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::Distribution;
 use blis_sim::observer::{Interests, Observer, SimEvent};

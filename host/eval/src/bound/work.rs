@@ -9,7 +9,7 @@ use blis_sim::instance::InstanceConfig;
 use blis_sim::latency::Batch;
 use blis_sim::sampling::Sampling;
 
-use super::Demand;
+use super::demand::Demand;
 
 /// Work per token, µs of one instance: lower bounds, whatever the batch.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use blis_sim::rng::Stream;
 use rand::RngExt as _;
 use serde::Serialize;
 
-use super::LatencyPair;
+use super::pairs::LatencyPair;
 use blis_sim::request::Name;
 
 /// Samples of the bootstrap; fewer of many requests.

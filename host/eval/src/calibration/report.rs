@@ -6,7 +6,7 @@ use blis_workload::Names;
 use serde::Serialize;
 
 use super::figures::{LatencyErrors, PairedValues, StatisticErrors, percentile};
-use super::{CalibrationOptions, LatencyPair, MatchedPairs};
+use super::pairs::{LatencyPair, MatchedPairs, PairCounts};
 
 /// Requests with the largest errors that are shown.
 const WORST: usize = 10;
@@ -48,19 +48,13 @@ pub struct Calibration {
     pub warnings: Vec<(String, String)>,
 }
 
-/// Numbers of requests. `requests` is the sum of the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PairCounts {
-    /// Requests of the trace.
-    pub requests: u64,
-    /// With a measured and a simulated latency.
-    pub pairs: u64,
-    /// Without a measured latency: they failed, or it was not recorded.
-    pub not_measured: u64,
-    /// Measured, but not completed in the simulation.
-    pub not_simulated: u64,
-    /// Pairs that arrived before `--warmup`.
-    pub warm_up: u64,
+/// How a trace is compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CalibrationOptions {
+    /// Time between client and server, there and back, ms ≥ 0: added to simulated latencies.
+    pub rtt_ms: f64,
+    /// Fit the constants of the client to the first half of the pairs and show the errors of the second half with them.
+    pub fit: bool,
 }
 
 /// Time that the simulation does not have: between client and server.

@@ -8,8 +8,9 @@ use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
 use super::branches::{ObservedDecision, state};
-use super::survey::Advice;
-use super::{DecisionKind, DecisionSample, is_made_next};
+use super::decision_kind::DecisionKind;
+use super::is_made_next;
+use super::survey::{Advice, DecisionSample};
 
 /// Adds to each of `samples` about admission and routing what the policy of `timeline` would have decided. `timeline` is a simulation
 /// from the start, in which all other kinds are decided by the policies of the actual run; every decision in front of

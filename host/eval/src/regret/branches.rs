@@ -12,17 +12,24 @@ use blis_sim::policy::kv_cache::CacheTier;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
+use super::branch_span::{BranchSpan, run_branch};
+use super::decision_kind::DecisionKind;
+use super::decision_regret::{BranchOutcome, DecisionRegret, ObservedSignals, Situation};
 use super::gateway::{self, GatewayOptions};
+use super::instance_states::InstanceStates;
+use super::options::BranchOptions;
 use super::signals::{self, KnownSignals};
-use super::{
-    BranchOptions, BranchOutcome, BranchSpan, DecisionKind, DecisionRegret, DecisionSample, InstanceStates,
-    ObservedSignals, Situation, WorkloadTexts, run_branch,
-};
+use super::survey::DecisionSample;
 
 /// A copy of the simulation, just before the event that makes the decision.
 pub(super) struct DecisionFork {
     pub timeline: Box<dyn AnyTimeline>,
     pub sample: DecisionSample,
+}
+
+/// Texts of the names of SLO classes and tenants.
+pub trait WorkloadTexts: Sync {
+    fn text(&self, name: Name) -> String;
 }
 
 /// A decision about a request of which branches are run.

@@ -6,7 +6,7 @@ use blis_sim::outcome::GatewayChoice;
 use blis_sim::policy::flow::{Flow, InFlight};
 use blis_sim::request::{Name, Request};
 
-use super::DecisionKind;
+use super::decision_kind::DecisionKind;
 
 /// What flow control could choose from.
 #[derive(Default)]

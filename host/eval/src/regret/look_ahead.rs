@@ -14,8 +14,9 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::branch_span::{BranchSpan, run_branch};
 use super::branches::{ObservedDecision, candidates, state};
-use super::{BranchSpan, DecisionKind, run_branch};
+use super::decision_kind::DecisionKind;
 
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -6,7 +6,9 @@ use std::fmt::{self, Display, Write as _};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-use super::{DecisionKind, DecisionRegret, Situation, Stratum, Survey};
+use super::decision_kind::DecisionKind;
+use super::decision_regret::{DecisionRegret, Situation};
+use super::survey::{Stratum, Survey};
 use crate::paired::{ConfidenceInterval, mean, mean_interval};
 
 /// The decisions with the largest regret that are reported in full.

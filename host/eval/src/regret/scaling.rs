@@ -8,17 +8,10 @@ use blis_sim::replica::{ReplicaChange, ReplicaReport, ReplicaState};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::branches::{DecisionContext, DecisionFork, branch, compare, state};
-use super::{BranchOptions, BranchOutcome, DecisionRegret, KnownSignals, WorkloadTexts};
-
-/// What is different in branches with another number of replicas.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ScalingBranchOptions {
-    /// Time after the decision in which its effects count: long enough for a replica to start and to serve.
-    pub window: Micros,
-    /// Request-seconds that a GPU-second counts as ([`Survey::requests_per_gpu`](super::Survey::requests_per_gpu)).
-    pub requests_per_gpu: f64,
-}
+use super::branches::{DecisionContext, DecisionFork, WorkloadTexts, branch, compare, state};
+use super::decision_regret::{BranchOutcome, DecisionRegret};
+use super::options::{BranchOptions, ScalingBranchOptions};
+use super::signals::KnownSignals;
 
 impl DecisionFork {
     /// Runs the branches with one replica more and one fewer than `decided`, as far as the limits of the group allow them.

@@ -10,7 +10,7 @@ use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use serde::{Deserialize, Serialize};
 
-use super::InstanceStates;
+use super::instance_states::InstanceStates;
 
 /// What was known when a decision was made.
 #[derive(Clone, Debug, Default, PartialEq)]

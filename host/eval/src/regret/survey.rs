@@ -15,8 +15,11 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand::seq::index;
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
-use super::{DecisionKind, InstanceStates, RegretOptions, Stratum};
+use super::decision_kind::DecisionKind;
+use super::instance_states::InstanceStates;
+use super::options::RegretOptions;
 use crate::bound::ServedRequest;
 
 /// Records the arrivals, the decisions and the ended requests of a run.
@@ -99,6 +102,19 @@ pub struct DecisionSample {
     pub eviction: Option<Arc<EvictionChoice>>,
     /// What another policy would have decided, if that is asked for.
     pub advice: Option<Arc<Advice>>,
+}
+
+/// Why a decision was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stratum {
+    /// At random, from all decisions of its kind.
+    Uniform,
+    /// At random, from the decisions about requests that missed their target (without targets: from the slowest
+    /// twentieth by end-to-end latency) or did not complete.
+    Missed,
+    /// The best score was furthest above the second best.
+    Margin,
 }
 
 /// A decision of another policy instead of a sampled one.

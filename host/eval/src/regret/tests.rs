@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use blis_sim::adapters::{AdapterCosts, AdapterSettings};
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, FlowControl, FlowSettings, Policies};
+use blis_sim::cost::Cost;
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
@@ -18,6 +19,7 @@ use blis_sim::policy::{
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
 
 use super::*;
 use blis_plugin::{Column, rows};

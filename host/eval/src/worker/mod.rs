@@ -16,20 +16,21 @@
 
 mod frames;
 mod process;
+mod progress;
 pub mod wall;
 
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use process::{
-    CPU_GRACE, ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, report_progress,
-};
+pub(crate) use process::{CPU_GRACE, ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, is_ready};
 pub use process::{WorkerFailure, WorkerSettings};
+pub use progress::finished_simulations;
+pub(crate) use progress::simulation_completed;
 
 pub(crate) use frames::{Frame, FrameBuffer, read_some};
 
@@ -139,7 +140,7 @@ impl<T: DeserializeOwned> Worker<T> {
             let ready = wait_for(&self.process, left);
             self.process.read(ready, &mut |frame| match frame {
                 Frame::Progress(simulations) => {
-                    crate::measure::simulations_of_worker(simulations);
+                    progress::simulations_of_worker(simulations);
                     if matches!(self.limit, TimeLimit::BetweenSimulations(_)) {
                         since = Instant::now();
                     }
@@ -159,9 +160,4 @@ fn wait_for(process: &WorkerProcess, time: Duration) -> ReadyPipes {
     // A signal ends the wait early, as does a time too long for the system: the caller repeats.
     let _ = poll(&mut ready, Timespec::try_from(time).ok().as_ref());
     process.ready(ready.iter().map(PollFd::revents))
-}
-
-/// Whether a descriptor with these events can be read: something is there, or its other end is closed.
-pub(crate) fn is_ready(events: PollFlags) -> bool {
-    !events.is_empty()
 }

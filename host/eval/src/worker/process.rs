@@ -19,7 +19,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::frames::{Frame, FrameBuffer, read_some};
-use super::is_ready;
 use crate::error::RunError;
 
 /// Limits of workers, and the receiver of their messages.
@@ -101,6 +100,11 @@ pub(crate) struct ChildProcess {
     is_reaped: bool,
 }
 
+/// Whether a descriptor with these events can be read: something is there, or its other end is closed.
+pub(crate) fn is_ready(events: PollFlags) -> bool {
+    !events.is_empty()
+}
+
 /// A worker, seen from the process that started it. Killed when dropped.
 pub(crate) struct WorkerProcess {
     process: ChildProcess,
@@ -174,7 +178,7 @@ fn send(frame: &Frame) {
 }
 
 /// In a worker: reports that `simulations` have completed, a few times a second.
-pub(crate) fn report_progress(simulations: u64) {
+pub(super) fn report_progress(simulations: u64) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     static START: OnceLock<Instant> = OnceLock::new();
     if RESULTS.get().is_none() {

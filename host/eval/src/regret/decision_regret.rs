@@ -1,0 +1,126 @@
+//! The regret of one decision, with its branches.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::decision_kind::DecisionKind;
+use super::instance_states::InstanceStates;
+use super::signals::KnownSignals;
+use super::survey::Stratum;
+
+/// The regret of one decision, with its branches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DecisionRegret {
+    /// The policy that decided.
+    pub kind: DecisionKind,
+    /// Why the decision was sampled.
+    pub stratum: Stratum,
+    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was evicted; for
+    /// scaling, the group, as `group_0`.
+    pub request_id: String,
+    /// Time of the decision, µs.
+    pub time_us: u64,
+    /// SLO class of the request.
+    pub slo_class: String,
+    /// Input tokens of the request.
+    pub input_tokens: u32,
+    /// The reason that the policy gave; of flow control, the saturation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The situations in which the decision was made.
+    pub situations: Vec<Situation>,
+    /// Cost of the actual branch − cost of the best alternative, ≥ 0, request-seconds; of scaling with GPU-seconds at their rate.
+    pub regret_s: f64,
+    /// The part of that difference that is the request's own time, s.
+    pub own_s: f64,
+    /// The part of that difference that is the time of other requests, request-seconds.
+    pub externality_s: f64,
+    /// Mean cost of the alternatives − cost of the actual branch, request-seconds.
+    pub advantage_s: f64,
+    /// As the regret, with all later decisions made anew by the policies in each branch, request-seconds.
+    pub rollout_regret_s: f64,
+    /// TTFT of the request − that in the best alternative, ms, if it got a first token in both.
+    pub ttft_regret_ms: Option<f64>,
+    /// E2E of the request − that in the best alternative, ms, if it completed in both.
+    pub e2e_regret_ms: Option<f64>,
+    /// Difference between the policy's best score and the score of its choice; routing only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score_regret: Option<f64>,
+    /// The signals that the policy read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<ObservedSignals>,
+    /// The state of the instances at the time of the decision.
+    pub state: InstanceStates,
+    /// The actual branch, then the alternatives.
+    pub branches: Vec<BranchOutcome>,
+    /// What could be read at the decision, if it is kept.
+    #[serde(skip)]
+    pub signals: KnownSignals,
+    /// The branch with the decision of another policy ([`add_advice`](super::add_advice)); `None` if that is unknown.
+    #[serde(skip)]
+    pub advised: Option<usize>,
+}
+
+impl DecisionRegret {
+    /// Index of the alternative with the lowest cost.
+    #[must_use]
+    pub fn best(&self) -> usize {
+        let alternatives = self.branches.iter().enumerate().skip(1);
+        alternatives.min_by(|one, other| one.1.cost_s.total_cmp(&other.1.cost_s)).map_or(0, |(index, _)| index)
+    }
+}
+
+/// The outcome of one branch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BranchOutcome {
+    /// The decision, for example `instance_3`, `rejected`, `request_7 of tenant b` or `none`.
+    pub decision: Cow<'static, str>,
+    /// Status of the request at the end of the branch.
+    pub status: &'static str,
+    /// Time to first token of the request, ms.
+    pub ttft_ms: Option<f64>,
+    /// End-to-end latency of the request, ms.
+    pub e2e_ms: Option<f64>,
+    /// Request-seconds within the window.
+    pub cost_s: f64,
+    /// The same if the policies make all later decisions anew.
+    pub rollout_cost_s: f64,
+    /// The part of the cost before first tokens, request-seconds.
+    pub awaiting_first_token_s: f64,
+    /// Requests in the window that were rejected, dropped, evicted or timed out.
+    pub failed_requests: u32,
+    #[serde(skip)]
+    pub(crate) own_s: f64,
+    /// GPU-seconds held within the window, of decisions about the number of replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_s: Option<f64>,
+}
+
+/// A situation in which decisions may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Situation {
+    /// Another instance had more leading blocks of the prompt in its cache.
+    MissedCacheHit,
+    /// The chosen instance had at least 3 requests more than the least loaded one, and at least 1.5 times the mean.
+    HotInstance,
+    /// The signals of queue and batch of the chosen instance were off by 2 requests or more, and by a fifth.
+    StaleSignal,
+}
+
+/// Signals as the policy read them, by instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObservedSignals {
+    /// Age of the signals of queue, batch and KV cache, µs.
+    pub age_us: u64,
+    /// Requests in the waiting queue.
+    pub queue_depth: Vec<u32>,
+    /// Requests in the running batch.
+    pub batch_size: Vec<u32>,
+    /// Requests that were routed and have not ended, as the router counts them.
+    pub in_flight: Vec<u32>,
+    /// Scores that the policy computed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<f64>,
+}
