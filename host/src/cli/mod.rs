@@ -29,6 +29,7 @@ mod pages;
 mod planning;
 mod plot;
 mod plugin;
+mod policies;
 mod progress;
 mod reference;
 mod refused;
@@ -68,6 +69,7 @@ use output::{
     WithGrants, choose_color, color_of, colour_wanted, exit_code, grant, granted, print, print_document, print_error,
     print_text, wants_text_form,
 };
+use policies::{explain_policies, warn_of_policies};
 use progress::{ProgressBars, Spinner};
 use refused::reworded;
 use run_args::{CompareArgs, OutputFlags};
@@ -184,20 +186,6 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let text = wants_text_form(args.output.output);
     if text { print_text(&comparison) } else { print_document(&comparison) }?;
     view::write_report(report, "Comparison of policies", &comparison)
-}
-
-/// The configuration under each policy, for `--explain-config`.
-fn explain_policies(policies: &[(String, Experiment)]) -> Result<(), RunError> {
-    let page =
-        |(name, config): &(String, Experiment)| Ok(format!("# {name}\n{}", explain(config, &open::resolve(config)?)));
-    print(policies.iter().map(page).collect::<Result<Vec<_>, RunError>>()?.join("---\n"))
-}
-
-/// The warnings about the settings of each policy.
-fn warn_of_policies(policies: &[(String, Experiment)]) {
-    for (name, experiment) in policies {
-        experiment.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
-    }
 }
 
 fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {

@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::args::Settings;
 use super::output::{print_document, print_text, wants_text_form};
+use super::policies::{explain_policies, warn_of_policies};
 use super::progress::Spinner;
 use super::run_args::OutputFlags;
 use super::view::{check_page, write_report};
-use super::{explain_policies, warn_of_policies};
 
 const PLANNING: &str = "Planning";
 

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::super::bound::BoundArgs;
 use super::super::output::OutputForm;
+use super::bounded::{PLUGIN_WALL, bounded};
+use super::kind::{kind_parser, kinds};
+use super::measure;
 use super::measure::Cost;
-use super::{
-    PLUGIN_WALL, PluginSearchArgs, bounded, find_any, kind_parser, kinds, measure, print_either, table, usage_error,
-};
+use super::named::{PluginSearchArgs, find_any, usage_error};
+use super::printed::{print_either, table};
 use blis_eval::error::RunError;
 use blis_plugin::Kind;
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::output::print_text;
-use super::{names, toolchain, usage_error};
+use super::kind::names;
+use super::named::{find, load, usage_error};
+use super::toolchain;
 use blis_eval::error::RunError;
 use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};
@@ -109,8 +111,8 @@ fn write_component(component: &[u8], out: &Path, large: bool) -> Result<(), RunE
         .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", out.display())))?;
     let mut finder = Finder::new(Vec::new());
     finder.limits.large_components = large;
-    let found = super::find(&finder, &out.to_string_lossy())?;
-    let loaded = super::load(&finder, &found)?;
+    let found = find(&finder, &out.to_string_lossy())?;
+    let loaded = load(&finder, &found)?;
     let description = loaded.plugin.description();
     let hash = sha256(component);
     print_text(format_args!(

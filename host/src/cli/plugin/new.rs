@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use include_dir::{Dir, include_dir};
 
 use super::super::output::print_text;
-use super::{kind_parser, toolchain};
+use super::kind::kind_parser;
+use super::toolchain;
 use blis_eval::error::RunError;
 use blis_plugin::decisions::Missing;
 use blis_plugin::{Function, Kind};

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::super::bound::BoundArgs;
 use super::super::output::OutputForm;
-use super::{Named, PLUGIN_WALL, PluginSearchArgs, bounded, find_any, names, print_either, usage_error};
+use super::bounded::{PLUGIN_WALL, bounded};
+use super::kind::names;
+use super::named::{Named, PluginSearchArgs, find_any, usage_error};
+use super::printed::print_either;
 use blis_diag::Location;
 use blis_eval::error::RunError;
 use blis_plugin::find::{Finder, PluginLocation, embedded_fixture};
