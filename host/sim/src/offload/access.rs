@@ -1,6 +1,6 @@
 //! What a request uses of a tier.
 
-use super::{ChunkKey, Positioned};
+use super::chunk::{ChunkKey, Positioned};
 
 /// One chunk that a request used.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::cache_policy::{CachePolicy, EndedUse, RequestRank};
+use super::chunk::{ChunkKey, ChunkSlot, Positioned};
 use super::queue::ChunkQueue;
-use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
 
 /// Adaptive replacement (ARC), as vLLM's `ARCCachePolicy`: chunks that were stored once, and chunks that a later request reused,
 /// each from the least recently used on; which of the two gives way follows from the chunks that were missed after their

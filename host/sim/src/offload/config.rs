@@ -1,8 +1,8 @@
 //! The configuration of a CPU tier.
 
+use super::cache_policy::CachePolicy;
 use super::{
-    Arc, CachePolicy, CpuTier, LinkSpeed, Lru, PeerTier, RankedChunks, SecondaryConfig, SecondaryKind, SecondaryTier,
-    TRACKED_CHUNKS,
+    Arc, CpuTier, LinkSpeed, Lru, PeerTier, RankedChunks, SecondaryConfig, SecondaryKind, SecondaryTier, TRACKED_CHUNKS,
 };
 use crate::ids::InstanceIndex;
 use crate::policy::kv_cache::KvCacheChoice;

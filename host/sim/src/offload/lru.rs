@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
+use super::cache_policy::{CachePolicy, EndedUse, RequestRank};
+use super::chunk::{ChunkKey, ChunkSlot, Positioned};
 
 /// The time of a chunk that is not in the tier.
 const ABSENT: u64 = 0;

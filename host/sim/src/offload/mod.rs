@@ -12,6 +12,8 @@
 
 mod access;
 mod arc;
+mod cache_policy;
+mod chunk;
 mod config;
 mod links;
 mod lru;
@@ -21,14 +23,14 @@ mod ranked;
 mod secondary;
 mod shared;
 
-use std::fmt::Debug;
-
 use hashlink::LinkedHashMap;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 pub use self::access::RequestAccess;
 use self::access::UsedChunk;
 pub use self::arc::Arc;
+pub use self::cache_policy::{CachePolicy, EndedUse, OfferedChunk, RequestRank};
+pub use self::chunk::{ChunkKey, ChunkSlot, Positioned};
 pub use self::config::{ChunkEviction, OffloadConfig};
 pub use self::links::{LinkSpeed, MemoryLinks, TransferDirection};
 pub use self::lru::Lru;
@@ -42,10 +44,6 @@ pub use self::shared::SharedChunks;
 use crate::policy::kv_cache::{CacheTier, ChunkOffer, ChunkUser, KvCacheDecisions, KvHit};
 use crate::units::Micros;
 
-/// The content of a chunk: equal for equal prefixes of prompts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChunkKey(pub u64);
-
 /// What a look-up finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
@@ -57,9 +55,6 @@ pub enum Lookup {
     Hit,
 }
 
-/// A chunk and the number of its last token in the prompt, if that is known. For one request it is always the same.
-pub type Positioned = (ChunkKey, Option<u32>);
-
 /// The chunks that a store takes in, and those that make room for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
@@ -67,73 +62,6 @@ pub struct Stored {
     pub chunks: Vec<ChunkKey>,
     /// Evicted, in this order.
     pub evicted: Vec<ChunkKey>,
-}
-
-/// The number of a chunk in the tier, from 0 on. It is given to another chunk when the chunk has left the tier.
-pub type ChunkSlot = u32;
-
-/// A chunk that a request has used, at the end of the request.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedUse {
-    /// The chunk.
-    pub key: ChunkKey,
-    /// Its number, if it is still in the tier.
-    pub slot: Option<ChunkSlot>,
-    /// The request stored it and did not find it.
-    pub inserted: bool,
-    /// The request found it.
-    pub reused: bool,
-}
-
-/// Decides which chunk is evicted. It receives every chunk that is inserted, removed or used, and which of them can be
-/// evicted at present: those that are readable and not pinned.
-pub trait CachePolicy: Debug + Send {
-    /// `chunk` is inserted as number `slot`, not yet readable, by a request of this provisional rank.
-    fn insert(&mut self, slot: ChunkSlot, chunk: Positioned, request: &mut RequestRank<'_>);
-
-    /// All chunks of an offer are inserted.
-    fn inserted(&mut self) {}
-
-    /// Chunk `slot` is removed, because its store failed.
-    fn remove(&mut self, slot: ChunkSlot, key: ChunkKey);
-
-    /// Chunk `slot` can be evicted from now on, or no longer.
-    fn set_evictable(&mut self, slot: ChunkSlot, key: ChunkKey, evictable: bool);
-
-    /// A request offers chunks that are not in the tier; once per chunk and request, before they are inserted.
-    fn missed(&mut self, keys: &[ChunkKey]);
-
-    /// A request uses these chunks for the first time; those to be stored are not in the tier yet and have no number.
-    fn used(&mut self, chunks: &[(Option<ChunkSlot>, Positioned)], request: &mut RequestRank<'_>);
-
-    /// A request ends that used `chunks`, from the head of its prompt to the tail.
-    fn ended(&mut self, chunks: &[EndedUse]);
-
-    /// Removes `number` chunks that can be evicted and are not protected, and adds them to `chosen`; if there are fewer, none, and the
-    /// result is `false`.
-    fn evict(&mut self, number: usize, is_protected: &dyn Fn(ChunkSlot) -> bool, chosen: &mut Vec<ChunkSlot>) -> bool;
-
-    /// This policy if a [`KvCachePolicy`](crate::policy::kv_cache::KvCachePolicy) ranks its chunks.
-    fn ranked(&mut self) -> Option<&mut RankedChunks> {
-        None
-    }
-
-    /// The request of this provisional rank ends.
-    fn forget_rank(&mut self, _rank: u64) {}
-
-    /// A copy with its state.
-    fn fork(&self) -> Box<dyn CachePolicy>;
-}
-
-/// The provisional rank of a request, which it gets when a policy first asks.
-#[derive(Debug)]
-pub struct RequestRank<'a>(&'a mut Option<u64>);
-
-impl RequestRank<'_> {
-    /// The rank; a new one is `next()`.
-    pub fn get_or(&mut self, next: impl FnOnce() -> u64) -> u64 {
-        *self.0.get_or_insert_with(next)
-    }
 }
 
 /// How often a chunk must be offered before it is stored.
@@ -232,8 +160,8 @@ impl CpuTier {
     /// An empty tier of `capacity` chunks. A chunk is stored when it is offered for the `threshold`-th time (vLLM's
     /// `store_threshold`; 0 and 1: at once); the offers of the last `tracked` chunks are counted.
     #[must_use]
-    pub fn new(capacity: usize, mut policy: Box<dyn CachePolicy>, threshold: u32, tracked: usize) -> Self {
-        let decides = policy.ranked().map(|ranked| ranked.policy().decides());
+    pub fn new(capacity: usize, policy: Box<dyn CachePolicy>, threshold: u32, tracked: usize) -> Self {
+        let decides = policy.decides();
         let counts_offers = threshold >= 2 || decides.is_some_and(|decides| decides.store);
         let filter = counts_offers.then(|| StoreFilter { threshold, offers: LinkedHashMap::default(), size: tracked });
         Self {
@@ -264,17 +192,15 @@ impl CpuTier {
 
     /// What happens from here on happens at `now`, to chunks of the request `user`; while `queued_bytes` wait to be stored.
     pub fn set_moment(&mut self, now: Micros, user: ChunkUser, queued_bytes: u64) {
-        if self.decides.is_some()
-            && let Some(ranked) = self.policy.ranked()
-        {
-            ranked.set_moment(now, user);
+        if self.decides.is_some() {
+            self.policy.set_moment(now, user);
             (self.now, self.queued_bytes) = (now, queued_bytes);
         }
     }
 
     /// Whether a request loads what [`Self::lookup`] has found.
     pub fn loads(&mut self, hit: &KvHit) -> bool {
-        self.policy.ranked().is_none_or(|ranked| ranked.policy().load(hit))
+        self.policy.load(hit)
     }
 
     /// Whether `key` can be read.
@@ -382,8 +308,11 @@ impl CpuTier {
     fn not_stored(&mut self, chunks: &[Positioned]) -> FxHashSet<ChunkKey> {
         let Some(StoreFilter { threshold, offers, .. }) = &self.filter else { return FxHashSet::default() };
         let offered = chunks.iter().filter(|(key, _)| !self.slots.contains_key(key));
-        let offered = offered.map(|&chunk| (chunk, offers.get(&chunk.0).copied().unwrap_or(0)));
-        let offered: Vec<(Positioned, u32)> = offered.filter(|(_, count)| count >= threshold).collect();
+        let offered = offered.map(|&(key, position)| {
+            let offers = offers.get(&key).copied().unwrap_or(0);
+            OfferedChunk { key, position, offers }
+        });
+        let offered: Vec<OfferedChunk> = offered.filter(|chunk| chunk.offers >= *threshold).collect();
         let fill = self.slots.len() as f64 / self.capacity as f64;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX);
         let tier = ChunkOffer {
@@ -394,11 +323,11 @@ impl CpuTier {
             capacity,
         };
         let mut stored = Vec::with_capacity(offered.len());
-        if let Some(ranked) = self.policy.ranked().filter(|_| !offered.is_empty()) {
-            ranked.store(&tier, &offered, &mut stored);
+        if !offered.is_empty() {
+            self.policy.store(&tier, &offered, &mut stored);
         }
         let refused = offered.iter().zip(stored).filter(|&(_, stored)| !stored);
-        refused.map(|(&((key, _), _), _)| key).collect()
+        refused.map(|(chunk, _)| chunk.key).collect()
     }
 
     /// Stores the chunks of [`Self::wanted`].

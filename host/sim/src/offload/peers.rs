@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{ChunkKey, CpuTier, Lookup, SecondaryConfig, SecondaryCounters};
+use super::chunk::ChunkKey;
+use super::{CpuTier, Lookup, SecondaryConfig, SecondaryCounters};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::units::Micros;
 

@@ -3,7 +3,7 @@
 use hashlink::LinkedHashSet;
 use rustc_hash::FxBuildHasher;
 
-use super::ChunkKey;
+use super::chunk::ChunkKey;
 
 /// A queue in which a chunk moves to the end when it is pushed again. All operations take O(1).
 #[derive(Clone, Debug, Default)]

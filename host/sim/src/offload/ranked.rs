@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::{CachePolicy, ChunkKey, ChunkSlot, EndedUse, Positioned, RequestRank};
+use super::cache_policy::{CachePolicy, EndedUse, OfferedChunk, RequestRank};
+use super::chunk::{ChunkKey, ChunkSlot, Positioned};
 use crate::policy::Rank;
-use crate::policy::kv_cache::{CacheTier, ChunkOffer, ChunkTouch, ChunkUser, KvCachePolicy, KvChunk};
+use crate::policy::kv_cache::{
+    CacheTier, ChunkOffer, ChunkTouch, ChunkUser, KvCacheDecisions, KvCachePolicy, KvChunk, KvHit,
+};
 use crate::units::Micros;
 
 /// Evicts the chunk with the smallest rank that a [`KvCachePolicy`] gave it when it was touched. Of equal ranks the one that was
@@ -74,27 +77,6 @@ impl RankedChunks {
             views: Vec::new(),
             ranks: Vec::new(),
         }
-    }
-
-    /// What happens from here on happens at `now`, to the chunks of `user`.
-    pub(super) fn set_moment(&mut self, now: Micros, user: ChunkUser) {
-        (self.now, self.user) = (now, user);
-    }
-
-    /// The policy itself.
-    pub(super) fn policy(&mut self) -> &mut dyn KvCachePolicy {
-        self.policy.as_mut()
-    }
-
-    /// Appends to `stored` which of `chunks`, with the numbers of their offers, the policy stores in `tier`.
-    pub(super) fn store(&mut self, tier: &ChunkOffer, chunks: &[(Positioned, u32)], stored: &mut Vec<bool>) {
-        let views = chunks.iter().map(|&((_, position), offers)| KvChunk {
-            offers,
-            ..Self::view(self.user, self.now, self.chunk_tokens, position)
-        });
-        self.views.clear();
-        self.views.extend(views);
-        self.policy.store(tier, &self.views, stored);
     }
 
     /// A chunk that is stored now.
@@ -249,8 +231,26 @@ impl CachePolicy for RankedChunks {
         true
     }
 
-    fn ranked(&mut self) -> Option<&mut RankedChunks> {
-        Some(self)
+    fn decides(&self) -> Option<KvCacheDecisions> {
+        Some(self.policy.decides())
+    }
+
+    fn set_moment(&mut self, now: Micros, user: ChunkUser) {
+        (self.now, self.user) = (now, user);
+    }
+
+    fn load(&mut self, hit: &KvHit) -> bool {
+        self.policy.load(hit)
+    }
+
+    fn store(&mut self, tier: &ChunkOffer, chunks: &[OfferedChunk], stored: &mut Vec<bool>) {
+        let views = chunks.iter().map(|&OfferedChunk { position, offers, .. }| KvChunk {
+            offers,
+            ..Self::view(self.user, self.now, self.chunk_tokens, position)
+        });
+        self.views.clear();
+        self.views.extend(views);
+        self.policy.store(tier, &self.views, stored);
     }
 
     fn forget_rank(&mut self, rank: u64) {

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{ChunkKey, LinkSpeed, MemoryLinks, SharedChunks, TransferDirection};
+use super::chunk::ChunkKey;
+use super::{LinkSpeed, MemoryLinks, SharedChunks, TransferDirection};
 use crate::ids::RequestId;
 use crate::units::Micros;
 

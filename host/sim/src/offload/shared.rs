@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::ChunkKey;
+use super::chunk::ChunkKey;
 use crate::units::Micros;
 
 /// The chunks in storage that several instances share, each with the time from which it can be read. A clone is a handle to the

@@ -2,7 +2,7 @@
 
 use rand::Rng as _;
 
-use super::{ClientTargets, Reads};
+use super::ClientTargets;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::rng::Stream;
@@ -452,6 +452,56 @@ impl ClusterView<'_> {
     #[must_use]
     pub fn tenant_in_flight(&self, tenant: Name) -> u32 {
         self.tenants_in_flight.get(tenant.index()).copied().unwrap_or(0)
+    }
+}
+
+/// The columns of [`Signals`] that a policy reads. Columns that no policy reads are not kept up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The periodic columns: queue depth, batch size, KV blocks, cache hit rate, preemptions.
+    pub load: bool,
+    /// [`Signals::in_flight`] and [`ClusterView::tenants_in_flight`].
+    pub in_flight: bool,
+    /// [`Signals::cached_blocks`], computed for the prompt of each request.
+    pub cached_blocks: bool,
+    /// [`Signals::cpu_cached_blocks`], computed for the prompt of each request.
+    pub cpu_cached_blocks: bool,
+    /// [`Signals::in_flight_tokens`] and [`Signals::in_flight_output`].
+    pub tokens: bool,
+    /// [`Signals::ttft_ewma`] and [`Signals::itl_ewma`].
+    pub latencies: bool,
+    /// [`Signals::waiting_tokens`], a periodic column that instances count only if it is read.
+    pub waiting_tokens: bool,
+    /// [`Signals::adapter_active`] and the columns of adapters behind it, which instances report only if they are read.
+    pub adapters: bool,
+}
+
+impl Reads {
+    /// No column: the policy does not depend on the state of instances.
+    pub const NOTHING: Self = Self {
+        load: false,
+        in_flight: false,
+        cached_blocks: false,
+        cpu_cached_blocks: false,
+        tokens: false,
+        latencies: false,
+        waiting_tokens: false,
+        adapters: false,
+    };
+
+    /// The union of the columns of two policies.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            load: self.load || other.load,
+            in_flight: self.in_flight || other.in_flight,
+            cached_blocks: self.cached_blocks || other.cached_blocks,
+            cpu_cached_blocks: self.cpu_cached_blocks || other.cpu_cached_blocks,
+            tokens: self.tokens || other.tokens,
+            latencies: self.latencies || other.latencies,
+            waiting_tokens: self.waiting_tokens || other.waiting_tokens,
+            adapters: self.adapters || other.adapters,
+        }
     }
 }
 

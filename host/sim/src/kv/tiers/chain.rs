@@ -3,7 +3,6 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::config::ChainConfig;
-use super::following_hashes;
 use super::go_random::GoRandom;
 use super::staging::CpuBlocks;
 use super::transfers::{StorageDirection, StorageTransfer, Transfers};
@@ -230,4 +229,16 @@ impl OffloadChain {
         let bytes = count.saturating_mul(self.config.block_bytes);
         self.transfers.submit(self.now, StorageTransfer { tier, direction, blocks, bytes, jitter });
     }
+}
+
+/// The contents of the full blocks of the prompt behind those that the request holds or will claim.
+pub(super) fn following_hashes(gpu: &PlainKv, allocation: &AllocationRequest<'_>) -> Vec<BlockHash> {
+    let AllocationRequest { request, cached, .. } = allocation;
+    let held = gpu.held_by(request.id);
+    let (first, before) = if held as usize > cached.len() {
+        (held, gpu.held_hashes(request.id).last().flatten())
+    } else {
+        (cached.len() as u32, cached.last().and_then(|&block| gpu.hash_at(block)))
+    };
+    gpu.prompt_hashes(request, first, before)
 }

@@ -23,9 +23,9 @@ mod transfers;
 
 pub use self::config::{BlisTiers, ChainConfig, MirrorConfig, StorageTier};
 
-use self::chain::OffloadChain;
+use self::chain::{OffloadChain, following_hashes};
 use self::mirror::CpuMirror;
-use super::plain::{AllocationRequest, BlockHash, PlainKv};
+use super::plain::{AllocationRequest, PlainKv};
 use crate::ids::RequestId;
 use crate::outcome::Thrashing;
 use crate::request::Request;
@@ -179,18 +179,6 @@ impl LowerTiers {
             Tiers::Chain(chain) => chain.thrashing,
         }
     }
-}
-
-/// The contents of the full blocks of the prompt behind those that the request holds or will claim.
-fn following_hashes(gpu: &PlainKv, allocation: &AllocationRequest<'_>) -> Vec<BlockHash> {
-    let AllocationRequest { request, cached, .. } = allocation;
-    let held = gpu.held_by(request.id);
-    let (first, before) = if held as usize > cached.len() {
-        (held, gpu.held_hashes(request.id).last().flatten())
-    } else {
-        (cached.len() as u32, cached.last().and_then(|&block| gpu.hash_at(block)))
-    };
-    gpu.prompt_hashes(request, first, before)
 }
 
 #[cfg(test)]

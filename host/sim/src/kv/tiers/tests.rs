@@ -1,6 +1,7 @@
 //! The rules of BLIS's tiers, one test each. Blocks have four tokens.
 
 use super::*;
+use crate::kv::plain::BlockHash;
 use crate::request::{Content, Span};
 use crate::semantics::Semantics;
 

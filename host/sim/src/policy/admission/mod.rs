@@ -3,6 +3,7 @@
 mod always_admit;
 mod gaie_legacy;
 mod latency_slo;
+mod policy;
 mod probabilistic;
 mod reject_all;
 mod tenant_budgets;
@@ -12,6 +13,7 @@ mod token_bucket;
 pub use always_admit::AlwaysAdmit;
 pub use gaie_legacy::GaieLegacy;
 pub use latency_slo::LatencySlo;
+pub use policy::{AdmissionDecision, AdmissionPolicy};
 pub use probabilistic::Probabilistic;
 pub use reject_all::RejectAll;
 pub use tenant_budgets::TenantBudgets;

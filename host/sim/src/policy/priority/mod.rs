@@ -8,11 +8,13 @@
 mod class;
 mod constant;
 mod inverted_slo;
+mod policy;
 mod slo_based;
 
 pub use class::ClassPriority;
 pub use constant::ConstantPriority;
 pub use inverted_slo::InvertedSlo;
+pub use policy::PriorityPolicy;
 pub use slo_based::SloBased;
 
 use super::RequestView;
