@@ -8,7 +8,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{ArrivalList, Cluster, FollowUps, ForcedDecision, Halt, PendingDecision, RecordedDecisions, Timeline};
+use super::decisions::{ForcedDecision, RecordedDecisions};
+use super::{ArrivalList, Cluster, FollowUps, Halt, PendingDecision, Timeline};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Fast, Instance, InstanceLoad, Plain};
 use crate::metrics::Metrics;

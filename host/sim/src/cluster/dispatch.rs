@@ -1,8 +1,9 @@
-//! A request that was routed goes to its instance; and decisions that are recorded or forced instead of made.
+//! A request that was routed goes to its instance; and decisions that are recorded instead of made.
 
+use super::Cluster;
+use super::decisions::RecordedDecision;
 use super::signals::WatchedEvents;
-use super::{Cluster, ForcedDecision, FrontEvent, RecordedDecision};
-use crate::ids::{InstanceIndex, RequestId};
+use crate::ids::InstanceIndex;
 use crate::instance::{Instance, NoProgress};
 use crate::limits;
 use crate::observer::Observer;
@@ -78,20 +79,4 @@ impl<I: Instance> Cluster<I> {
         self.prefetch_next();
         Ok(())
     }
-}
-
-/// Removes and returns the forced decision, if it is about `request` and of this kind.
-pub(super) fn forced(
-    forced: &mut Option<(RequestId, ForcedDecision)>,
-    request: &Request,
-    event: FrontEvent,
-) -> Option<ForcedDecision> {
-    let &(id, force) = forced.as_ref()?;
-    let kind = match force {
-        ForcedDecision::Admit(_) => FrontEvent::Admission,
-        ForcedDecision::Route(_) | ForcedDecision::Prefill(_) => FrontEvent::Routing,
-        // The gateway has these.
-        ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return None,
-    };
-    if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }

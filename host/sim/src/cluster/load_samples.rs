@@ -5,27 +5,9 @@
 
 use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
-use crate::instance::{Instance, LoadMoments, NoProgress, SampledMoments};
+use crate::instance::{Instance, LoadSampling, NoProgress, SampledMoments};
 use crate::observer::{Observer, SimEvent};
 use crate::units::Micros;
-
-/// The next moment of each instance.
-#[derive(Clone, Debug)]
-pub(super) struct LoadSampling {
-    moments: SampledMoments,
-    /// By instance.
-    instances: Vec<LoadMoments>,
-}
-
-impl LoadSampling {
-    /// The moments of `instance`: from the beginning, if it has come since.
-    fn of(&mut self, instance: InstanceIndex) -> &mut LoadMoments {
-        if self.instances.len() <= instance.index() {
-            self.instances.resize(instance.index() + 1, LoadMoments::new(self.moments));
-        }
-        &mut self.instances[instance.index()]
-    }
-}
 
 impl<I: Instance> Cluster<I> {
     /// The same service, which reports the load of its instances at `moments` ([`SimEvent::Load`]).
@@ -35,7 +17,7 @@ impl<I: Instance> Cluster<I> {
     #[must_use]
     pub fn with_load_samples(self, moments: SampledMoments) -> Self {
         assert!(moments.interval > Micros::ZERO, "an interval of at least 1 µs");
-        let sampling = Some(Box::new(LoadSampling { moments, instances: Vec::new() }));
+        let sampling = Some(Box::new(LoadSampling::new(moments)));
         Self { sampling, more_than_advancing: true, ..self }
     }
 

@@ -36,22 +36,26 @@ mod candidates;
 mod catch_up;
 mod compiled;
 mod config;
+mod decisions;
 mod disaggregation;
 mod dispatch;
 mod ends;
 mod flow;
+mod front_event;
 mod gateway;
 mod in_flight;
 mod lifecycle;
 mod live;
 mod load_samples;
 mod measures;
+mod new_instance;
 mod next_events;
 mod replicas;
 mod scaling;
 mod sessions;
 mod shared_storage;
 mod signals;
+mod storage_groups;
 mod timeline;
 
 use std::collections::VecDeque;
@@ -59,32 +63,32 @@ use std::sync::Arc;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 pub use self::config::{Abort, ClusterConfig, Halt, Policies};
+use self::decisions::forced;
+pub use self::decisions::{ForcedDecision, RecordedDecision, RecordedDecisions};
 use self::disaggregation::Pairs;
 pub use self::disaggregation::{
     BlisTransfer, DisaggregationConfig, Encoder, InstanceRole, KvNetwork, NixlFlow, PoolRouting, RoleGroup,
     TransferFlow,
 };
-use self::dispatch::forced;
+use self::front_event::{FrontEvent, earlier};
 use self::gateway::Gateway;
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
-use self::load_samples::LoadSampling;
+use self::new_instance::NewInstance;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
 pub use self::replicas::{
     DelayedActuation, EMPTY_NODE_DELAY, NodePool, PhaseTime, ReplicaGroup, ReplicaSettings, ScalingLoop,
     ScheduledReplicas, StartMode, StartTimes,
 };
-use self::scaling::NewInstance;
+
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
-use self::shared_storage::SharedStorage;
 use self::signals::SignalBoard;
-pub use self::timeline::{
-    ArrivalList, DecisionEvent, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline,
-};
+use self::storage_groups::SharedStorage;
+pub use self::timeline::{ArrivalList, DecisionEvent, PendingDecision, Timeline};
 use crate::ids::{InstanceIndex, RequestId};
-use crate::instance::{Instance, InstanceConfig, NoProgress};
+use crate::instance::{Instance, InstanceConfig, LoadSampling, NoProgress};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{AdmissionDecision, Event, Reads, Reason, RoutingDecision};
@@ -145,24 +149,6 @@ pub struct Cluster<I> {
     shared: Option<Box<SharedStorage>>,
     /// Whether catching up is more than advancing, because one of the three above is there: it is asked at every event.
     more_than_advancing: bool,
-}
-
-/// The events in front of the instances, in the order of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FrontEvent {
-    /// Replicas are gone or ready.
-    Replicas,
-    Arrival,
-    Admission,
-    Routing,
-    /// A request moves between its prefill and its decode instance.
-    Pair,
-    /// A request leaves the gateway's queue unserved.
-    Leave,
-    /// A tick of the gateway's queue.
-    Tick,
-    /// The number of replicas changes.
-    Scaling,
 }
 
 impl<I: Instance> Cluster<I> {
@@ -437,12 +423,6 @@ impl<I: Instance> Cluster<I> {
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
     }
-}
-
-/// `next`, or an event of higher rank if that comes before it.
-#[inline]
-fn earlier(next: (Micros, FrontEvent), at: Micros, event: FrontEvent) -> (Micros, FrontEvent) {
-    if at < next.0 { (at, event) } else { next }
 }
 
 #[cfg(test)]

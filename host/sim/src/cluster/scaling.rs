@@ -3,40 +3,22 @@
 //! They are compiled apart from the event loop: inlined there, they cost a service with a fixed number of instances 170
 //! instructions a request (callgrind, release, 2026-11-26).
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::candidates::CandidateSet;
+use super::new_instance::NewInstance;
 use super::replicas::{NumberChange, ReplicaSettings, Replicas, Transition};
 use super::sessions::{ArrivalSource, FollowUpObserver};
-use super::shared_storage::SharedStorage;
+use super::storage_groups::SharedStorage;
 use super::{Cluster, Gateway, Halt};
 use crate::ids::InstanceIndex;
-use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
+use crate::instance::{Instance, InstanceConfig, NoProgress};
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Rejection};
 use crate::replica::ReplicaChange;
 use crate::request::Name;
 use crate::scaling::ReplicaView;
 use crate::units::Micros;
-
-/// Makes instances of an engine.
-pub(super) struct NewInstance<I>(Arc<dyn Fn(InstanceConfig) -> I + Send + Sync>);
-
-impl<I> NewInstance<I> {
-    /// An instance without requests, which takes the room of one that is gone: with as little memory as possible, and
-    /// without the policies of the other.
-    fn gone(&self, config: InstanceConfig) -> I {
-        (self.0)(InstanceConfig {
-            max_num_seqs: 1,
-            total_kv_blocks: 1,
-            scheduler: Scheduler::Fcfs.into(),
-            preemption: Preemption::Fcfs.into(),
-            adapters: None,
-            ..config
-        })
-    }
-}
 
 impl<I: Instance> Cluster<I> {
     /// The same service with replicas that come and go; its instances are the initial replicas, in the order of groups.
@@ -329,16 +311,4 @@ pub(super) fn finish(replicas: Replicas, counters: &mut [Counters], horizon: Mic
     gone.into_iter().for_each(|(instance, last)| counters[instance.index()] = last);
     let last = counters.iter().map(|counters| counters.clock).max().unwrap_or(Micros::ZERO);
     observer.record(&SimEvent::Replicas(&replicas.finish(last.min(horizon))));
-}
-
-impl<I> Clone for NewInstance<I> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<I> fmt::Debug for NewInstance<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NewInstance")
-    }
 }

@@ -11,10 +11,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
-use super::{
-    Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulerOptions,
-    SchedulingChoice, run_alone,
-};
+use super::config::{InstanceConfig, SchedulerOptions};
+use super::{Fast, Instance, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, run_alone};
 use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::Serving;

@@ -2,7 +2,7 @@
 //!
 //! Source: BLIS f90a1e3a, `EnqueueRequest`; the vLLM equivalents are spread over its API server and start-up checks.
 
-use super::InstanceConfig;
+use super::config::InstanceConfig;
 use crate::outcome::DropReason;
 use crate::request::Request;
 

@@ -3,6 +3,7 @@
 //! Only moments count before which the instance has had events: in between, its load is that of the moment before. So an
 //! idle instance costs nothing.
 
+use crate::ids::InstanceIndex;
 use crate::units::Micros;
 
 /// The moments at which the load of instances is sampled: the multiples of an interval, from 0 on.
@@ -71,5 +72,28 @@ impl LoadMoments {
     /// The instance is gone.
     pub fn end(&mut self) {
         self.next = Micros::MAX;
+    }
+}
+
+/// The moments of each instance of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadSampling {
+    moments: SampledMoments,
+    /// By instance.
+    instances: Vec<LoadMoments>,
+}
+
+impl LoadSampling {
+    /// All of `moments`, for every instance.
+    pub fn new(moments: SampledMoments) -> Self {
+        Self { moments, instances: Vec::new() }
+    }
+
+    /// The moments of `instance`: from the beginning, if it has come since.
+    pub fn of(&mut self, instance: InstanceIndex) -> &mut LoadMoments {
+        if self.instances.len() <= instance.index() {
+            self.instances.resize(instance.index() + 1, LoadMoments::new(self.moments));
+        }
+        &mut self.instances[instance.index()]
     }
 }

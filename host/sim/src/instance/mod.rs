@@ -35,6 +35,7 @@
 #[cfg(test)]
 mod agreement;
 mod cadence;
+mod config;
 mod fast;
 mod gates;
 mod guards;
@@ -46,9 +47,9 @@ mod prefilled;
 mod record;
 mod watchdog;
 
-use std::sync::Arc;
-
+pub use config::{InstanceConfig, SchedulerOptions};
 pub use fast::Fast;
+pub(crate) use load_moments::LoadSampling;
 pub use load_moments::{LoadMoments, SampledMoments};
 pub(crate) use offloading::StoreFence;
 pub use plain::Plain;
@@ -57,167 +58,15 @@ pub use prefilled::KvRead;
 pub use record::{InstanceLoad, StepRecord};
 pub use watchdog::NoProgress;
 
-use crate::adapters::{AdapterReport, AdapterSettings, AdapterSlots};
+use crate::adapters::AdapterReport;
 use crate::ids::{InstanceIndex, RequestId};
-use crate::kv::tiers::BlisTiers;
-use crate::latency::LatencyModel;
-use crate::observer::{Interests, Observer, SimEvent};
-use crate::offload::{ChunkKey, CpuTier, OffloadConfig, PeerTier, SharedChunks};
-use crate::outcome::{AdapterChange, AdapterEvent, AdapterEviction, Counters, Decision};
-use crate::policy::kv_cache::{CacheTier, KvCacheChoice};
-use crate::policy::{Classes, InstanceLabels};
+use crate::observer::{Observer, SimEvent};
+use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
+use crate::outcome::Counters;
+use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request};
-use crate::sampling::Sampling;
-use crate::semantics::Semantics;
+
 use crate::units::Micros;
-
-/// The configuration of one instance. A clone has copies of the policies.
-#[derive(Clone, Debug)]
-#[repr(C)]
-pub struct InstanceConfig {
-    /// The latency model, which computes the duration of a step.
-    pub latency: Arc<dyn LatencyModel>,
-    /// Index of the instance in the cluster.
-    pub index: InstanceIndex,
-    /// Its group, role and price, for policies to read.
-    pub labels: InstanceLabels,
-    /// Maximum number of requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
-    pub max_num_seqs: u32,
-    /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.
-    pub max_num_batched_tokens: u32,
-    /// Size of a KV block, tokens, ≥ 1.
-    pub block_size: u32,
-    /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.)
-    pub total_kv_blocks: u32,
-    /// Maximum number of prefill tokens of one request in a step; 0 for no limit.
-    pub long_prefill_token_threshold: u32,
-    /// Maximum length of prompt plus output, tokens; `None` for unlimited.
-    pub max_model_len: Option<u32>,
-    /// Whether blocks with equal content are shared through the prefix cache.
-    pub enable_prefix_caching: bool,
-    /// Whether a prompt may be chunked over several steps. If not, a prompt that exceeds the remaining budget waits.
-    pub enable_chunked_prefill: bool,
-    /// vLLM's asynchronous scheduling: a step is planned before the previous one's output is known, so a finished
-    /// request keeps its slot and KV blocks for one more plan.
-    pub async_scheduling: bool,
-    /// Admit a request to the batch only if its whole prompt fits the free KV blocks (vLLM's
-    /// `scheduler_reserve_full_isl`): far fewer preemptions under memory pressure.
-    pub reserve_full_prompt: bool,
-    /// Options that are off unless the user sets them.
-    pub options: SchedulerOptions,
-    /// Behaviour where vLLM and BLIS differ.
-    pub semantics: Semantics,
-    /// The order of the waiting queue.
-    pub scheduler: SchedulingChoice,
-    /// The choice of the preemption victim.
-    pub preemption: PreemptionChoice,
-    /// Priorities of the SLO classes. Only policies that are not built in read them.
-    pub classes: Arc<Classes>,
-    /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
-    pub offload: Option<OffloadConfig>,
-    /// The policy of the CPU tier, which an instance takes out, and, copied, of the room for adapters.
-    pub kv_cache: KvCacheChoice,
-    /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`] only; `None` for none.
-    pub blis_tiers: Option<Arc<BlisTiers>>,
-    /// The LoRA adapters that it may load; `None`: the base model serves every request.
-    pub adapters: Option<Arc<AdapterSettings>>,
-}
-
-/// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchedulerOptions {
-    /// Maximum number of requests that enter the running batch (vLLM `max_num_active_seqs`), ≥ 1; `None` for
-    /// `max_num_seqs`.
-    pub max_num_active_seqs: Option<u32>,
-    /// Raise the threshold of long prefills to an equal share of the token budget (vLLM
-    /// `long_prefill_token_threshold_adaptive`).
-    pub adaptive_prefill_threshold: bool,
-    /// Prefill tokens are scheduled only every so many steps (vLLM `prefill_schedule_interval`); 0 and 1 for every step.
-    pub prefill_schedule_interval: u32,
-    /// KV blocks that stay free when a request enters a batch that is not empty (vLLM's `watermark`, as a number).
-    pub watermark_blocks: u32,
-    /// Number of requests, waiting and running, at which the API server refuses further ones (vLLM
-    /// `max_num_queued_reqs`); `None` for no limit.
-    pub max_num_queued_reqs: Option<u32>,
-    /// Number of prompt tokens of requests without a first token, at which the API server refuses further requests (vLLM
-    /// `max_num_queued_tokens`); `None` for no limit.
-    pub max_num_queued_tokens: Option<u64>,
-    /// Whether the KV blocks of decode parts stay when they have completed, for the next turn of the session (vLLM's
-    /// `bidirectional_kv_xfer`).
-    pub keeps_decoded_kv: bool,
-    /// Fewest tokens that a prefill reads from a decode instance instead of computing them (vLLM's `kv_recompute_threshold`).
-    pub kv_recompute_threshold: u32,
-}
-
-impl InstanceConfig {
-    /// Whether a request that arrives during a step misses the next step too, because that is planned already.
-    fn plans_ahead(&self) -> bool {
-        self.async_scheduling && self.latency.plans_ahead()
-    }
-
-    /// When an instance without requests schedules one that joins its queue at `now`; its last request ended at
-    /// `left_at`, with the step that completed it.
-    #[inline]
-    fn wakes_at(&self, now: Micros, left_at: Micros) -> Micros {
-        if self.semantics.idle_at_step_start { now } else { now.max(left_at) }
-    }
-
-    /// The sampling of `request`, if it costs other than that of requests that set no parameter.
-    #[inline]
-    fn sampling(&self, request: &Request) -> Option<Sampling> {
-        if request.sampling.is_unset() { None } else { self.latency.sampling(request.sampling) }
-    }
-
-    /// The slots of its adapters, empty; `None` without adapters. Boxed: most instances have none.
-    fn adapter_slots(&self) -> Option<Box<AdapterSlots>> {
-        let settings = Arc::clone(self.adapters.as_ref()?);
-        let policy = match &self.kv_cache {
-            KvCacheChoice::BuiltIn => None,
-            KvCacheChoice::Custom(policy) => Some(policy.fork()),
-        };
-        Some(Box::new(AdapterSlots::new(settings, self.semantics.adapters_load_ahead, policy)))
-    }
-
-    /// Reports changes of the adapters at `now` to `observer`.
-    fn adapter_changes(&self, now: Micros, observer: &mut impl Observer) -> impl FnMut(Name, AdapterChange) {
-        let instance = self.index;
-        move |adapter, change| {
-            observer.record(&SimEvent::Adapter(&AdapterEvent { instance, now, adapter, change }));
-        }
-    }
-
-    /// Reports to `observer` which adapters made room when `request` entered the batch at `now`.
-    fn report_adapter_choices(
-        &self,
-        slots: &AdapterSlots,
-        request: &Request,
-        now: Micros,
-        observer: &mut impl Observer,
-    ) {
-        if slots.choices().is_empty() || !observer.interests().contains(Interests::SCHEDULING) {
-            return;
-        }
-        for choice in slots.choices() {
-            let eviction = AdapterEviction {
-                instance: self.index,
-                now,
-                request: request.id,
-                adapter: request.tags.adapter,
-                tier: choice.tier,
-                candidates: &choice.candidates,
-                ranks: &choice.ranks,
-                evicted: choice.evicted,
-            };
-            observer.record(&SimEvent::Decision(&Decision::AdapterEviction(eviction)));
-        }
-    }
-
-    /// The event for observers that `count` inter-token latencies of `gap` occurred here.
-    #[inline]
-    fn latencies(&self, gap: Micros, count: u64) -> SimEvent<'static> {
-        SimEvent::InterTokenLatency { instance: self.index, gap, count }
-    }
-}
 
 /// Number of pointers between an instance and the data that [`Instance::prefetch`] requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -354,8 +203,9 @@ pub trait Instance {
     /// The CPU tiers of other instances as it sees them, and its own; `None` if it does not fetch from others.
     fn peers(&mut self) -> Option<(&mut PeerTier, &mut CpuTier)>;
 
-    /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere ([`Semantics::reserves_before_decode`]);
-    /// the events before were executed. Returns `false` if there are not enough.
+    /// Reserves KV blocks for the prompt of `request` after its prefill has ended elsewhere
+    /// ([`reserves_before_decode`](crate::semantics::Semantics::reserves_before_decode)); the events before were executed.
+    /// Returns `false` if there are not enough.
     fn reserve(&mut self, request: &Request) -> bool;
 
     /// The decode part of a request with reserved blocks joins the waiting queue at `now`, without queueing time.

@@ -12,12 +12,13 @@ mod waiting;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::cadence::PrefillCadence;
+use super::config::InstanceConfig;
 use super::offloading::Offloading;
 use super::policy::{JoiningRequest, QueueKey};
 use super::prefilled::TransferredKv;
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, NoProgress};
+use super::{Instance, NoProgress};
 use crate::adapters::{AdapterSlots, lengthened};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};

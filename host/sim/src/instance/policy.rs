@@ -2,8 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::InstanceConfig;
-use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, RequestView, SchedulingPolicy};
+use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
@@ -66,7 +65,7 @@ impl QueueKey {
 }
 
 impl Scheduler {
-    fn key(self, request: &Request, turn: i64) -> QueueKey {
+    pub(super) fn key(self, request: &Request, turn: i64) -> QueueKey {
         let rank = match self {
             Self::Fcfs => turn,
             Self::PriorityFcfs => request.priority,
@@ -85,38 +84,6 @@ pub(super) struct JoiningRequest<'a> {
     pub generated_tokens: u32,
     pub preemptions: u32,
     pub turn: i64,
-}
-
-impl InstanceConfig {
-    /// The sort key of a request that joins the queue. Built-in policies need no view.
-    pub(super) fn queue_key(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
-        match self.scheduler {
-            SchedulingChoice::BuiltIn(scheduler) => scheduler.key(joining.request, joining.turn),
-            SchedulingChoice::Custom(_) => self.queue_key_by_view(joining),
-        }
-    }
-
-    /// As [`Self::queue_key`], always through the policy's view.
-    pub(super) fn queue_key_by_view(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
-        let &JoiningRequest { now, request, content, generated_tokens, preemptions, turn } = joining;
-        let class = request.tags.slo_class;
-        let class_priority = self.classes.priority(class);
-        let view = QueuedView {
-            now,
-            request: RequestView::with_content(request, content, class_priority, self.block_size)
-                .with_targets(self.classes.targets(class)),
-            priority: request.priority,
-            generated_tokens,
-            preemptions,
-            turn,
-        };
-        QueueKey::new(self.scheduler.policy().rank(&view), request)
-    }
-
-    /// The index in `batch` of the preemption victim, always through the policy's view.
-    pub(super) fn victim_by_view(&mut self, batch: &BatchView) -> usize {
-        self.preemption.policy().victim(batch).min(batch.len() - 1)
-    }
 }
 
 impl SchedulingPolicy for Scheduler {
@@ -152,7 +119,7 @@ impl PreemptionPolicy for Preemption {
 }
 
 impl SchedulingChoice {
-    fn policy(&mut self) -> &mut dyn SchedulingPolicy {
+    pub(super) fn policy(&mut self) -> &mut dyn SchedulingPolicy {
         match self {
             Self::BuiltIn(scheduler) => scheduler,
             Self::Custom(policy) => policy.as_mut(),
@@ -161,7 +128,7 @@ impl SchedulingChoice {
 }
 
 impl PreemptionChoice {
-    fn policy(&mut self) -> &mut dyn PreemptionPolicy {
+    pub(super) fn policy(&mut self) -> &mut dyn PreemptionPolicy {
         match self {
             Self::BuiltIn(preemption) => preemption,
             Self::Custom(policy) => policy.as_mut(),

@@ -16,7 +16,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::ids::RequestId;
-use crate::instance::InstanceConfig;
+use crate::instance::config::InstanceConfig;
 use crate::request::{Request, Stage};
 use crate::semantics::Semantics;
 use crate::units::Micros;

@@ -1,6 +1,6 @@
 //! Detection of livelock under KV pressure: "no progress" becomes an error instead of an endless simulation.
 
-use super::InstanceConfig;
+use super::config::InstanceConfig;
 use crate::ids::RequestId;
 use crate::limits::STEPS_WITHOUT_PROGRESS;
 use crate::request::Request;

@@ -27,7 +27,7 @@ use self::evictable::EvictableRequests;
 use self::settings::bytes_of;
 pub use self::settings::{FlowControl, FlowSettings};
 use self::ticks::Ticks;
-use super::timeline::ForcedDecision;
+use super::decisions::ForcedDecision;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
 use crate::policy::flow::{self, InFlight, ServedTokens, flow_of};

@@ -1,44 +1,16 @@
 //! The loop that decides how many replicas there are: metrics are scraped at one interval, and at another the policy sets
 //! the number of replicas of each group by the metrics of the last scrape.
 
+use super::live::{LiveGroup, LiveReplica};
 use super::outcomes::OutcomeLog;
-use super::start::PhaseTime;
-use super::{LiveGroup, LiveReplica};
+use super::settings::{DelayedActuation, ScalingLoop};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaState};
-use crate::rng::Stream;
-use crate::scaling::{
-    Behaviour, GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingPolicy,
-    ScalingView,
-};
+
+use crate::scaling::{GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingView};
 use crate::units::Micros;
-
-/// A policy that sets the number of replicas, and how often it is called.
-#[derive(Clone, Debug)]
-pub struct ScalingLoop {
-    /// The policy.
-    pub policy: Box<dyn ScalingPolicy>,
-    /// Interval between two calls of the policy, > 0; the first is after one interval (HPA: 15 s).
-    pub sync: Micros,
-    /// Interval at which metrics are scraped, on multiples of it, > 0 (Prometheus: 15 s).
-    pub scrape: Micros,
-    /// The stabilization windows and rates; `None` for those of the policy.
-    pub behaviour: Option<Behaviour>,
-    /// How decisions are applied in BLIS; `None` for Kubernetes: by the windows and rates, and at once.
-    pub actuation: Option<DelayedActuation>,
-}
-
-/// BLIS's way from a decision to its effect: the policy is called from time 0 on, and what it adds or removes takes effect
-/// after a delay, without windows, rates and limits.
-#[derive(Clone, Copy, Debug)]
-pub struct DelayedActuation {
-    /// Its mean and standard deviation.
-    pub delay: PhaseTime,
-    /// The random numbers of delays, by call of the policy.
-    pub delays: Stream,
-}
 
 /// The loop during a simulation.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@
 //! [`Cluster`](super::Cluster), which has the instances.
 
 mod control;
+mod live;
 mod nodes;
 mod outcomes;
 mod settings;
@@ -21,12 +22,12 @@ use std::collections::VecDeque;
 
 use self::control::ControlLoop;
 pub(super) use self::control::Scraped;
-pub use self::control::{DelayedActuation, ScalingLoop};
+use self::live::{LiveGroup, LiveReplica};
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
 use self::nodes::{GpuDemand, HeldGpus, Nodes};
 pub(super) use self::outcomes::OutcomeLog;
 use self::settings::InitialNodes;
-pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas};
+pub use self::settings::{DelayedActuation, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas};
 pub use self::start::{PhaseTime, StartMode, StartTimes};
 use blis_abi::{NONE_U32, NONE_U64};
 
@@ -34,7 +35,7 @@ use crate::ids::InstanceIndex;
 use crate::instance::InstanceConfig;
 use crate::outcome::Counters;
 use crate::policy::Reads;
-use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
+use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
 use crate::rng::Stream;
 use crate::scaling::{DrainPolicy, NodeId, PlacementPolicy, Replica, ReplicaView};
@@ -76,53 +77,6 @@ pub(super) struct Replicas {
     report: ReplicaReport,
     /// Changes of state that were not reported yet.
     events: Vec<ReplicaEvent>,
-}
-
-#[derive(Clone, Debug)]
-struct LiveGroup {
-    settings: ReplicaGroup,
-    /// Number of replicas, without those that drain (`spec.replicas`).
-    replicas: u32,
-    /// Replicas that sleep in host memory.
-    sleeping: u32,
-}
-
-impl LiveGroup {
-    /// Its figures before the first event.
-    fn report(&self) -> GroupReport {
-        GroupReport { gpus: self.settings.gpus, gpu_price: self.settings.price, ..GroupReport::default() }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct LiveReplica {
-    number: u32,
-    group: usize,
-    state: ReplicaState,
-    created_at: Micros,
-    active_since: Option<Micros>,
-    /// Time of its next transition; [`Micros::MAX`] if that is unknown.
-    next: Micros,
-    /// How long it loads, and then warms up.
-    loading: Micros,
-    warm_up: Micros,
-    /// When it is expected to be ready, once it has GPUs: after the mean time of a start.
-    expected: Micros,
-    /// Whether it slept before.
-    wakes: bool,
-    placement: HeldGpus,
-    instance: Option<InstanceIndex>,
-    /// Whether it drains and has no requests.
-    is_done: bool,
-}
-
-impl LiveGroup {
-    /// A replica goes to sleep, if the group has room for it.
-    fn sleep(&mut self) {
-        if let StartMode::Hot { pool } = self.settings.mode {
-            self.sleeping = (self.sleeping + 1).min(pool);
-        }
-    }
 }
 
 /// A change of the number of replicas of a group.

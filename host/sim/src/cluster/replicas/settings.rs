@@ -1,12 +1,13 @@
 //! The groups of a service with instances that come and go: what a replica is, and how many there are.
 
-use super::control::ScalingLoop;
 use super::nodes::{GpuDemand, HeldGpus, NodePool, Nodes};
-use super::start::{StartMode, StartTimes};
+use super::start::{PhaseTime, StartMode, StartTimes};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
 use crate::rng::Stream;
-use crate::scaling::{DrainGroup, DrainPolicy, NodeId, PlacementPolicy, ReplicaLimits, StartingReplica};
+use crate::scaling::{
+    Behaviour, DrainGroup, DrainPolicy, NodeId, PlacementPolicy, ReplicaLimits, ScalingPolicy, StartingReplica,
+};
 use crate::units::Micros;
 
 /// The groups of replicas of a service, and what changes their number.
@@ -61,6 +62,31 @@ pub struct ScheduledReplicas {
     pub group: usize,
     /// Number of replicas, without those that drain; clamped to the limits of the group.
     pub replicas: u32,
+}
+
+/// A policy that sets the number of replicas, and how often it is called.
+#[derive(Clone, Debug)]
+pub struct ScalingLoop {
+    /// The policy.
+    pub policy: Box<dyn ScalingPolicy>,
+    /// Interval between two calls of the policy, > 0; the first is after one interval (HPA: 15 s).
+    pub sync: Micros,
+    /// Interval at which metrics are scraped, on multiples of it, > 0 (Prometheus: 15 s).
+    pub scrape: Micros,
+    /// The stabilization windows and rates; `None` for those of the policy.
+    pub behaviour: Option<Behaviour>,
+    /// How decisions are applied in BLIS; `None` for Kubernetes: by the windows and rates, and at once.
+    pub actuation: Option<DelayedActuation>,
+}
+
+/// BLIS's way from a decision to its effect: the policy is called from time 0 on, and what it adds or removes takes effect
+/// after a delay, without windows, rates and limits.
+#[derive(Clone, Copy, Debug)]
+pub struct DelayedActuation {
+    /// Its mean and standard deviation.
+    pub delay: PhaseTime,
+    /// The random numbers of delays, by call of the policy.
+    pub delays: Stream,
 }
 
 /// The nodes at the start.

@@ -2,7 +2,8 @@
 
 use super::gateway::with_flow;
 use super::*;
-use crate::cluster::{ArrivalList, ForcedDecision, RecordedDecision, RecordedDecisions, Timeline};
+use crate::cluster::decisions::{ForcedDecision, RecordedDecision, RecordedDecisions};
+use crate::cluster::{ArrivalList, Timeline};
 use crate::kv::tiers::samples;
 
 /// A copy of the simulation and of its log, made before the event with decision number `.0`.

@@ -1,9 +1,10 @@
 //! The LoRA adapters of the fast engine.
 
+use super::Fast;
 use super::arena::RequestKey;
+use super::deadlines::NEVER;
 use super::live::RequestState;
 use super::plan::StepPlan;
-use super::{Fast, NEVER};
 use crate::adapters::{AdapterGate, AdapterMix, AdapterReport, lengthened};
 use crate::observer::Observer;
 use crate::request::Name;

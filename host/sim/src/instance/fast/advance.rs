@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Fast, NEVER};
+use super::Fast;
+use super::deadlines::NEVER;
 use crate::adapters::lengthened;
 use crate::instance::{Instance as _, NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::NEVER;
 use crate::limits::DEADLINES_GONE;
 use crate::prefetch::{prefetch_end, soon};
 use crate::units::Micros;
@@ -99,6 +98,9 @@ impl Deadlines {
         self.heap.len() + self.ended.len()
     }
 }
+
+/// A time later than every event.
+pub(super) const NEVER: Micros = Micros(u64::MAX);
 
 #[cfg(test)]
 mod tests {

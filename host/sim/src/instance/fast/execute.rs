@@ -4,7 +4,7 @@ use super::Fast;
 use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
-use crate::instance::InstanceConfig;
+use crate::instance::config::InstanceConfig;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{FirstToken, Outcome, Status};
 use crate::units::Micros;

@@ -24,6 +24,7 @@ mod arena;
 mod deadlines;
 mod decoders;
 mod execute;
+mod left_blocks;
 mod live;
 mod offloading;
 mod order;
@@ -36,20 +37,21 @@ mod waiting;
 use std::collections::VecDeque;
 
 use self::arena::{RequestArena, RequestKey};
-use self::deadlines::Deadlines;
+use self::deadlines::{Deadlines, NEVER};
 use self::decoders::Decoders;
+use self::left_blocks::{AbandonedLoad, StayingBlocks};
 use self::live::{LiveRequest, RareStates, RequestState};
-use self::offloading::AbandonedLoad;
 use self::order::BatchOrder;
-use self::prefilled::StayingBlocks;
+
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
 use super::cadence::PrefillCadence;
+use super::config::InstanceConfig;
 use super::offloading::Offloading;
 use super::policy::JoiningRequest;
 use super::prefilled::{KvRead, TransferredKv};
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, InstanceLoad, LoadMoments, NoProgress, PrefetchDistance, StepRecord};
+use super::{Instance, InstanceLoad, LoadMoments, NoProgress, PrefetchDistance, StepRecord};
 use crate::adapters::{AdapterReport, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::fast::FastKv;
@@ -159,9 +161,6 @@ pub struct Fast {
     /// The moments of [`Self::next_sample`].
     samples: Option<(InstanceIndex, LoadMoments)>,
 }
-
-/// A time later than every event.
-const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
     /// An idle instance with this configuration.

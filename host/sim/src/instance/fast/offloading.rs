@@ -1,28 +1,20 @@
 //! The CPU tier in the fast engine, as `plain/offloading.rs` has it. The end of a transfer is seen when a step is planned that could
 //! depend on it; quiet runs of steps end before that.
 
+use super::Fast;
 use super::arena::RequestKey;
+use super::deadlines::NEVER;
+use super::left_blocks::AbandonedLoad;
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
-use super::{Fast, NEVER};
 use crate::adapters::AdapterGate;
-use crate::ids::RequestId;
 use crate::instance::StoreFence;
 use crate::instance::gates::Gate;
 use crate::instance::offloading::{ChunkSource, LoadMoment, TierHit};
 use crate::instance::policy::QueueKey;
-use crate::kv::fast::HeldBlocks;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::units::Micros;
-
-/// KV blocks that are being loaded for a request that has ended.
-#[derive(Clone, Debug)]
-pub(super) struct AbandonedLoad {
-    id: RequestId,
-    holding: HeldBlocks,
-    tokens: u32,
-}
 
 impl LiveRequest {
     fn chunks(&self) -> ChunkSource<'_> {

@@ -1,8 +1,9 @@
 //! Planning of one step: the tokens of each running request, the requests scheduled from the queue, and preemptions.
 
+use super::Fast;
 use super::arena::RequestKey;
+use super::deadlines::NEVER;
 use super::live::{NOT_RUNNING, RequestState};
-use super::{Fast, NEVER};
 use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
 use crate::instance::policy::{JoiningRequest, QueueKey};

@@ -1,11 +1,12 @@
 //! Stages of requests in the fast engine: prefills that are read elsewhere, and decode parts, as `plain/prefilled.rs` has them.
 
+use super::Fast;
 use super::arena::RequestKey;
+use super::deadlines::NEVER;
+use super::left_blocks::StayingBlocks;
 use super::live::{LiveRequest, RequestState};
-use super::{Fast, NEVER};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::gates::Gate;
-use crate::instance::offloading::StoreFence;
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::prefilled::TransferredKv;
 use crate::kv::fast::{BlockKeys, HeldBlocks};
@@ -13,17 +14,6 @@ use crate::observer::{Observer, SimEvent};
 use crate::outcome::{FirstToken, Outcome, Status, WaitReason};
 use crate::request::{Request, Stage};
 use crate::units::Micros;
-
-/// KV blocks without a request in queue or batch.
-#[derive(Clone, Debug)]
-pub(super) struct StayingBlocks {
-    holding: HeldBlocks,
-    /// Tokens with blocks, and how many of them are generated.
-    tokens: u32,
-    known: u32,
-    /// Those that are being stored in the CPU tier.
-    fence: Option<StoreFence>,
-}
 
 impl LiveRequest {
     /// Its first token as a decode part, which is generated at `at`, if it may be that token (BLIS).

@@ -1,7 +1,7 @@
 //! Requests that are encoded first, worked out by hand.
 
 use super::*;
-use crate::cluster::{RecordedDecision, RecordedDecisions};
+use crate::cluster::decisions::{RecordedDecision, RecordedDecisions};
 use crate::policy::NeverDisaggregate;
 
 /// As [`by_hand`], with an instance that encodes behind the others.
