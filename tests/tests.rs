@@ -36,6 +36,7 @@ mod help_examples;
 mod hints;
 mod hostile;
 mod interface;
+mod kinds;
 mod kv_cache_plugins;
 mod leaks;
 mod llm_d;

@@ -150,31 +150,14 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The first of the scripts that reimplement built-in policies, for each kind.
 fn scripts() -> Result<Vec<(Kind, Arc<dyn Plugin>)>> {
-    let names = [
-        (Kind::Admission, "gaie-legacy"),
-        (Kind::Routing, "weighted"),
-        (Kind::Priority, "class"),
-        (Kind::Scheduling, "sjf"),
-        (Kind::Preemption, "priority"),
-        (Kind::Latency, "blackbox"),
-        (Kind::Saturation, "utilization"),
-        (Kind::Ceilings, "priority-holdback"),
-        (Kind::Fairness, "virtual-token-counter"),
-        (Kind::Ordering, "edf"),
-        (Kind::Eviction, "lowest-priority-newest"),
-        (Kind::Scaling, "queue"),
-        (Kind::Drain, "emptiest"),
-        (Kind::Placement, "best-fit"),
-        (Kind::KvCache, "lfu"),
-        (Kind::Disaggregation, "edpp"),
-    ];
-    let load = |(kind, name): (Kind, &str)| {
-        let file = repository().join(format!("examples/built-ins/{name}.rhai"));
-        Ok((kind, script::load_file(&file, &Limits::default())?))
-    };
-    let filter = script::load(Path::new("filter.rhai"), "fn filter(r, s) { s.queue_depth < 5 }", &Limits::default())?;
-    names.into_iter().map(load).chain([Ok((Kind::RoutingFilter, filter))]).collect()
+    let folder = repository().join("examples/built-ins");
+    let mut files = fs::read_dir(&folder)?.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
+    files.retain(|file| file.extension().is_some_and(|end| end == "rhai"));
+    files.sort();
+    let plugins: Result<Vec<_>, _> = files.iter().map(|file| script::load_file(file, &Limits::default())).collect();
+    Ok(of_kinds(&plugins?))
 }
 
 fn components() -> Result<Vec<(Kind, Arc<dyn Plugin>)>> {
