@@ -296,11 +296,13 @@ const REPLAY: &[(&[&str], Check)] = &[
 const HIDDEN: [&str; 1] = ["--simulation"];
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn every_flag_of_run_has_an_effect() {
     try_all("run", [COMMON, RUN]);
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn every_flag_of_replay_has_an_effect() {
     try_all("replay", [COMMON, REPLAY]);
 }

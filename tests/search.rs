@@ -95,6 +95,7 @@ fn patterns_of_a_search_are_in_its_archive() {
 
 /// The costs of decisions are in the archive, and a search that goes on from it has the same result.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn costs_of_decisions_are_in_the_archive_of_a_search() {
     let folder = Scratch::new();
     let archive = folder.path("search.sqlite");
@@ -243,6 +244,7 @@ fn records_are_those_of_their_policies() {
 /// Those that are better than the reference of their suite, and are so in runs of four times the length, too: `agentic` had a record
 /// that was due to the first minutes after the start alone.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn discoveries_are_better_than_the_reference_in_the_first_stage_and_in_longer_runs() {
     let (scratch, folder) = (Scratch::new(), root().join("examples/discoveries"));
     let mut found = 0;

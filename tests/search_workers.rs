@@ -43,6 +43,7 @@ fn the_hash_of_a_suite_does_not_depend_on_where_its_file_lies() {
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn results_of_other_processes_are_those_of_this_one() {
     let folder = Scratch::new();
     let [here, there] = ["here.sqlite", "there.sqlite"].map(|name| folder.path(name));

@@ -131,6 +131,7 @@ fn many_functions_and_calls_are_refused() {
 /// Components with an interpreter inside exceed the bounds of compiled languages. What was compiled for an operator that allows
 /// them is not found by one that does not.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn large_components_are_allowed_explicitly() {
     let folder = tempfile("large-components").join("made");
     let settings = WasmSettings { cache: CompileCache::Folder(folder.clone()), ..WasmSettings::default() };

@@ -1,5 +1,7 @@
 //! The two ways to call functions give the same results; only their speed differs.
 
+use std::sync::LazyLock;
+
 use blis_sim::policy::Reads;
 
 use super::*;
@@ -20,6 +22,16 @@ fn committed() -> Vec<(String, Vec<u8>)> {
     found
 }
 
+/// The committed components, called directly and through the component layer. They are compiled once for all tests.
+static BOTH_WAYS: LazyLock<Vec<(String, [Arc<dyn Plugin>; 2])>> = LazyLock::new(|| {
+    let both = |(name, bytes): (String, Vec<u8>)| {
+        assert!(is_standard(&bytes), "{name} takes the fast way");
+        let plugins = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
+        (name, plugins)
+    };
+    committed().into_iter().map(both).collect()
+});
+
 fn fixture() -> Vec<u8> {
     component(LEAST_LOADED)
 }
@@ -35,9 +47,7 @@ fn is_standard(component: &[u8]) -> bool {
 
 #[test]
 fn both_ways_return_the_same() {
-    for (name, bytes) in committed() {
-        assert!(is_standard(&bytes), "{name} takes the fast way");
-        let [fast, typed] = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
+    for (name, [fast, typed]) in &*BOTH_WAYS {
         assert_eq!(fast.description(), typed.description(), "{name}");
         for kind in fast.description().kinds.clone() {
             let setup = GuestSetup {
@@ -50,7 +60,7 @@ fn both_ways_return_the_same() {
                 explain: true,
                 ..setup(kind)
             };
-            let mut guests = [&fast, &typed].map(|plugin| plugin.start(&setup).map_err(|fault| fault.to_string()));
+            let mut guests = [fast, typed].map(|plugin| plugin.start(&setup).map_err(|fault| fault.to_string()));
             if let [Err(fast), Err(typed)] = &guests {
                 assert_eq!(fast, typed, "{name} refuses");
                 continue;
@@ -75,8 +85,7 @@ fn both_ways_return_the_same() {
 fn rows_that_stay_arrive_both_ways() {
     const N: usize = 9;
     let mut compared = 0;
-    for (name, bytes) in committed() {
-        let plugins = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
+    for (name, plugins) in &*BOTH_WAYS {
         let reading = |kind: &Kind| matches!(kind, Kind::Routing | Kind::RoutingFilter | Kind::Saturation);
         for kind in plugins[0].description().kinds.iter().copied().filter(reading) {
             let [mut fast, mut typed] = plugins.each_ref().map(|plugin| {
