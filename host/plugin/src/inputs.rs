@@ -257,8 +257,9 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
         let report = item / PER_REPORT;
         let versions = Versions { load: 1 + report, cached_blocks: 1 + item, instances: 0 };
         let mut call = GuestCall::plausible(kind, n, item);
-        if let GuestCall::Decide(function, CallInputs { point: Some(point), .. }) = &mut call
+        if let GuestCall::Decide(function, inputs) = &mut call
             && function.row().inputs.cluster
+            && let Some(point) = &mut inputs.point
         {
             let reported = DecisionPoint::plausible(n, report * PER_REPORT);
             *point = point.clone().with_load_of(&reported, versions);
@@ -568,7 +569,7 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
 #[derive(Clone, Debug)]
 pub enum GuestCall {
     /// A function of the table of decisions.
-    Decide(Function, CallInputs),
+    Decide(Function, Box<CallInputs>),
     /// An event for the guest.
     Observe(Event),
 }
@@ -754,7 +755,7 @@ impl GuestCall {
             (Kind::Latency, 15) => Function::QueueingTime,
             _ => kind.functions()[0],
         };
-        Self::Decide(function, plausible(function, n, item))
+        Self::Decide(function, Box::new(plausible(function, n, item)))
     }
 
     /// Calls with inputs at the limits of their ranges.
@@ -762,7 +763,7 @@ impl GuestCall {
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
         let functions = kind.functions().iter().filter(|&&function| function != Function::Scores);
         let calls = functions.flat_map(|&function| {
-            extreme(function, n).into_iter().map(move |(name, inputs)| (name, Self::Decide(function, inputs)))
+            extreme(function, n).into_iter().map(move |(name, inputs)| (name, Self::Decide(function, Box::new(inputs))))
         });
         calls.collect()
     }
