@@ -19,7 +19,7 @@ targets=("$@")
 if ((${#targets[@]} == 0)); then mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir .); fi
 
 mkdir -p target/logs
-cargo +nightly fuzz build --fuzz-dir . --sanitizer "${SANITIZER:-address}"
+for target in "${targets[@]}"; do cargo +nightly fuzz build --fuzz-dir . --sanitizer "${SANITIZER:-address}" "$target"; done
 
 # Starts the program itself, because cargo would wait for the previous target.
 one() {

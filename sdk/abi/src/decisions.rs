@@ -582,7 +582,15 @@ impl Function {
     /// Position among the functions of its kind.
     #[must_use]
     pub const fn index(self) -> usize {
-        self as usize - self.kind().functions()[0] as usize
+        const INDICES: [u8; Function::ALL.len()] = {
+            let (mut indices, mut function) = ([0; Function::ALL.len()], 0);
+            while function < indices.len() {
+                indices[function] = (function - Function::ALL[function].kind().functions()[0] as usize) as u8;
+                function += 1;
+            }
+            indices
+        };
+        INDICES[self as usize] as usize
     }
 }
 

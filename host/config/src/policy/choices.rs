@@ -1,7 +1,8 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{FilterSetting, ParameterInput, SettingSource, Sourced, WeightedScorer};
+use super::scorers::WeightedScorer;
+use super::{FilterSetting, ParameterInput, SettingSource, Sourced};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.

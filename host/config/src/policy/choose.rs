@@ -6,10 +6,11 @@ use super::error::{Contradiction, PolicyError};
 use super::outside::put;
 use super::parameter::number_of;
 use super::registry::{CACHE_AND_LOAD, PREFIX_CAPACITY, WEIGHTED};
+use super::scorers::TOO_LARGE;
 use super::{
     BuiltIn, Bundle, Choices, FilterSetting, ParameterInput, ParameterSetting, PipelineStep, PluginLookup,
-    PluginLookupError, PolicySettings, PolicyUse, ScorerName, SettingSource, Sourced, StepRole, TOO_LARGE,
-    WeightedScorer, built_in_names, scorer_hint,
+    PluginLookupError, PolicySettings, PolicyUse, ScorerName, SettingSource, Sourced, StepRole, WeightedScorer,
+    built_in_names, scorer_hint,
 };
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::{Kind, LoadedPlugin};

@@ -1,6 +1,7 @@
 //! The meaning of bundles, messages about mistakes, and that explained settings can be read as a bundle.
 
 use proptest::prelude::*;
+use std::fmt;
 
 use super::*;
 use blis_diag::YamlPage;

@@ -6,7 +6,8 @@ use blis_abi::Row as _;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{CallInputs, generator, largest};
+use super::call_inputs::{CallInputs, largest};
+use super::point::generator;
 use crate::rows::{PoolInstanceRow, RoutedRequestRow};
 
 /// A request for which an instance that decodes was chosen, and the instances that decode and prefill, at least one each.

@@ -6,7 +6,8 @@ use blis_sim::policy::flow::{Band, Flow, InFlight, ServedTokens};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{CallInputs, NAMES, OwnedRows, generator};
+use super::call_inputs::{CallInputs, OwnedRows};
+use super::point::{NAMES, generator};
 use crate::fields::rows::{flow, in_flight};
 use crate::rows::{NONE_U64, canonical};
 use crate::{Fault, Function, Guest, Kind, Output};

@@ -6,7 +6,8 @@ use blis_abi::Row as _;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{CallInputs, generator, largest};
+use super::call_inputs::{CallInputs, largest};
+use super::point::generator;
 use crate::Function;
 use crate::rows::{ChunkOfferRow, ChunkRow, NONE_U64, TierHitRow};
 

@@ -6,7 +6,9 @@ use blis_abi::Row as _;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{CallInputs, generator, largest, scaling};
+use super::call_inputs::{CallInputs, largest};
+use super::point::generator;
+use super::scaling;
 use crate::Function;
 use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
 

@@ -6,8 +6,8 @@ use blis_abi::Row as _;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::{CallInputs, generator, largest, not_a_number, out_of_range};
-use crate::Fault;
+use super::call_inputs::{CallInputs, largest};
+use super::point::{MAX_NUM_SEQS, generator};
 use crate::rows::{GroupRow, HISTORY, NONE_U64};
 
 /// The groups at `now`, and at the decisions before it, oldest first: as many rows for each decision as there are groups.
@@ -54,7 +54,7 @@ fn state(n: usize, item: u64) -> (Micros, Vec<GroupRow>, Vec<GroupRow>) {
                 gpus: 1 << (index % 4),
                 min_replicas: 1,
                 max_replicas: 16,
-                max_num_seqs: super::MAX_NUM_SEQS,
+                max_num_seqs: MAX_NUM_SEQS,
                 max_num_batched_tokens: 2048,
                 replicas: ready + loading + pending,
                 ready,
@@ -90,29 +90,4 @@ pub(super) fn extreme(n: usize) -> Vec<(&'static str, CallInputs)> {
         ("everything as large as it can be", of(largest, Micros(largest.now_us), HISTORY)),
         ("all groups equal", of_groups(now, groups, history)),
     ]
-}
-
-/// The numbers of replicas that `scale` returned for so many groups; `None` for a number below 0, which says none.
-///
-/// # Errors
-/// If there is not one for each group, or one is no whole number.
-pub(crate) fn replicas_of(numbers: &[f64], groups: usize) -> Result<Vec<Option<u32>>, Fault> {
-    if numbers.len() != groups {
-        return out_of_range(format!(
-            "scale returned {} numbers; it must be one for each of {groups} groups",
-            numbers.len()
-        ));
-    }
-    let target = |(index, &number): (usize, &f64)| match number {
-        number if number.is_nan() => not_a_number(format!(
-            "scale returned NaN for group {index}; look for 0/0, infinity minus infinity, or a root of a negative number"
-        )),
-        number if number < 0.0 => Ok(None),
-        number if number.fract() == 0.0 && number <= f64::from(u32::MAX) => Ok(Some(number as u32)),
-        number => out_of_range(format!(
-            "scale returned {number:?} for group {index}; it must be a whole number of replicas (round it up), or below 0 to \
-             change nothing"
-        )),
-    };
-    numbers.iter().enumerate().map(target).collect()
 }

@@ -39,6 +39,11 @@ pub(super) static ENTRIES: LazyLock<Vec<EntryFunction>> = LazyLock::new(|| {
     of_table(true).chain(of_table(false)).chain(others).collect()
 });
 
+/// Whether the host calls a function of this name.
+pub(super) fn is_entry(name: &str) -> bool {
+    ENTRIES.iter().any(|entry| entry.name == name)
+}
+
 /// What scripts call the view of the running batch.
 pub(super) const BATCH: &str = "running batch";
 

@@ -33,6 +33,8 @@ use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output}
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
     code: SpecializedCode,
+    /// Which functions of its kind the script has.
+    functions: [bool; MOST_FUNCTIONS],
     evaluation: ScriptEvaluation,
     /// The memory of calls that need no script engine; `None` after one that did.
     fast: Option<FastMemory>,
@@ -55,6 +57,19 @@ pub(super) struct ScriptGuest {
     changed: Option<Vec<u32>>,
     log: ScriptLog,
     used: u64,
+}
+
+/// Most functions of a kind.
+const MOST_FUNCTIONS: usize = 3;
+
+/// Which functions of `kind` the script has; scores are those of `route`.
+fn functions_of(script: &Script, kind: Kind) -> [bool; MOST_FUNCTIONS] {
+    let mut has = [false; MOST_FUNCTIONS];
+    for (has, &function) in has.iter_mut().zip(kind.functions()) {
+        let function = if function == Function::Scores { Function::Route } else { function };
+        *has = script.function(function.name()).is_some();
+    }
+    has
 }
 
 impl std::fmt::Debug for ScriptGuest {
@@ -81,6 +96,7 @@ impl ScriptGuest {
             names: Arc::clone(&setup.names),
             evaluation: ScriptEvaluation::new(&script.kit.engine, &code.ast),
             fast: Some(FastMemory::default()),
+            functions: functions_of(&script, setup.kind),
             script,
             code,
             setup: setup.clone(),
@@ -377,6 +393,7 @@ impl ScriptGuest {
 
     /// A choice among `len` from the result: an index, or a score for each, of which the highest wins. Without an `output` the
     /// scores are in `scores`.
+    #[inline(always)] // it has one caller on the way of every routing decision
     fn choice(
         &self,
         function: &str,
@@ -496,10 +513,11 @@ const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root o
 
 impl ScriptGuest {
     /// Calls `function` with the views of its inputs. `None` if its output is a column, the numbers of which were appended to `numbers`.
+    #[inline(always)] // it has one caller
     fn decide(
         &mut self,
         function: Function,
-        mut inputs: Inputs<'_>,
+        inputs: &mut Inputs<'_>,
         numbers: &mut Vec<f64>,
     ) -> Result<Option<Dynamic>, Fault> {
         let (name, about, ties) = (function.name(), inputs.about.unwrap_or(NO_REQUEST), inputs.ties);
@@ -534,7 +552,7 @@ impl ScriptGuest {
                     _ => self.call_for_column(name, (view,), about, ties, numbers),
                 }
             }
-            (_, None, None) => self.decide_on_rows(function, &inputs, numbers),
+            (_, None, None) => self.decide_on_rows(function, inputs, numbers),
         }
     }
 
@@ -609,6 +627,7 @@ impl ScriptGuest {
 
     /// The output of `function`, of which it returned `output`, or a column that is in `numbers`. `count` is the number of rows to choose
     /// from, or for which numbers are returned.
+    #[inline(always)] // it has one caller
     fn output(
         &self,
         function: Function,
@@ -620,8 +639,10 @@ impl ScriptGuest {
         let name = if function == Function::Scores { Function::Route.name() } else { function.name() };
         Ok(match (&function.row().output, output) {
             (OutputShape::Chosen, Some(output)) if output.is_unit() => Output::Chosen(None),
-            (OutputShape::Index, _) => Output::Index(self.choice(name, output, count, numbers, tie)?),
-            (OutputShape::Chosen, _) => Output::Chosen(Some(self.choice(name, output, count, numbers, tie)?)),
+            (shape @ (OutputShape::Index | OutputShape::Chosen), _) => {
+                let index = self.choice(name, output, count, numbers, tie)?;
+                if *shape == OutputShape::Index { Output::Index(index) } else { Output::Chosen(Some(index)) }
+            }
             (OutputShape::Numbers(_), _) => {
                 let single = output.and_then(number);
                 match (function, output, single) {
@@ -767,11 +788,10 @@ impl Guest for ScriptGuest {
     }
 
     fn has(&self, function: Function) -> bool {
-        let name = if function == Function::Scores { Function::Route.name() } else { function.name() };
-        self.script.function(name).is_some()
+        self.functions[function.index()]
     }
 
-    fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
+    fn call(&mut self, function: Function, mut inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
         if self.setup.kind != function.kind() {
             return Err(Fault::missing(function.kind()));
         }
@@ -785,7 +805,7 @@ impl Guest for ScriptGuest {
         }
         let (count, about, ties) = (inputs.count(function), inputs.about, inputs.ties);
         let lists = inputs.rows;
-        let output = self.decide(function, inputs, numbers)?;
+        let output = self.decide(function, &mut inputs, numbers)?;
         if let (Function::Disaggregate, [_, decode, prefill], Some(output)) = (function, lists, &output) {
             return self.prefill_choice(output, decode.len(), prefill.len());
         }
@@ -829,6 +849,7 @@ impl Guest for ScriptGuest {
             fast: self.fast.as_ref().map(|_| FastMemory::default()),
             script: Arc::clone(&self.script),
             code: self.code.clone(),
+            functions: self.functions,
             setup: self.setup.clone(),
             names: Arc::clone(&self.names),
             state: Dynamic::UNIT,

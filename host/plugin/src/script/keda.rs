@@ -16,9 +16,10 @@ use rhai::Position;
 
 use self::formula::FormulaWriter;
 use self::signals::{FACTS, KedaSignal, NO_METRIC, SIGNALS};
+use super::plugin::{ScriptPlugin, compile};
 use super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, ValueShape};
 use super::vllm::values;
-use super::{ScriptPlugin, compile, engine, inputs};
+use super::{engine, inputs};
 use crate::{Fault, FaultKind, Kind, Limits};
 
 /// Longest formula or query, bytes.

@@ -10,9 +10,10 @@ use rhai::Scope;
 
 use self::go::{COUNTS, GoWriter, camel, exported};
 use self::signals::{GoSignal, GoSource, OF_ENDPOINT, OF_REQUEST};
+use super::plugin::{ScriptPlugin, compile};
 use super::term::{DecisionTerm, TermForm, TermOperation, ValueShape};
 use super::vllm::values;
-use super::{ScriptPlugin, compile, engine, inputs};
+use super::{engine, inputs};
 use crate::{Fault, FaultKind, Kind, Limits};
 
 const TEMPLATE: &str = include_str!("llm_d_plugin/template.go.in");

@@ -5,7 +5,7 @@
 
 use rhai::{AST, ASTFlags, ASTNode, Expr, FnCallExpr, Position, Stmt};
 
-use super::ScriptPlugin;
+use super::plugin::ScriptPlugin;
 use crate::{Fault, FaultKind};
 
 /// Calls of functions of the script within each other that are read.

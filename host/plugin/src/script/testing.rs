@@ -16,12 +16,12 @@ use super::call::{NO_REQUEST, failure};
 use super::column::{Column, type_name};
 use super::engine::Kit;
 use super::guest::ScriptGuest;
+use super::plugin::{ScriptPlugin, compile};
 use super::registry::{Registry, ScriptError};
 use super::rows::{LinkObject, RowObject, RowViews, RowsObject, UsedRowFields, link_fields, link_name};
 use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
 use super::views::{BatchObject, ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
-use super::{ScriptPlugin, compile};
 use crate::fields::{
     FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedRequest, push_running, real, rows,
     set_running, whole,

@@ -18,6 +18,7 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Kind;
 use crate::rows::{
     ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
     RoutedRequestRow, StartingReplicaRow, TierHitRow,

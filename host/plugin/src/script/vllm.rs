@@ -8,7 +8,8 @@ use std::path::Path;
 
 use rhai::{ASTFlags, ASTNode, Expr, Position, Stmt};
 
-use super::{ScriptPlugin, compile, engine};
+use super::engine;
+use super::plugin::{ScriptPlugin, compile};
 use crate::{Fault, FaultKind, Kind, Limits};
 
 /// Fields of chunks that a cache policy of vLLM can have, with their Python expressions.

@@ -137,6 +137,20 @@ struct DirectFunction {
     after: Option<TypedFunc<u32, ()>>,
 }
 
+impl DirectFunction {
+    /// The result of the function with the parameters in `values`.
+    #[inline]
+    fn call(&self, store: &mut Store<WasmHost>, values: &mut [ValRaw]) -> wasmtime::Result<ValRaw> {
+        #[allow(unsafe_code)]
+        // SAFETY: `find` has compared the type of the function with that of the row, from which these values follow; all of them
+        // are numbers, and there is room for the result, one number.
+        unsafe {
+            self.function.call_unchecked(&mut *store, &raw mut *values)?;
+        }
+        Ok(values[0])
+    }
+}
+
 /// Most parameters that are passed one by one.
 const FLAT_PARAMETERS: usize = 16;
 /// Most functions of a kind.
@@ -291,19 +305,15 @@ impl Functions for Direct {
         let Some(called) = &self.functions[function.index()] else {
             wasmtime::bail!("it has no function {}", function.name());
         };
-        let mut values = [ValRaw::u32(0); FLAT_PARAMETERS];
-        if called.in_memory {
-            values[0] = ValRaw::u32(self.put_parameters(store, called.row, function, inputs)?);
+        let value = if called.in_memory {
+            let mut values = [ValRaw::u32(self.put_parameters(store, called.row, function, inputs)?)];
+            called.call(store, &mut values)?
         } else {
+            let mut values = [ValRaw::u32(0); FLAT_PARAMETERS];
             self.flatten(store, called.row, function, inputs, &mut values)?;
-        }
-        #[allow(unsafe_code)]
-        // SAFETY: `find` has compared the type of the function with that of the row, from which these values follow; all of them
-        // are numbers, and there is room for the result, one number.
-        unsafe {
-            called.function.call_unchecked(&mut *store, &raw mut values[..])?;
-        }
-        self.output(store, called, values[0], numbers)
+            called.call(store, &mut values)?
+        };
+        self.output(store, called, value, numbers)
     }
 }
 
@@ -319,10 +329,9 @@ impl Direct {
         inputs: &WasmInputs<'_>,
     ) -> wasmtime::Result<u32> {
         let InputShape { number, cluster, .. } = &row.inputs;
-        let (own_row, _) = inputs.row_and_lists(function);
         let request = RequestRow::bytes(std::slice::from_ref(&inputs.request));
         if !*cluster {
-            let own = own_row.map_or(&[][..], AnyRows::bytes);
+            let own = inputs.row_and_lists(function).0.map_or(&[][..], AnyRows::bytes);
             let start = self.room(store, request.len() + size_of::<u64>() + own.len())?;
             let memory = self.memory.memory.data_mut(&mut *store);
             write(memory, start, request)?;

@@ -28,7 +28,8 @@ pub(super) struct WasmGuest<F: Functions> {
     plugin: Arc<CompiledPlugin<F>>,
     setup: GuestSetup,
     live: Option<LiveInstance<F>>,
-    rows: InstanceRows,
+    /// Boxed, because a call takes it out of the guest.
+    rows: Option<Box<InstanceRows>>,
     used: u64,
     log: WasmLog,
 }
@@ -45,7 +46,7 @@ impl<F: Functions> WasmGuest<F> {
             plugin: Arc::clone(plugin),
             setup: setup.clone(),
             live: None,
-            rows: InstanceRows::new(&plugin.description.columns),
+            rows: Some(Box::new(InstanceRows::new(&plugin.description.columns))),
             used: 0,
             log: WasmLog::default(),
         };
@@ -65,7 +66,7 @@ impl<F: Functions> WasmGuest<F> {
 
     #[cold]
     fn start_instance(&mut self) -> Result<(), Fault> {
-        self.rows.forget();
+        self.forget_rows();
         let GuestSetup { kind, names, stream, limits, .. } = &self.setup;
         let (mut store, instance) =
             self.plugin.instantiate(WasmHost::new(self.file(), *limits, names, *stream, self.log), limits)?;
@@ -73,6 +74,11 @@ impl<F: Functions> WasmGuest<F> {
             F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, &self.plugin.description)?;
         self.live = Some(LiveInstance { store, functions });
         self.configure()
+    }
+
+    /// At the next decision any row may have changed. A call that starts an instance again has them and does the same.
+    fn forget_rows(&mut self) {
+        self.rows.iter_mut().for_each(|rows| rows.forget());
     }
 
     fn configure(&mut self) -> Result<(), Fault> {
@@ -114,7 +120,7 @@ impl<F: Functions> WasmGuest<F> {
     }
 
     /// Calls `function`, and before a choice that is to be explained the one that computes its scores.
-    #[inline]
+    #[inline(always)] // it has one caller, and the inputs stay where they are
     fn decide(
         &mut self,
         function: Function,
@@ -164,35 +170,37 @@ impl<F: Functions> Guest for WasmGuest<F> {
         }
         self.ready()?;
         let Inputs { now, about, ties, request, cluster, batch, number, rows, .. } = inputs;
-        let id = about.unwrap_or_default();
-        let request_row = match (request, cluster) {
-            (Some(request), Some(cluster)) => decision_row(request, cluster),
-            (Some(request), None) => request_row(request, now, 0),
-            (None, _) => RequestRow::ZERO,
-        };
-        let mut about = WasmCallInput { id, request, ties, changed: None };
+        let mut about = WasmCallInput { id: about.unwrap_or_default(), request, ties, changed: None };
         let mut inputs = WasmInputs {
-            request: request_row,
+            request: match (request, cluster) {
+                (Some(request), Some(cluster)) => decision_row(request, cluster),
+                (Some(request), None) => request_row(request, now, 0),
+                (None, _) => RequestRow::ZERO,
+            },
             now_us: now.0,
             number,
             rows,
             ages: AgesRow::ZERO,
             instances: Rows::default(),
         };
-        let Some(cluster) = cluster else {
-            let Some(batch) = batch else { return self.decide(function, &about, &inputs, numbers) };
-            let batch = running_rows(batch);
-            return self.decide(function, &about, &WasmInputs { rows: &[AnyRows::new(&batch)], ..inputs }, numbers);
-        };
-        let mut kept = std::mem::take(&mut self.rows);
-        inputs.instances = kept.of(request, cluster);
-        inputs.ages = ages_row(cluster.staleness);
-        about.changed = inputs.instances.changed;
-        let output = self.decide(function, &about, &inputs, numbers);
-        if output.is_err() {
-            kept.forget();
+        let (running, list);
+        let mut kept = cluster.and_then(|_| self.rows.take());
+        if let (Some(kept), Some(cluster)) = (&mut kept, cluster) {
+            inputs.instances = kept.of(request, cluster);
+            inputs.ages = ages_row(cluster.staleness);
+            about.changed = inputs.instances.changed;
+        } else if let Some(batch) = batch {
+            running = running_rows(batch);
+            list = [AnyRows::new(&running)];
+            inputs.rows = &list;
         }
-        self.rows = kept;
+        let output = self.decide(function, &about, &inputs, numbers);
+        if let Some(mut kept) = kept {
+            if output.is_err() {
+                kept.forget();
+            }
+            self.rows = Some(kept);
+        }
         output
     }
 
@@ -215,7 +223,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
-        self.rows.forget();
+        self.forget_rows();
         self.ready()?;
         let result =
             self.invoke("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;

@@ -2,7 +2,6 @@
 
 use rhai::{AST, ASTFlags, ASTNode, Expr, FLOAT, INT, Stmt, StmtBlock};
 
-use super::FastFunction;
 use super::columns::MOST_VARIABLES;
 use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
 
@@ -214,7 +213,7 @@ pub(super) fn function(
     name: &str,
     views: &[Option<&'static str>],
     known: &KnownNames,
-) -> Option<FastFunction> {
+) -> Option<(Statements, Vec<String>)> {
     let definition = ast.shared_lib().get_script_fn(name, views.len())?;
     let mut compiler = Compiler {
         known,
@@ -236,7 +235,7 @@ pub(super) fn function(
         // What is inside of statements is walked through as well.
         _ => true,
     });
-    known.then(|| FastFunction { body: body.into(), tables: compiler.tables })
+    known.then(|| (body.into(), compiler.tables))
 }
 
 impl Compiler<'_> {

@@ -6,7 +6,7 @@ use rhai::{Dynamic, FLOAT, INT, Map};
 
 use super::columns::{Columns, FastValue, MOST_VARIABLES};
 use super::compile::{Expression, Pair, Single, Statement, Statements, TableOperation};
-use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput, FastResult};
+use super::function::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput, FastResult};
 use crate::Limits;
 use crate::limits::NUMBERS_PER_OPERATION;
 use crate::script::call::CHARGED_WITH_EACH;

@@ -2,6 +2,7 @@ use blis_abi::{Layout as _, Row as _};
 use blis_diag::Location;
 
 use super::*;
+use crate::Kind;
 use crate::inputs::GuestCall;
 use crate::rows::GroupRow;
 use crate::{Guest, Plugin as _, check};

@@ -6,6 +6,7 @@ use std::process::Command;
 use blis_diag::Location;
 
 use super::*;
+use crate::Kind;
 use crate::inputs::{GuestCall, GuestOutput, ties};
 use crate::{Guest, Plugin as _, check};
 use blis_sim::policy::AdmissionDecision;
