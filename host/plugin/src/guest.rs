@@ -127,6 +127,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Number of instances or rows from which `function` chooses, or for which it returns a number each.
+    #[inline]
     pub(crate) fn count(&self, function: Function) -> usize {
         match (self.cluster, self.batch) {
             (Some(cluster), _) => cluster.len(),

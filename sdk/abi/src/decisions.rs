@@ -184,6 +184,7 @@ macro_rules! decisions {
 
             /// What is fixed about it.
             #[must_use]
+            #[inline]
             pub const fn row(self) -> &'static KindRow {
                 match self {
                     $(Self::$kind => const { &KindRow { $($kind_row)* } },)+
@@ -200,6 +201,7 @@ macro_rules! decisions {
 
             /// The functions that a policy of this kind exports.
             #[must_use]
+            #[inline]
             pub const fn functions(self) -> &'static [Function] {
                 match self {
                     $(Self::$kind => &[$(Function::$function),+],)+
@@ -213,6 +215,7 @@ macro_rules! decisions {
 
             /// What is fixed about it.
             #[must_use]
+            #[inline]
             pub const fn row(self) -> &'static FunctionRow {
                 match self {
                     $($(Self::$function => const { &FunctionRow { $($function_row)* } },)+)+
@@ -221,6 +224,7 @@ macro_rules! decisions {
 
             /// The kind that it belongs to.
             #[must_use]
+            #[inline]
             pub const fn kind(self) -> Kind {
                 match self {
                     $($(Self::$function)|+ => Kind::$kind,)+
@@ -504,6 +508,7 @@ decisions! {
 impl Kind {
     /// The name in flags, scripts and interfaces.
     #[must_use]
+    #[inline]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -566,6 +571,7 @@ impl fmt::Display for Kind {
 impl Function {
     /// The name in Rust, C and scripts.
     #[must_use]
+    #[inline]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -581,6 +587,7 @@ impl Function {
 
     /// Position among the functions of its kind.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         const INDICES: [u8; Function::ALL.len()] = {
             let (mut indices, mut function) = ([0; Function::ALL.len()], 0);

@@ -48,8 +48,8 @@ pub unsafe trait Row: Copy + Layout + 'static {
         let bytes =
             unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(self).cast::<u8>(), size_of::<Self>()) };
         let word = word.to_le_bytes();
-        if let Some(place) = bytes.get_mut(field.offset..field.offset + field.size) {
-            place.copy_from_slice(&word[..field.size]);
+        if let Some(own) = bytes.get_mut(field.offset..field.offset + field.size) {
+            own.copy_from_slice(&word[..field.size]);
         }
     }
 }
@@ -157,7 +157,7 @@ pub struct Field {
     /// Size of the field, bytes.
     pub size: usize,
     /// What its number means.
-    pub meaning: Meaning,
+    pub meaning: NumberMeaning,
 }
 
 impl Field {
@@ -238,9 +238,9 @@ impl Primitive {
 
 /// What the number of a field means for those who write policies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Meaning {
+pub struct NumberMeaning {
     /// What it counts.
-    pub unit: Unit,
+    pub unit: NumberUnit,
     /// Whether the largest number of its type, the smallest of an `i32`, says that there is none.
     pub optional: bool,
     /// Smallest value.
@@ -253,7 +253,7 @@ pub struct Meaning {
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum NumberUnit {
     /// Requests, tokens, blocks, or another whole number.
     Count,
     /// Time, µs.
@@ -270,14 +270,14 @@ pub enum Unit {
     Hidden,
 }
 
-impl Meaning {
-    /// That of the field `name` of type `ty` where nothing else is said.
+impl NumberMeaning {
+    /// That of the field `name` of type `ty` where no method of it is named.
     #[must_use]
     pub const fn usual(name: &str, ty: &str) -> Self {
         let unit = match (ty.as_bytes(), name.as_bytes()) {
-            ([b'f', ..], _) => Unit::Real,
-            (_, [.., b'_', b'u', b's']) => Unit::Micros,
-            _ => Unit::Count,
+            ([b'f', ..], _) => NumberUnit::Real,
+            (_, [.., b'_', b'u', b's']) => NumberUnit::Micros,
+            _ => NumberUnit::Count,
         };
         let least = if let [b'i', ..] = ty.as_bytes() { f64::NEG_INFINITY } else { 0.0 };
         Self { unit, optional: false, least, most: None, names: &[] }
@@ -310,30 +310,30 @@ impl Meaning {
     /// Of a sum or a size.
     #[must_use]
     pub const fn sum(self) -> Self {
-        Self { unit: Unit::Sum, ..self }
+        Self { unit: NumberUnit::Sum, ..self }
     }
 
     /// Of a name.
     #[must_use]
     pub const fn name(self) -> Self {
-        Self { unit: Unit::Name, ..self }
+        Self { unit: NumberUnit::Name, ..self }
     }
 
     /// Of a name of which scripts get the number.
     #[must_use]
     pub const fn name_number(self) -> Self {
-        Self { unit: Unit::NameNumber, ..self }
+        Self { unit: NumberUnit::NameNumber, ..self }
     }
 
     /// Of a number that scripts do not get.
     #[must_use]
     pub const fn hidden(self) -> Self {
-        Self { unit: Unit::Hidden, ..self }
+        Self { unit: NumberUnit::Hidden, ..self }
     }
 }
 
 /// Structs as C lays them out, with their [`Layout`]. Behind the type of a field stand, in brackets, the methods of
-/// [`Meaning`] that say what differs from the usual.
+/// [`NumberMeaning`] that say what differs from the usual.
 macro_rules! structs {
     ($(
         $(#[$about:meta])*
@@ -355,7 +355,7 @@ macro_rules! structs {
                 number: $crate::Primitive::named(stringify!($ty)),
                 offset: core::mem::offset_of!($name, $field),
                 size: size_of::<$ty>(),
-                meaning: $crate::Meaning::usual(stringify!($field), stringify!($ty))$($(.$change($($value)?))*)?,
+                meaning: $crate::NumberMeaning::usual(stringify!($field), stringify!($ty))$($(.$change($($value)?))*)?,
             }),*];
         }
     )*};

@@ -24,7 +24,7 @@ pub mod table;
 
 pub use columns::{Column, ColumnGroup};
 pub use decisions::{Function, Kind};
-pub use layout::{AnyRows, Field, Layout, Meaning, Primitive, Row, RowShape, Unit};
+pub use layout::{AnyRows, Field, Layout, NumberMeaning, NumberUnit, Primitive, Row, RowShape};
 pub use rows::{
     Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit, LatencyConstants,
     NONE_I32, NONE_U32, NONE_U64, Node, Queued, Replica, Request, Running, StartingReplica, Step,

@@ -1,6 +1,6 @@
 //! Fields of rows from named values, by the table of rows ([`blis_abi::Field`]).
 
-use blis_abi::{Field, Primitive, Row, RowShape, Unit};
+use blis_abi::{Field, NumberUnit, Primitive, Row, RowShape};
 use blis_sim::ids::RequestId;
 use blis_sim::policy::flow::flow_of;
 use blis_sim::request::Request;
@@ -29,7 +29,7 @@ pub(crate) fn word_for(
     value: &FieldValue,
     names: &mut NameTable,
 ) -> Result<Option<(&'static Field, u64)>, FieldError> {
-    let shown = || shape.fields.iter().filter(|field| field.meaning.unit != Unit::Hidden);
+    let shown = || shape.fields.iter().filter(|field| field.meaning.unit != NumberUnit::Hidden);
     let Some(field) = shown().find(|field| field.names().any(|known| known == name)) else {
         let known: Vec<&str> = shown().filter_map(|field| field.names().next()).collect();
         return Err(FieldError::unknown(&with_article(shape.what), name, &known));
@@ -43,7 +43,7 @@ pub(crate) fn word_for(
 /// The number of `field` as a word: of floating-point numbers the bits.
 fn word_of(field: &Field, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<u64, FieldError> {
     let meaning = &field.meaning;
-    if matches!(meaning.unit, Unit::Name | Unit::NameNumber) {
+    if matches!(meaning.unit, NumberUnit::Name | NumberUnit::NameNumber) {
         return Ok(names.name(word(name, value)?).0.into());
     }
     let signed = |least: i64, most: i64| {

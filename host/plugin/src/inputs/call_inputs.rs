@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use blis_abi::decisions::OutputShape;
-use blis_abi::{AnyRows, Field, Primitive, Row, RowShape, Unit};
+use blis_abi::{AnyRows, Field, NumberUnit, Primitive, Row, RowShape};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, Ties};
 use blis_sim::units::Micros;
@@ -164,7 +164,7 @@ pub(super) fn largest<R: Row>() -> R {
         row.set(
             field,
             match (field.meaning.unit, field.number) {
-                (Unit::Name | Unit::NameNumber, _) => 0,
+                (NumberUnit::Name | NumberUnit::NameNumber, _) => 0,
                 (_, Primitive::F64) => 1e300_f64.to_bits(),
                 (_, Primitive::U32) => u64::from(u32::MAX) - u64::from(field.meaning.optional),
                 (_, Primitive::I32) => u64::from(i32::MAX.cast_unsigned()),

@@ -49,7 +49,7 @@ pub(super) fn checked(
         (Output::Index(index), _) if index >= count => {
             return out_of_range(format!("{name} returned {index}; it must be from 0 to {last}"));
         }
-        // Of other choices nobody asks for the scores.
+        // Of other choices the scores are not used.
         (Output::Index(index), _) if function != Function::Route => GuestOutput::Index(index, Vec::new()),
         (Output::Index(index), _) => {
             check_scores(&numbers, count)?;

@@ -5,58 +5,27 @@
 
 mod formula;
 mod promql;
+mod settings;
 mod signals;
+mod table;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
-use rhai::Position;
 
 use self::formula::FormulaWriter;
-use self::signals::{FACTS, KedaSignal, NO_METRIC, SIGNALS};
+pub use self::settings::KedaSettings;
+use self::table::{KedaTrigger, SignalTable};
 use super::plugin::{ScriptPlugin, compile};
-use super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, ValueShape};
+use super::term::{DecisionTerm, ValueShape};
 use super::vllm::values;
 use super::{engine, inputs};
 use crate::{Fault, FaultKind, Kind, Limits};
 
 /// Longest formula or query, bytes.
 const LONGEST: usize = 65_536;
-
-/// What a `ScaledObject` has besides the formula.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KedaSettings {
-    /// Name of the Deployment that is scaled.
-    pub deployment: String,
-    /// Its namespace; `None` for that in which the object is created, and no label in the queries.
-    pub namespace: Option<String>,
-    /// The label `model_name` of the endpoint picker's metrics; `None` for those of all models.
-    pub model: Option<String>,
-    /// The label `inference_pool` of the endpoint picker's saturation; `None` for the largest of all pools.
-    pub inference_pool: Option<String>,
-    /// Address at which KEDA finds Prometheus.
-    pub prometheus: String,
-    /// The fewest replicas, 0 or more.
-    pub min_replicas: u32,
-    /// The most replicas, at least as many as `min_replicas`.
-    pub max_replicas: u32,
-    /// Time between two decisions; KEDA has whole seconds.
-    pub interval: Micros,
-    /// Time without requests after which a service with 0 as `min_replicas` goes to zero; KEDA has whole seconds.
-    pub cooldown: Micros,
-    /// Rules for more replicas.
-    pub up: ScalingRules,
-    /// Rules for fewer replicas.
-    pub down: ScalingRules,
-    /// Share by which the formula may differ from the present number without a change; `None` for that of the cluster (0.1).
-    pub tolerance: Option<f64>,
-    /// What is fixed about the deployment, by the name of its column, as `kv_tokens`.
-    pub facts: Vec<(String, f64)>,
-    /// Whether the service has one group of replicas, so that values over the groups are those of the group.
-    pub one_group: bool,
-}
 
 /// The `ScaledObject` (YAML) for the script in `source`, which messages call `path`, with these values for its parameters; others
 /// have their defaults.
@@ -75,15 +44,6 @@ pub fn keda_scaled_object(
     let object = ScaledObject::of(&plugin, parameters, settings)?;
     let file = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(object.text(&file, &plugin, settings))
-}
-
-/// A trigger of the type `prometheus`.
-#[derive(Clone, Debug, PartialEq)]
-struct KedaTrigger {
-    name: String,
-    query: String,
-    /// What it is, for the comment above it.
-    about: String,
 }
 
 /// The triggers and the formula.
@@ -231,89 +191,6 @@ fn kubernetes_name(name: &str) -> String {
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
     if words.is_empty() { "policy".to_owned() } else { words.join("-") }
 }
-
-/// What the fields that a decision reads are in production.
-struct SignalTable<'a> {
-    plugin: &'a ScriptPlugin,
-    settings: &'a KedaSettings,
-    signals: Vec<(String, FieldMeaning)>,
-}
-
-/// What a field is in production.
-#[derive(Clone, Debug, PartialEq)]
-enum FieldMeaning {
-    Metric(&'static KedaSignal),
-    Constant(f64),
-}
-
-impl<'a> SignalTable<'a> {
-    fn of(plugin: &'a ScriptPlugin, decision: &DecisionTerm, settings: &'a KedaSettings) -> Result<Self, Fault> {
-        let mut table = Self { plugin, settings, signals: Vec::new() };
-        table.check_facts()?;
-        for (name, at) in decision.fields(0) {
-            let meaning = table.meaning(&name, at)?;
-            table.signals.push((name, meaning));
-        }
-        Ok(table)
-    }
-
-    fn check_facts(&self) -> Result<(), Fault> {
-        match self.settings.facts.iter().find(|(name, _)| !FACTS.contains(&name.as_str())) {
-            Some((name, _)) => {
-                let text =
-                    format!("`{name}` is nothing that is fixed about a deployment: there are {}", FACTS.join(", "));
-                Err(self.plugin.script.source.fault(FaultKind::Refused, None, &text))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// What the field `name` is, which is read at `at`.
-    fn meaning(&self, name: &str, at: Position) -> Result<FieldMeaning, Fault> {
-        let base = name.strip_suffix("_us").unwrap_or(name);
-        if let Some(signal) = SIGNALS.iter().find(|signal| signal.field == base) {
-            return Ok(FieldMeaning::Metric(signal));
-        }
-        match base {
-            "min_replicas" => return Ok(FieldMeaning::Constant(self.settings.min_replicas.into())),
-            "max_replicas" => return Ok(FieldMeaning::Constant(self.settings.max_replicas.into())),
-            "len" | "n" | "count" if self.settings.one_group => return Ok(FieldMeaning::Constant(1.0)),
-            "len" | "n" | "count" => return Err(self.refused(at, ONE_GROUP)),
-            _ => {}
-        }
-        if let Some((_, value)) = self.settings.facts.iter().rev().find(|(known, _)| known == base) {
-            return Ok(FieldMeaning::Constant(*value));
-        }
-        if FACTS.contains(&base) {
-            let text = format!("`{name}` is fixed for a deployment, and no metric: give it, as in --fact {base}=VALUE");
-            return Err(self.refused(at, &text));
-        }
-        let why = NO_METRIC.iter().find(|(known, _)| *known == base).map_or("", |(_, why)| why);
-        let known: Vec<&str> = SIGNALS.iter().map(|signal| signal.field).collect();
-        let text = format!("`{name}` has no metric in production{why}: decide by others ({})", known.join(", "));
-        Err(self.refused(at, &text))
-    }
-
-    fn of_field(&self, name: &str) -> &FieldMeaning {
-        // All fields of the decision are in the table.
-        let found = self.signals.iter().find(|(known, _)| known == name);
-        found.map_or(&FieldMeaning::Constant(0.0), |(_, meaning)| meaning)
-    }
-
-    fn refused(&self, at: Position, text: &str) -> Fault {
-        self.plugin.script.source.fault_by(FaultKind::Refused, at, text)
-    }
-
-    /// `file:line:column` of a term.
-    fn location(&self, at: Position) -> String {
-        let path = Path::new(&*self.plugin.script.source.path);
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{file}:{}:{}", at.line().unwrap_or(1), at.position().unwrap_or(1))
-    }
-}
-
-const ONE_GROUP: &str = "this is over all groups of replicas, and a ScaledObject scales one Deployment: if the service has one group, \
-                         say --one-group; else decide by the columns of each group alone";
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,6 @@ use super::engine::LANGUAGE_FUNCTIONS;
 use super::entries::ENTRIES;
 use super::header::near;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
-use super::testing::TEST_HELPERS;
 use crate::{Fault, FaultKind};
 
 /// What stands before `(` and is no function.
@@ -38,6 +37,32 @@ const OTHER_METHODS: [&str; 20] = [
     "to_hex",
     "to_octal",
     "to_radians",
+];
+
+/// The functions that test functions may call besides those of every script.
+pub(super) const TEST_HELPERS: [&str; 22] = [
+    "assert",
+    "band",
+    "bands",
+    "batch",
+    "chunks",
+    "cluster",
+    "decodes",
+    "flows",
+    "groups",
+    "in_flight",
+    "link",
+    "nodes",
+    "prefills",
+    "queued",
+    "drain_group",
+    "replicas",
+    "request",
+    "routed",
+    "starting",
+    "step",
+    "tier",
+    "tier_hit",
 ];
 
 /// Refuses functions and methods that do not exist or take another number of arguments, and fields that the arguments of the

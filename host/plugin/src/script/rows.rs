@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use blis_abi::decisions::Function;
-use blis_abi::{AnyRows, Field, Layout as _, Row, RowShape, Unit};
+use blis_abi::{AnyRows, Field, Layout as _, NumberUnit, Row, RowShape};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT};
@@ -159,8 +159,8 @@ impl<R: Row> RowObject<R> {
     fn value(&self, field: &Field) -> Dynamic {
         let row = R::bytes(std::slice::from_ref(&self.row));
         match (field.meaning.unit, field.whole(row)) {
-            (Unit::Real | Unit::Sum, _) => Dynamic::from_float(field.number(row)),
-            (Unit::Name, Some(name)) => text(&self.names, Name(name as u32)),
+            (NumberUnit::Real | NumberUnit::Sum, _) => Dynamic::from_float(field.number(row)),
+            (NumberUnit::Name, Some(name)) => text(&self.names, Name(name as u32)),
             (_, Some(number)) => int(number),
             (_, None) => Dynamic::UNIT,
         }
@@ -264,10 +264,10 @@ fn rows<R: Row + Send + Sync, const LIST: usize>(to: &mut Registry) {
     for (number, field) in R::FIELDS.iter().enumerate() {
         let names: Vec<&str> = field.names().collect();
         match field.meaning.unit {
-            Unit::Hidden => {}
+            NumberUnit::Hidden => {}
             // The time of the decision is no column.
             _ if field.name == NOW => {}
-            Unit::Name => to.field(what, &names, move |all: &RowsObject<R, LIST>| {
+            NumberUnit::Name => to.field(what, &names, move |all: &RowsObject<R, LIST>| {
                 let numbers = all.0.columns[number].iter().flat_map(|column| column.values());
                 let texts = numbers.map(|&name| text(&all.0.names, Name(name as u32)));
                 Ok(Dynamic::from_array(texts.collect::<Array>()))
@@ -298,10 +298,10 @@ fn has_time(shape: &RowShape) -> bool {
 
 /// The groups of earlier decisions.
 fn history(to: &mut Registry) {
-    type Groups = RowsObject<GroupRow, 0>;
-    let before = |g: &Groups| (g.0.history.len() / g.0.len.max(1)).saturating_sub(1);
-    to.field(list_name(&GroupRow::SHAPE, 0), &["history"], move |g: &Groups| Ok(int(before(g) as u64)));
-    to.add("before", move |g: Groups, decisions: INT| {
+    type GroupList = RowsObject<GroupRow, 0>;
+    let before = |g: &GroupList| (g.0.history.len() / g.0.len.max(1)).saturating_sub(1);
+    to.field(list_name(&GroupRow::SHAPE, 0), &["history"], move |g: &GroupList| Ok(int(before(g) as u64)));
+    to.add("before", move |g: GroupList, decisions: INT| {
         let (view, before) = (&*g.0, before(&g));
         // Those of the oldest decision if there are fewer, of this one if there is none.
         let back = usize::try_from(decisions.max(0)).unwrap_or(usize::MAX).min(before);

@@ -33,32 +33,6 @@ use crate::rows::{
 };
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
-/// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 22] = [
-    "assert",
-    "band",
-    "bands",
-    "batch",
-    "chunks",
-    "cluster",
-    "decodes",
-    "flows",
-    "groups",
-    "in_flight",
-    "link",
-    "nodes",
-    "prefills",
-    "queued",
-    "drain_group",
-    "replicas",
-    "request",
-    "routed",
-    "starting",
-    "step",
-    "tier",
-    "tier_hit",
-];
-
 /// Runs the test functions of `plugin`, each with a new state.
 pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
     let source = &plugin.script.source;

@@ -294,7 +294,7 @@ impl Functions for Direct {
         observe.call(store, event.numbers())
     }
 
-    #[inline]
+    #[inline(always)] // on the way of every decision
     fn call(
         &self,
         store: &mut Store<WasmHost>,
@@ -320,7 +320,7 @@ impl Functions for Direct {
 impl Direct {
     /// Writes parameters that exceed the 16 numbers that the canonical ABI passes one by one: request, number, row, ages, and
     /// the number and rows of the instances, one after the other. Returns their address.
-    #[inline]
+    #[inline(always)] // it has one caller
     fn put_parameters(
         &self,
         store: &mut Store<WasmHost>,
@@ -413,7 +413,7 @@ impl Direct {
     }
 
     /// The output of `called`, which returned `value`: that itself, or the address of a result in memory.
-    #[inline]
+    #[inline(always)] // it has one caller
     fn output(
         &self,
         store: &mut Store<WasmHost>,

@@ -130,20 +130,34 @@ impl<F: Functions> WasmGuest<F> {
     ) -> Result<Output, Fault> {
         let mut used = 0;
         if function == Function::Route && self.setup.explain && self.plugin.description.scores {
-            let scores = Function::Scores;
-            self.invoke(scores.row().wit, about, |functions, store| functions.call(store, scores, inputs, numbers))?;
-            used = self.used;
+            used = self.explain(about, inputs, numbers)?;
         }
         let name = function.row().wit;
-        let output = self.invoke(name, about, |functions, store| functions.call(store, function, inputs, numbers))?;
+        let output = self.invoke(name, about, |functions, store| functions.call(store, function, inputs, numbers));
         self.used += used;
-        match output {
+        if function != Function::Admit {
+            return output;
+        }
+        output.map(|output| match output {
             Output::Decision(AdmissionDecision::Reject(Reason::Text(text))) => {
                 let text = plain(&text, self.setup.limits.message_bytes);
-                Ok(Output::Decision(AdmissionDecision::Reject(Reason::Text(text.into()))))
+                Output::Decision(AdmissionDecision::Reject(Reason::Text(text.into())))
             }
-            output => Ok(output),
-        }
+            output => output,
+        })
+    }
+
+    /// Appends the scores of a choice that is to be explained; returns the fuel that it used.
+    #[inline(never)]
+    fn explain(
+        &mut self,
+        about: &WasmCallInput<'_>,
+        inputs: &WasmInputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<u64, Fault> {
+        let scores = Function::Scores;
+        self.invoke(scores.row().wit, about, |functions, store| functions.call(store, scores, inputs, numbers))?;
+        Ok(self.used)
     }
 
     /// An instance cannot continue after a trap: the next call creates a new one.

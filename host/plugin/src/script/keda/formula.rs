@@ -1,8 +1,9 @@
 //! Decisions in the language of KEDA's formulas, expr-lang: <https://expr-lang.org/docs/language-definition>.
 
 use super::super::term::literal;
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation};
 use super::promql::QueryWriter;
-use super::{DecisionTerm, FieldMeaning, KedaTrigger, ONE_GROUP, ScriptTerm, SignalTable, TermForm, TermOperation};
+use super::table::{FieldMeaning, KedaTrigger, ONE_GROUP, SignalTable};
 use crate::Fault;
 
 /// Writes a formula, and the triggers that it needs.

@@ -1,7 +1,8 @@
 //! Parts of decisions as queries of Prometheus.
 
 use super::super::term::literal;
-use super::{DecisionTerm, FieldMeaning, ONE_GROUP, ScriptTerm, SignalTable, TermForm, TermOperation};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation};
+use super::table::{FieldMeaning, ONE_GROUP, SignalTable};
 use crate::Fault;
 
 /// Writes queries that give one number without labels.

@@ -1,6 +1,6 @@
 //! What the columns of groups of replicas are in Prometheus: metrics of vLLM, of llm-d's endpoint picker, and of kube-state-metrics.
 
-use super::KedaSettings;
+use super::settings::KedaSettings;
 
 /// A column of `g` that metrics have.
 #[derive(Debug, PartialEq)]

@@ -1,6 +1,7 @@
 use blis_abi::{Layout as _, Row as _};
 use blis_diag::Location;
 
+use super::signals::{FACTS, NO_METRIC, SIGNALS};
 use super::*;
 use crate::Kind;
 use crate::inputs::GuestCall;
@@ -73,7 +74,7 @@ fn group(item: u64) -> GroupRow {
 
 /// The names of the numbers of a group.
 fn fields() -> impl Iterator<Item = &'static str> {
-    let numbers = GroupRow::FIELDS.iter().filter(|field| field.meaning.unit != blis_abi::Unit::Name);
+    let numbers = GroupRow::FIELDS.iter().filter(|field| field.meaning.unit != blis_abi::NumberUnit::Name);
     numbers.filter_map(|field| field.names().next())
 }
 

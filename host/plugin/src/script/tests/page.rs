@@ -24,7 +24,7 @@ fn the_page_names_everything() {
         (words(), ["!", "!=", "%", "&", "*", "**", "+", "-", "/", "<", "<=", "==", ">", ">=", "|"]);
     let functions = kit.functions().filter(|name| !operators.contains(name));
     let fields = kit.names.fields.values().flatten();
-    let of_tests = &testing::TEST_HELPERS;
+    let of_tests = &names::TEST_HELPERS;
     let missing: Vec<_> = functions.chain(fields).chain(of_tests).filter(|name| !words.contains(*name)).collect();
     assert!(missing.is_empty(), "not on the page: {missing:?}");
     for operator in operators {

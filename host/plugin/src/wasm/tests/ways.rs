@@ -22,8 +22,11 @@ fn committed() -> Vec<(String, Vec<u8>)> {
     found
 }
 
+/// A component by its name, called directly and through the component layer.
+type NamedWays = (String, [Arc<dyn Plugin>; 2]);
+
 /// The committed components, called directly and through the component layer. They are compiled once for all tests.
-static BOTH_WAYS: LazyLock<Vec<(String, [Arc<dyn Plugin>; 2])>> = LazyLock::new(|| {
+static BOTH_WAYS: LazyLock<Vec<NamedWays>> = LazyLock::new(|| {
     let both = |(name, bytes): (String, Vec<u8>)| {
         assert!(is_standard(&bytes), "{name} takes the fast way");
         let plugins = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
