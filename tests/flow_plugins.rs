@@ -209,6 +209,7 @@ fn fairness_among_many_tenants_is_the_same_in_a_component() {
 
 /// The functions of the C interface: a native library with all five.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn c_functions_give_the_same_bytes() {
     let scratch = scratch();
     let library = scratch.path("flow.so");
@@ -234,6 +235,7 @@ fn c_functions_give_the_same_bytes() {
 
 /// Their decisions are the same, so the regret of them must be the same: copies of plugins behave as the plugins do.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn plugins_have_the_regret_of_the_equal_built_in_policies() {
     let scratch = scratch();
     let workload = scratch.path("workload.yaml");

@@ -117,6 +117,7 @@ fn a_router_sees_what_the_tiers_have() {
 
 /// Candidates in the suites of the kind: the policies of this repository score more than the reference and the default.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn suites_rank_policies_of_kv_tiers() {
     let score = |suite: &str, candidate: &str| {
         let result = blis!(format!("evaluate {candidate} --suite {suite} --stage smoke --output json")).json();

@@ -16,6 +16,7 @@ const USUAL: &str = "--num-instances 16 --rate 500 --num-requests 5000";
 const MANY: &str = "--num-instances 50 --rate 1500 --num-requests 20000";
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn least_loaded_is_the_same_in_every_technology() {
     let built_in = placements("least-loaded", "");
     assert!(built_in.iter().any(|instance| instance != &built_in[0]), "they go to different instances");

@@ -114,6 +114,7 @@ const ROUTING: [&str; 6] = [
 ];
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn no_policy_passes_the_bound_and_the_best_is_close_at_light_load() {
     let prefixes =
         "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload prefix-heavy --num-requests 150";

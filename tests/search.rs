@@ -27,6 +27,7 @@ fn number(document: &Value, pointer: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn a_search_finds_a_script_that_is_better_than_its_reference() {
     let folder = Scratch::new();
     let script = folder.path("found.rhai");
@@ -75,6 +76,7 @@ fn a_search_that_is_killed_goes_on_to_the_same_result() {
 
 /// The patterns of programs are in the archive, and a search that goes on from it has the same result.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn patterns_of_a_search_are_in_its_archive() {
     let folder = Scratch::new();
     let archive = folder.path("search.sqlite");

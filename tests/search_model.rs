@@ -120,6 +120,7 @@ fn rows(archive: &str, query: &str) -> Vec<Vec<Option<i64>>> {
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn programs_of_a_model_are_evaluated() {
     let folder = Scratch::new();
     let archive = folder.path("search.sqlite");

@@ -75,6 +75,7 @@ fn dying(count: usize) -> String {
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn evaluations_of_a_worker_that_ends_go_to_the_others() {
     let local = found(&format!("{SUITE} --evaluations 48"));
     let ended = search("--evaluations 48 --workers 1", &dying(6));
