@@ -94,6 +94,7 @@ impl<I: Instance> Cluster<I> {
             self.shared.is_some() || self.sampling.is_some() || self.pairs.is_some()
         );
         if self.more_than_advancing {
+            // One flag stands for three rare features, as it is asked at every event: their code stays out of line.
             return self.catch_up_with_others(behind, now, observer);
         }
         self.advance(behind, now, observer)?;
@@ -174,6 +175,7 @@ impl<I: Instance> Cluster<I> {
             WatchedEvents::Events => self.instances[instance.index()].next_event(),
         };
         if self.pairs.is_some() {
+            // A KV read may begin before the next end, and shares the network with others from then on.
             return self.watch_reads(instance, next);
         }
         self.next_events.set(instance, next);

@@ -27,6 +27,7 @@ impl<I: Instance> Cluster<I> {
                 RecordedDecision::Rejected | RecordedDecision::Admitted => true,
             }
         {
+            // In this branch of the simulation the replica drains or does not serve yet: the policies decide.
             return None;
         }
         self.forced.is_none_or(|(id, _)| id != request.id).then_some(*decision)

@@ -26,6 +26,7 @@ impl<I: Instance> Cluster<I> {
         }
         let Some(gateway) = &mut self.gateway else {
             self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
+            // Without flow control a request goes from admission straight to routing.
             return Ok(());
         };
         let id = request.id;
@@ -84,6 +85,7 @@ impl<I: Instance> Cluster<I> {
         let is_idle = || !moves && self.instances.iter().all(|instance| instance.next_event().is_none());
         let is_fixed = || self.replicas.as_ref().is_none_or(|replicas| !replicas.may_change());
         if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() && is_fixed() {
+            // An idle service that cannot change has dispatched nothing for long: the ticks would never end.
             return Err(Halt::NothingDispatched { waiting: gateway.len() });
         }
         self.skip_ticks();
@@ -143,6 +145,7 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         if self.pairs.is_some() && self.end_encoding(now, id, Status::Evicted, observer) {
             self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
+            // A request of which the media are encoded is not yet on an instance that could evict it.
             return Ok(());
         }
         let instance = self.pairs.as_ref().and_then(|pairs| pairs.instance_of(id)).unwrap_or(instance);

@@ -71,6 +71,7 @@ impl EventDelivery {
             Status::Queued | Status::Running | Status::Arriving | Status::InGateway | Status::Rejected(_) => return,
         };
         if !self.wanted.include(kind) {
+            // An event that no policy receives is not queued: there would be one for every request.
             return;
         }
         self.report(Event {
@@ -140,6 +141,7 @@ impl EventDelivery {
     ) {
         let kind = if instance.is_some() { EventKind::Routed } else { EventKind::Rejected };
         if !self.wanted.include(kind) {
+            // An event that no policy receives is not built: there would be one for every request.
             return;
         }
         observe(&Event {

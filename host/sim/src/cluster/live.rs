@@ -42,6 +42,7 @@ impl<I: Instance> Timeline<I> {
         if let Some(request) = self.arrivals.remove(id) {
             let outcome = Outcome::new(&request, Status::TimedOut).ended_at(now.max(request.arrival));
             observer.record(&SimEvent::Outcome(&outcome));
+            // The client disconnects before its request reaches the service: no policy learns of it.
             return Ok(());
         }
         match instance {
@@ -62,11 +63,13 @@ impl<I: Instance> Cluster<I> {
 
     fn take_in_front(&mut self, now: Micros, id: RequestId) -> Option<Box<Request>> {
         if let Some(index) = self.arrived.iter().position(|request| request.id == id) {
+            // A request that waits for admission is not counted by the gateway yet.
             return self.arrived.remove(index);
         }
         if let Some(index) = self.admitted.iter().position(|(_, request)| request.id == id) {
             let (_, request) = self.admitted.remove(index)?;
             self.gateway.iter_mut().for_each(|gateway| gateway.refused(&request));
+            // From its dispatch on the gateway has counted the request as in flight: that is taken back.
             return Some(request);
         }
         self.gateway.as_mut()?.cancel(now, id)

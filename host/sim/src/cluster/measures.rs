@@ -80,6 +80,7 @@ impl RouterMeasures {
             }
         }
         if !self.reads.latencies {
+            // Moving averages that no policy reads are not kept.
             return changed;
         }
         let Some(instance) = event.instance else { return changed };

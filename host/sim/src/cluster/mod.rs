@@ -324,6 +324,7 @@ impl<I: Instance> Cluster<I> {
                 | RecordedDecision::Split { .. }
                 | RecordedDecision::Encoded { .. },
             ) => {
+                // A replayed decision does not call the admission policy, so its state does not change.
                 return self.admitted(now, request, observer);
             }
             Some(RecordedDecision::Rejected) => {
@@ -365,6 +366,7 @@ impl<I: Instance> Cluster<I> {
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let (_, mut request) = self.admitted.pop_front().expect("a routing is due");
         if self.pairs.is_some() {
+            // With prefill apart from decode a request may need an instance for each, and one that encodes.
             return self.route_pair(now, request, observer);
         }
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
@@ -376,6 +378,7 @@ impl<I: Instance> Cluster<I> {
                 self.board.routed(&view, instance);
             }
             request.priority = priority;
+            // A replayed decision does not call the routing policy, so its state does not change.
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;

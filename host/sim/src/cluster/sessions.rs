@@ -117,6 +117,7 @@ impl<I: Iterator<Item = Request>> ArrivalSource for ArrivalQueue<'_, I> {
     }
 
     fn ended(&mut self, outcome: &Outcome) {
+        // Nothing follows a request outside of sessions, the last round of a session, or one that failed.
         let Some(request) = self.follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(outcome)) else { return };
         debug_assert!(request.arrival >= outcome.ended_at, "a follow-up arrives before the end of its predecessor");
         self.known += 1;

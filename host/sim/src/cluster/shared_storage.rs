@@ -32,6 +32,7 @@ impl<I: Instance> Cluster<I> {
     fn next_window(&mut self, limit: Micros) -> Option<Micros> {
         let shared = self.shared.as_deref()?;
         if limit <= shared.known_until.saturating_add(shared.latency) {
+            // What others write from now on cannot be found before `limit`: the storage latency is longer.
             return None;
         }
         // What instances wrote since the last window, when one was advanced by itself, must not be skipped with the time.
@@ -58,6 +59,7 @@ impl<I: Instance> Cluster<I> {
         let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
         let mut changed = vec![false; shared.held.len()];
         for index in 0..self.instances.len() {
+            // Only instances that fetch from the CPU tiers of others have news: the rest share storage, or nothing.
             let Some(group) = shared.groups.get(index).copied().flatten() else { continue };
             let Some((peers, _)) = self.instances[index].peers() else { continue };
             let PeerNews { held, fetches, refusals } = peers.take_news();
@@ -82,6 +84,7 @@ impl<I: Instance> Cluster<I> {
     fn serve_fetches(&mut self) {
         let Some(shared) = self.shared.as_deref().filter(|shared| shared.has_peers) else { return };
         for index in 0..self.instances.len() {
+            // Only instances that fetch from others are fetched from.
             let Some((peers, tier)) = self.instances[index].peers() else { continue };
             peers.serve(shared.known_until, tier);
             for refusal in peers.take_refusals() {
@@ -94,6 +97,7 @@ impl<I: Instance> Cluster<I> {
     /// `instance` is gone at `now`: the others fetch nothing from it once they know.
     pub(super) fn leave_group(&mut self, now: Micros, instance: InstanceIndex) {
         let Some(shared) = self.shared.as_deref_mut().filter(|shared| shared.has_peers) else { return };
+        // An instance without peers is in no index from which others fetch.
         let Some(group) = shared.groups.get(instance.index()).copied().flatten() else { return };
         let Some((peers, tier)) = self.instances[instance.index()].peers() else { return };
         peers.leave(now, tier);
@@ -113,6 +117,7 @@ impl<I: Instance> Cluster<I> {
         }
         written.retain(|(_, chunks)| !chunks.is_empty());
         if written.is_empty() {
+            // Without writes the index of each group stays: handing it out to all instances again only costs time.
             return;
         }
         // With one handle nothing is copied, unless a branch of the simulation has another.

@@ -309,6 +309,7 @@ impl SignalBoard {
             self.versions.cached_blocks += 1;
         }
         if !reads.cached_blocks {
+            // The look-up of the prompt's blocks costs time at every request: without a reader it is skipped.
             return;
         }
         let column = &mut self.signals.cached_blocks;
@@ -513,6 +514,7 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
         match event {
             SimEvent::Outcome(outcome) => {
                 if self.pairs.is_some() && self.stage_ended(outcome) {
+                    // The outcome is that of a part: `stage_ended` reports the request with its last part.
                     return;
                 }
                 self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
@@ -534,6 +536,7 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
                     outcomes.first_token(&FirstToken { ttft, ..**first });
                 }
                 if !is_first {
+                    // vLLM discards the token of the prefill: the client gets its first one from the decode instance.
                     return;
                 }
             }

@@ -65,6 +65,7 @@ impl ArrivalSource for ArrivalList {
     }
 
     fn take(&mut self) -> Option<Request> {
+        // Requests that were added later arrive after all those of the list.
         let Some(request) = self.all.get(self.next) else { return self.added.pop_front() };
         self.next += 1;
         Some(request.clone())
@@ -117,6 +118,7 @@ impl<I: Instance> Timeline<I> {
             }
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
+                // Of scaling events only a call of the policy is a decision: scrapes and due changes are executed.
                 Some((at, FrontEvent::Scaling)) if self.cluster.is_sync(at) => return Ok(true),
                 Some((
                     at,
@@ -130,6 +132,7 @@ impl<I: Instance> Timeline<I> {
                     let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
                     self.cluster.execute(at, event, observer)?;
                 }
+                // Here the caller may copy the simulation, or force another result of the decision.
                 Some((_, FrontEvent::Admission | FrontEvent::Routing | FrontEvent::Tick)) => return Ok(true),
             }
         }
@@ -141,6 +144,7 @@ impl<I: Instance> Timeline<I> {
         let event = match event {
             FrontEvent::Scaling if self.cluster.is_sync(at) => DecisionEvent::Scaling,
             FrontEvent::Arrival | FrontEvent::Pair | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => {
+                // These events follow from earlier decisions: no policy decides, so no result can be forced.
                 return None;
             }
             FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),

@@ -115,6 +115,7 @@ impl InstanceConfig {
         observer: &mut impl Observer,
     ) {
         if slots.choices().is_empty() || !observer.interests().contains(Interests::SCHEDULING) {
+            // Only observers of decisions read choices, and vLLM's built-in LRU makes none.
             return;
         }
         for choice in slots.choices() {

@@ -12,15 +12,18 @@ impl InstanceConfig {
         let input = u64::from(request.input_tokens);
         if let Some(max_model_len) = self.max_model_len.map(u64::from) {
             if input >= max_model_len {
+                // vLLM's API server rejects a prompt that leaves no room for a token within `max_model_len`.
                 return Some(DropReason::PromptTooLong);
             }
             let budget = request.max_output_tokens.map_or(0, u64::from);
             if self.semantics.drop_over_budget && budget > 0 && input + budget > max_model_len {
+                // BLIS counts `max_tokens` here; vLLM's scheduler ends the output at the limit.
                 return Some(DropReason::BudgetTooLong);
             }
         }
         let room = u64::from(self.total_kv_blocks) * u64::from(self.block_size);
         if input > room {
+            // Its prompt does not fit an empty KV cache: it would hold back the queue for ever.
             return Some(DropReason::KvTooSmall);
         }
         if self.semantics.refuse_unfinishable {
@@ -28,6 +31,7 @@ impl InstanceConfig {
             let needed = input + u64::from(request.output_tokens.max(1)) - 1;
             let most = self.max_model_len.map_or(needed, |limit| needed.min(u64::from(limit) - 1));
             if most > room {
+                // Its last tokens never find a KV block: BLIS preempts it for ever, vLLM does not start.
                 return Some(DropReason::KvTooSmall);
             }
             // A preempted request recomputes its prompt and generated tokens in one chunk.

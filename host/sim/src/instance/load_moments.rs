@@ -59,10 +59,12 @@ impl LoadMoments {
     /// The first moment not before `at`; the end of time if the instance is gone.
     pub fn after(&mut self, at: Micros) -> Micros {
         if self.next == Micros::MAX {
+            // An instance that is gone has no load.
             return Micros::MAX;
         }
         let next = self.moments.not_before(at);
         if self.moments.most.is_none() {
+            // Only a limit on the number of moments makes the interval longer.
             return next;
         }
         self.moments.reach(next);

@@ -246,6 +246,7 @@ pub fn run_alone<I: Instance>(
 ) -> Result<Counters, NoProgress> {
     for request in arrivals {
         if request.arrival > horizon {
+            // What arrives after the horizon is not simulated.
             break;
         }
         instance.advance(request.arrival, observer)?;

@@ -125,6 +125,7 @@ impl ChunkSource<'_> {
             let block = (chunk + 1) * blocks - 1;
             while let Some(present) = span {
                 if block - before < present.len {
+                    // A shared block has one key in all requests: what one stores, the others find.
                     return ChunkKey(u64::from(present.first + (block - before)));
                 }
                 before += present.len;
@@ -313,6 +314,7 @@ impl Offloading {
     }
 
     fn notice_secondary(&mut self, now: Micros) {
+        // Without a secondary tier nothing moves below the CPU tier.
         let Some(secondary) = &mut self.secondary else { return };
         self.look_ups += u64::from(secondary.ends_look_up(now));
         for transfer in secondary.notice(now) {
@@ -329,6 +331,7 @@ impl Offloading {
     }
 
     fn notice_peers(&mut self, now: Micros) {
+        // Without peers no chunk moves between replicas.
         let Some(peers) = &mut self.peers else { return };
         peers.serve(now, &mut self.tier);
         for change in peers.notice(now) {
@@ -362,12 +365,14 @@ impl Offloading {
             state.user = Some(Box::new(ChunkUser { tags, input_tokens }));
         }
         if state.transfers > 0 {
+            // It was preempted during its stores: it asks again when these have ended.
             return TierHit::Deferred;
         }
         // In a long queue most requests wait for reads, and a look-up asks for every chunk of the prompt.
         let moment = (self.changes, self.look_ups, local);
         if state.deferred_at == Some(moment) {
             debug_assert_eq!(self.ask(source, local, tokens), TierHit::Deferred, "nothing has changed");
+            // The tiers are as they were when it was deferred: to ask for each chunk again costs only time.
             return TierHit::Deferred;
         }
         let hit = self.ask(source, local, tokens);
@@ -384,9 +389,11 @@ impl Offloading {
         for (index, key) in (first..).zip(source.keys(first, chunks, self.config.blocks_per_chunk)) {
             match self.tier.lookup(key) {
                 Lookup::Miss => match self.look_up_below(source.id, (key, Some((index + 1) * chunk))) {
+                    // KV is reused as a prefix only: behind a missing chunk nothing can be loaded.
                     SecondaryLookup::Miss => break,
                     SecondaryLookup::Unknown => {
                         unknown = true;
+                        // A look-up in storage takes time: those of all chunks are in flight together.
                         continue;
                     }
                     SecondaryLookup::Hit => pending = true,
@@ -397,6 +404,7 @@ impl Offloading {
             found += 1;
         }
         if unknown {
+            // How much of the prompt can be loaded is open until all its look-ups have ended.
             return TierHit::Deferred;
         }
         // Less than a chunk is not loaded.
@@ -420,17 +428,20 @@ impl Offloading {
             (None, None) => SecondaryLookup::Miss,
         };
         if found != SecondaryLookup::Hit {
+            // Only what is known to be below can be read into the CPU tier.
             return found;
         }
         if self.is_ranked {
             self.set_moment(id, self.now);
         }
         let state = self.requests.get_mut(&id).expect("it is being looked up");
+        // A chunk is read once for each request: a tier smaller than the prompt would read for ever.
         let Entry::Vacant(promotion) = state.promotions.entry(chunk.0) else { return SecondaryLookup::Miss };
         let is_read = promotion.insert(false);
         let Some(stored) = self.tier.store(&[chunk], &mut state.access) else {
             self.secondary.iter_mut().for_each(|secondary| secondary.refuse());
             self.peers.iter_mut().for_each(|peers| peers.refuse());
+            // Without room in the CPU tier the chunk cannot be loaded, and is computed.
             return SecondaryLookup::Miss;
         };
         announce_evicted(self.now, &stored.evicted, &mut self.watched, &mut self.peers);
@@ -472,6 +483,7 @@ impl Offloading {
     ) -> (bool, Option<LoadDecision>) {
         let state = self.requests.get_mut(&source.id).expect("it was looked up");
         if let Some(loads) = state.loads {
+            // A request that waits for KV blocks is not decided about at every step again.
             return (loads, None);
         }
         let ChunkUser { tags, input_tokens } = state.user.as_deref().copied().unwrap_or_default();
@@ -546,9 +558,11 @@ impl Offloading {
     pub fn offer(&mut self, source: ChunkSource<'_>, computed: u32, prompt: u32) {
         let tokens = if self.config.prompt_only { computed.min(prompt) } else { computed };
         let end = tokens / self.chunk_tokens();
+        // A request that read its KV blocks from another instance was never looked up, and stores nothing.
         let Some(state) = self.requests.get_mut(&source.id) else { return };
         let start = state.next_offer;
         if start >= end || state.refused_at == Some(self.changes) {
+            // No further chunk is complete, or the tier is unchanged since it had no room for these.
             return;
         }
         self.take_chunks(source, start, end);
@@ -561,11 +575,13 @@ impl Offloading {
         state.refused_at = stored.is_none().then_some(self.changes);
         let Some(stored) = stored else {
             self.refused += 1;
+            // Nothing of the offer is stored; it is repeated when the tier has changed.
             return;
         };
         state.next_offer = end;
         self.counters.evicted += stored.evicted.len() as u64;
         announce_evicted(self.now, &stored.evicted, &mut self.watched, &mut self.peers);
+        // What is in the tier already, or not worth storing, needs no transfer.
         let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
         let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
         let blocks = self.config.blocks_per_chunk;
@@ -733,6 +749,7 @@ impl Offloading {
     /// Removes and returns the changes until `now` of chunks that requests may share: chunks are there from the end of their
     /// store on, although the scheduler may notice that later.
     pub fn take_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) {
+        // Without a cache signal nothing reads the changes.
         let Some(watched) = &mut self.watched else { return };
         let stores = &self.on_link[TransferDirection::ToHost as usize];
         if stores.back().is_some_and(|job| job.id > watched.last_store) {

@@ -228,6 +228,7 @@ impl Plain {
             let awaits_storage = self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits());
             if self.running.is_empty() && !awaits_storage && self.adapter_loaded_at().is_none() {
                 if self.waits_for_transfers(now) {
+                    // Nothing can be computed before a transfer ends: this is no lack of progress.
                     return Ok(());
                 }
                 self.useless(now)?;
@@ -347,6 +348,7 @@ impl Plain {
                 live.num_new = num_tokens;
                 live.context = live.computed;
                 *budget -= num_tokens;
+                // No more victims than needed: each of them computes its tokens again.
                 return Ok(true);
             }
             self.useless(now)?;
@@ -364,6 +366,7 @@ impl Plain {
             }
             self.preempt(victim, now);
             if itself {
+                // It was its own victim, and has left the batch: it computes its tokens again later.
                 return Ok(false);
             }
         }
@@ -453,6 +456,7 @@ impl Plain {
         while i < self.running.len() {
             if !self.running[i].draining {
                 i += 1;
+                // It still generates, and keeps its slot and KV blocks.
                 continue;
             }
             let live = self.running.remove(i);
@@ -467,8 +471,10 @@ impl Plain {
 
     /// [`Batch::common_prefix`].
     fn common_prefix(&self) -> u64 {
+        // One request alone shares its prefix with none.
         let [first, _, ..] = &self.running[..] else { return 0 };
         if !self.config.latency.reads_common_prefix() {
+            // To count blocks for a latency model that ignores them takes time.
             return 0;
         }
         let blocks = self.kv.common_blocks(first.request.id, self.running.len() as u32);
@@ -522,10 +528,12 @@ impl Plain {
     /// Counts an event without progress: a preemption, or an empty batch while requests wait.
     fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
+            // To measure progress reads every request: it waits until many events in a row were useless.
             return Ok(());
         }
         let requests = || self.running.iter().chain(self.waiting.values()).chain(&self.loading);
         if !self.watchdog.stuck(requests().map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
+            // A request got further than ever before: thrashing, but no livelock.
             return Ok(());
         }
         let live = requests().next().expect("a request is waiting or running");
@@ -535,16 +543,19 @@ impl Plain {
     /// Checks a request and puts it into the waiting queue.
     fn enqueue(&mut self, now: Micros, live: PlainRequest, observer: &mut impl Observer) {
         if live.computed > 0 {
+            // BLIS reserves its KV blocks before it arrives: the checks of a new request do not apply.
             return self.enqueue_prefilled(now, live, observer);
         }
         if let Some(reason) = self.config.refuses(&live.request) {
             observer
                 .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
+            // It can never be served: as in vLLM and BLIS it does not reach the scheduler.
             return;
         }
         if self.server_refuses(now) {
             let status = Status::Rejected(Rejection::Server);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
+            // The limits of vLLM's API server act before the scheduler.
             return;
         }
         if live.request.stage != Stage::Decode {
@@ -553,6 +564,7 @@ impl Plain {
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
                 observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
+                // Its client timed out before it joined the queue.
                 return;
             }
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
@@ -576,6 +588,7 @@ impl Plain {
     fn end_early(&mut self, now: Micros, id: RequestId, status: Status, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
+                // It has completed and was reported: a timeout or an eviction comes too late.
                 return false;
             }
             let mut live = self.running.remove(index);

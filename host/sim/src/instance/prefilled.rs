@@ -73,6 +73,7 @@ impl<H> TransferredKv<H> {
     pub fn pin(&mut self, id: RequestId, held: H) -> Option<H> {
         if let Some(index) = self.unpinned.iter().position(|&other| other == id) {
             self.unpinned.swap_remove(index);
+            // With asynchronous scheduling the blocks may be read before the prefill gives up its slot.
             return Some(held);
         }
         self.pinned.insert(id, held);
@@ -148,6 +149,7 @@ impl<H> TransferredKv<H> {
         if let Some(unseen) = self.begun.iter().position(|read| read.id == id) {
             self.begun.remove(unseen);
             self.reads.remove(&id);
+            // No bytes move into these blocks: they are free at once.
             return Some(held);
         }
         match self.reads.get_mut(&id) {
@@ -191,6 +193,7 @@ impl Request {
     /// an earlier turn if they are still there, and at least `threshold`.
     pub(super) fn tokens_to_read(&self, now: Micros, local: u32, threshold: u32) -> u32 {
         if self.stage == Stage::Decode {
+            // vLLM's decode instance reads everything that its own prefix cache lacks.
             return self.input_tokens - local;
         }
         let remote = if now < self.remote_until { self.remote_tokens } else { 0 };

@@ -31,6 +31,7 @@ impl Watchdog {
     /// Whether there was no progress since the last measurement. `furthest` is as in the field.
     pub fn stuck(&mut self, furthest: u64) -> bool {
         if furthest <= self.furthest {
+            // The same tokens are computed again and again: no later step can end a request.
             return true;
         }
         *self = Self { useless: 0, furthest };

@@ -80,6 +80,7 @@ impl<I: Instance> Cluster<I> {
     pub(super) fn encoded(&mut self, now: Micros, id: RequestId) {
         let Some(pairs) = &mut self.pairs else { return };
         let hop = pairs.hop();
+        // The request timed out or was evicted while its media were encoded: the batch went on without it.
         let Some(answered) = pairs.encoders.as_mut().and_then(|encoders| encoders.answered(now, id)) else { return };
         let encode = answered.times.encode;
         let at = if answered.whole.is_some() { now } else { now.saturating_add(hop) };
@@ -95,9 +96,11 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         let Some(pairs) = &mut self.pairs else { return Ok(()) };
+        // The request timed out or was evicted on the hop to the instance that computes its prompt.
         let Some(request) = pairs.encoders.as_ref().and_then(|encoders| encoders.get(id)) else { return Ok(()) };
         let tokens = request.times.tokens;
         if tokens == 0 {
+            // Without media there are no embeddings, so no read delays the prompt.
             return self.embeddings_read(now, id, observer);
         }
         let (source, destination) = (request.times.encode, request.destination);
@@ -145,6 +148,7 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> bool {
         let Some(pairs) = &mut self.pairs else { return false };
+        // A request that is not encoded at present is ended by the instance that executes it.
         let Some(ended) = pairs.encoders.as_mut().and_then(|encoders| encoders.remove(id)) else { return false };
         let EncodingRequest { times, decode, ref whole, .. } = ended;
         let parts = pairs.end_before_prefill(now, id, status);

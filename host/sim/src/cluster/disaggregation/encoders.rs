@@ -141,6 +141,7 @@ impl Encoders {
         let instance = request.times.encode;
         if request.times.tokens == 0 {
             request.times.queue = Some(request.end_stage(now));
+            // Without media the request needs no batch of the encoder: it only pays for the hops.
             return None;
         }
         if self.queues.len() <= instance.index() {
@@ -159,6 +160,7 @@ impl Encoders {
         while let Some(request) = queue.waiting.front().and_then(|id| live.get_mut(id)) {
             let tokens = u64::from(request.times.tokens);
             if !queue.batch.is_empty() && sum + tokens > u64::from(encoder.budget) {
+                // Media are encoded in the order of arrival: no smaller request overtakes this one.
                 break;
             }
             sum += tokens;

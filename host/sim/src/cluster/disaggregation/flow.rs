@@ -101,6 +101,7 @@ impl<I: Instance> Cluster<I> {
             PairEvent::ReleaseKept(instance, turn) => return self.release_kept(now, instance, turn, observer),
             PairEvent::Expire(turn) => {
                 let kept_by = self.pairs.as_mut().and_then(|pairs| pairs.expire(turn));
+                // The blocks are released already, or will be once the next turn has read them or ended.
                 return kept_by.map_or(Ok(()), |instance| self.release_kept(now, instance, turn, observer));
             }
             PairEvent::Left(instance) => self.part_moved(now, instance),
@@ -124,6 +125,7 @@ impl<I: Instance> Cluster<I> {
         let is_blis = self.config.semantics.reserves_before_decode;
         if !is_blis && let Some(rejection) = self.refusal(request.tags.model) {
             self.reject(now, &request, rejection, observer);
+            // All replicas of its model may have begun to drain since the request left the gateway's queue.
             return Ok(());
         }
         // A pool without instances is one of which all replicas are gone.
@@ -147,12 +149,14 @@ impl<I: Instance> Cluster<I> {
                 self.board.routed(&view, instances.decode);
             }
             request.priority = priority;
+            // A replayed decision does not call the routing policies, so their state does not change.
             return self.send(now, request, instances, observer);
         }
         let prefill_first = self.prefill_first();
         let first = if prefill_first { self.choose(now, ServingPool::Prefill, &view) } else { None };
         let Some((decode, choice)) = self.choose(now, ServingPool::Decode, &view) else {
             self.reject(now, &request, missing, observer);
+            // Without a decode instance the KV of a prefill could not be used, so none is computed.
             return Ok(());
         };
         let decision = match prefill_first {
@@ -175,6 +179,7 @@ impl<I: Instance> Cluster<I> {
             None => None,
             Some(None) => {
                 self.reject(now, &request, missing, observer);
+                // No instance of another role takes over the media that are to be encoded apart.
                 return Ok(());
             }
             Some(Some((instance, _))) => Some(instance),
@@ -200,6 +205,7 @@ impl<I: Instance> Cluster<I> {
         self.announce(now, &view, Some(decode));
         request.priority = priority;
         if disaggregate && prefill.is_none() {
+            // BLIS chooses the prefill instance in an event of its own, after the decision to disaggregate.
             return self.split(now, request, None, decode);
         }
         self.send(now, request, chosen, observer)
@@ -361,6 +367,7 @@ impl<I: Instance> Cluster<I> {
         self.select_pool(now, pool);
         let cluster = self.board.view(now);
         if cluster.is_empty() {
+            // A routing policy is never called without candidates: all replicas of the pool may be gone.
             return None;
         }
         let Self { pairs: Some(pairs), policies, config, scores, .. } = self else { return None };
@@ -386,6 +393,7 @@ impl<I: Instance> Cluster<I> {
     fn decide(&mut self, now: Micros, request: &RequestView<'_>, decode: InstanceIndex) -> DisaggregationDecision {
         let Self { pairs: Some(pairs), board, .. } = self else { return DisaggregationDecision::default() };
         if pairs.prefill.is_empty() {
+            // Without prefill instances the policy has no choice: the decode instance computes the prompt itself.
             return DisaggregationDecision::default();
         }
         let cluster = board.view_of_all(now);
@@ -463,6 +471,7 @@ impl<I: Instance> Cluster<I> {
         self.board.mark_dirty(decode);
         self.watch(decode);
         if !reserved {
+            // In BLIS a request does not wait for KV blocks of its decode instance: without them it is dropped.
             return self.end_between(now, id, Status::Dropped(DropReason::NoDecodeBlocks), observer);
         }
         let Some(pairs) = &mut self.pairs else { return Ok(()) };
@@ -484,6 +493,7 @@ impl<I: Instance> Cluster<I> {
         pair.stage = PairStage::Decode;
         pair.decode_arrival.get_or_insert(now);
         if !is_blis {
+            // In vLLM the decode instance reads the KV itself once it has blocks: the request comes without it.
             return self.send_part(now, id, Stage::Decode, observer);
         }
         let (decode, mut part) = (pair.decode, pair.request.clone());
@@ -536,6 +546,7 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         if !self.pairs.as_mut().is_some_and(|pairs| pairs.released(turn)) {
+            // The timeout of the blocks and the turn that did not read them may both release them: once counts.
             return Ok(());
         }
         self.catch_up(instance, now, observer)?;

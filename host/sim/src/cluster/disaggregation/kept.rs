@@ -63,6 +63,7 @@ impl KeptKv {
     pub fn take(&mut self, now: Micros, session: Name, next: RequestId) -> Option<KeptTurn> {
         let turn = self.last.get(&session)?;
         if !(turn.since..turn.until).contains(&now) {
+            // The last turn still computes (its end is known when its last step begins), or its blocks have expired.
             return None;
         }
         self.turns.get_mut(&turn.id)?.next = Some(next);

@@ -216,6 +216,7 @@ impl NetworkReads {
             for read in self.moving.iter_mut().filter(|read| read.rate == 0.0) {
                 let between = cards(read);
                 if !between.contains(&crowded) {
+                    // Max-min: a read over other cards waits for a later round, which may give it a larger share.
                     continue;
                 }
                 read.rate = share;

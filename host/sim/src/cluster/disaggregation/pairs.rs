@@ -227,6 +227,7 @@ impl Pairs {
         if let Some(network) = &mut self.network
             && network.next_event() == Some(now)
         {
+            // Simultaneous events have a fixed order, for determinism: ends of reads, timeouts, the others.
             return Some(DueEvent::Read(network.advance(now)));
         }
         if let Some(id) = self.encoders.as_ref().and_then(|encoders| encoders.timed_out(now)) {
@@ -332,6 +333,7 @@ impl Pairs {
             (pair.reuse_began, pair.reused_tokens) = (Some(read.at), read.tokens);
             let moved = Moved::Decoded(turn);
             network.begin(read.at, EndedRead { id: read.id, moved, source, destination: pair.prefill }, read.tokens);
+            // The read of an earlier turn is no part of the transfer to the decode instance, which is timed apart.
             return;
         }
         let (source, destination) = (pair.prefill, pair.decode);
@@ -400,6 +402,7 @@ impl Pairs {
     pub fn first_token(&mut self, first: &FirstToken) -> (bool, Micros) {
         let Some(pair) = self.live.get_mut(&first.id) else { return (true, first.ttft) };
         if pair.stage != PairStage::Decode {
+            // vLLM discards the token of the prefill: the client gets its first one from the decode instance.
             return (false, first.ttft);
         }
         pair.ttft = Some(first.ttft);
@@ -418,6 +421,7 @@ impl Pairs {
         let generated_tokens = part.generated_tokens.min(part.output_tokens);
         let part = Outcome { generated_tokens, ..*part };
         if pair.stage == PairStage::Decode {
+            // No part follows the decode: the request has ended, however this part ended.
             return Some(self.decode_ended(part));
         }
         let (id, decode) = (part.id, pair.decode);
@@ -438,6 +442,7 @@ impl Pairs {
             pair.prefilled = Some((part, at - hop));
             self.schedule(at, event);
             self.release_unread(part.ended_at, unread);
+            // The request goes on to its decode instance: no outcome yet, and the output counts there only.
             return Some(StageEnd {
                 part: Outcome { output_tokens: 0, generated_tokens: 0, tags, ..part },
                 leaves: None,
@@ -567,11 +572,13 @@ impl<O: Observer> Observer for PairObserver<'_, O> {
                 self.observer.record(&SimEvent::Disaggregated(&times));
                 self.observer.record(&SimEvent::Outcome(&outcome));
             }
+            // Metrics count each request once, so the outcome of a part is reported as the end of a stage.
             return;
         }
         if let SimEvent::FirstToken(first) = event
             && self.pairs.as_mut().is_some_and(|pairs| !pairs.first_token(first).0)
         {
+            // vLLM discards the token of the prefill: the client gets its first one from the decode instance.
             return;
         }
         self.observer.record(event);

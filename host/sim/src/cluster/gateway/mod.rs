@@ -245,12 +245,14 @@ impl Gateway {
         let too_large = |limit| bytes + bytes_of(&request) > limit;
         let settings = &self.control.settings;
         if is_full(settings.band_requests, in_band as usize) || settings.band_bytes.is_some_and(too_large) {
+            // The limit of a band is its own: no request of a lower band leaves for this one.
             return Enqueued::Refused(request);
         }
         let mut displaced = None;
         if is_full(self.control.settings.max_requests, self.requests.len()) {
             displaced = self.displaced_by(priority);
             if displaced.is_none() {
+                // llm-d refuses what arrives at a full queue; BLIS only if no queued request may be shed for it.
                 return Enqueued::Refused(request);
             }
         }
@@ -293,6 +295,7 @@ impl Gateway {
         }
         let (&Reverse(lowest), band) = self.bands.iter().rev().find(|(_, band)| band.queued > 0)?;
         if lowest >= 0 || lowest >= priority {
+            // BLIS sheds only sheddable requests, of a priority below 0, and only for more important ones.
             return None;
         }
         let &(last, _) = band.waiting.values().next_back()?;
@@ -318,6 +321,7 @@ impl Gateway {
     /// When a request leaves the queue unserved next.
     pub fn next_leave(&mut self) -> Option<Micros> {
         while let Some(&Reverse((at, key))) = self.leaving.peek() {
+            // Requests that were dispatched or displaced stay in the heap until their time is the first.
             if self.requests.contains_key(key) {
                 return Some(at);
             }
@@ -407,11 +411,13 @@ impl Gateway {
         ceilings.iter_mut().filter(|ceiling| ceiling.is_nan()).for_each(|ceiling| *ceiling = 1.0);
         for rank in 0..self.seen.bands.len() {
             if cluster.is_empty() || self.seen.saturation >= self.seen.ceilings[rank] {
+                // By priority: a lower band waits behind a ceiling that is reached, even if its own is higher.
                 return self.stop(now, rank, cluster);
             }
             let band = self.seen.bands[rank];
             if band.queued > 0 {
                 let dispatched = self.dispatch_from(now, band);
+                // As in llm-d a cycle dispatches one request at most: the next cycle sees the load with this one.
                 return dispatched.map_or(Cycle::Nothing, |(request, waited)| Cycle::Dispatch(request, waited));
             }
         }
@@ -424,6 +430,7 @@ impl Gateway {
         let mut until = if cluster.is_empty() { Micros::MAX } else { saturation.steady_until(cluster) };
         if self.control.eviction.is_some() && self.demand(rank) {
             if now >= self.evicts_from {
+                // The grace period is over, in which the last evictions could make room: further ones may follow.
                 return self.evict(now);
             }
             until = until.min(self.evicts_from - Micros(1));
@@ -438,6 +445,7 @@ impl Gateway {
         let CycleState { saturation, bands, ceilings, evictable, .. } = &mut self.seen;
         let waits =
             |&(band, &ceiling): &(&flow::Band, &f64)| band.queued > 0 && ceiling > 0.0 && *saturation >= ceiling;
+        // An eviction does not help a band that is empty, is below its ceiling or has a ceiling of 0.
         let Some((&band, _)) = bands.iter().zip(&*ceilings).skip(stopped).find(waits) else { return false };
         evictable.clear();
         evictable.extend(self.evictable.below(band.priority));
@@ -460,6 +468,7 @@ impl Gateway {
         let (mut evicted, mut is_spared) = (Vec::new(), false);
         for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
             let victim = policy.victim(now, demand, &candidates).filter(|&victim| victim < candidates.len());
+            // The policy spares the other candidates, even if llm-d's rule asks for more evictions.
             let Some(chosen) = victim.map(|victim| RequestId(candidates.remove(victim).id)) else { break };
             let is_this = |forced: &mut (RequestId, ForcedDecision)| {
                 forced.0 == chosen && matches!(forced.1, ForcedDecision::Evict(_))
@@ -473,10 +482,12 @@ impl Gateway {
             let victim = id.and_then(|id| Some((id, self.evictable.instance(id)?)));
             evicted.extend(victim);
             if candidates.is_empty() {
+                // The eviction policy is never called without candidates, even if the rule asks for more.
                 break;
             }
         }
         if evicted.is_empty() && !is_spared {
+            // Without an eviction no grace period begins: the next tick asks the policy again.
             return Cycle::Nothing;
         }
         self.evicts_from = now.saturating_add(self.control.settings.eviction_grace);
@@ -515,6 +526,7 @@ impl Gateway {
         let band = self.bands.get_mut(&Reverse(view.priority))?;
         self.seen.flows.clear();
         for (&(tenant_order, tenant), flow) in &band.flows {
+            // An empty flow keeps its count of dispatches, but fairness chooses among flows with requests only.
             let Some((&FlowRank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
             let QueuedRequest { request, enqueued, .. } = &self.requests[key];
             let Service { in_flight, served } = self.services.get(&tenant).copied().unwrap_or_default();
@@ -604,6 +616,7 @@ impl Gateway {
     pub fn ended(&mut self, outcome: &Outcome) {
         let ends = matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
         if ends || outcome.instance.is_none() {
+            // The end of the simulation is no end of a request, and without an instance a request was not in flight.
             return;
         }
         self.evictable.remove(outcome.id);

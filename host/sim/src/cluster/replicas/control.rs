@@ -164,6 +164,7 @@ impl ControlLoop {
             self.delay(now, actuation, groups);
             self.calls += 1;
             self.unchanged = if self.actuations.is_empty() { self.unchanged + 1 } else { 0 };
+            // In BLIS a decision takes effect after a delay, without stabilization windows, rates and limits.
             return Vec::new();
         }
         let decided = self.controls.iter_mut().zip(&views).zip(&self.targets);

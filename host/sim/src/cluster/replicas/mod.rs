@@ -277,6 +277,7 @@ impl Replicas {
             let gone = self.live.iter().any(|replica| replica.next <= now && replica.state == ReplicaState::Draining);
             if self.next_node <= now && !gone {
                 self.allocate_waiting(now);
+                // Replicas that get GPUs of a new node begin to load, which changes what is due next.
                 continue;
             }
             let rank = |replica: &LiveReplica| (replica.next, replica.state != ReplicaState::Draining);
@@ -292,6 +293,7 @@ impl Replicas {
                 (ReplicaState::Draining, Some(instance)) => {
                     let is_done = replica.is_done;
                     self.update_next();
+                    // The cluster has the instances: it ends those that drained, and makes those that are ready.
                     return Some(match is_done {
                         true => Transition::Gone(position, instance),
                         false => Transition::MayBeDone(position, instance),
@@ -452,6 +454,7 @@ impl Replicas {
         let demand = self.groups[group].settings.demand(group);
         let nodes = self.nodes.with_room(&demand);
         if nodes.iter().all(|node| node.ready_us > now.0) {
+            // Like a pending pod, the replica waits for a ready node: the policy is not called before.
             return None;
         }
         let replica = self.groups[group].settings.starting(group, now, created_at, number);
@@ -502,6 +505,7 @@ impl Replicas {
         let candidate = |&at: &usize| self.candidate(&self.live[at], load);
         let replicas: Vec<Replica> = positions.iter().map(candidate).collect();
         if replicas.is_empty() {
+            // The other replicas of the group drain already, or they start and the policy does not remove such.
             return None;
         }
         let LiveGroup { settings, replicas: wanted, .. } = &self.groups[group];
@@ -513,6 +517,7 @@ impl Replicas {
                 self.groups[group].sleep();
             }
             self.remove(now, position);
+            // A replica that still starts has no requests, so it is gone without draining.
             return None;
         };
         self.active.retain(|&(active, _)| active != instance);

@@ -151,8 +151,10 @@ impl Nodes {
         let mut at_once = false;
         for demand in waiting {
             if coming.take_first(Micros::MAX, demand) {
+                // The replica fits a node that is there or comes: no further one is provisioned for it.
                 continue;
             }
+            // No pool of the replica may grow far enough: it waits until others release their GPUs.
             let Some((pool, missing)) = coming.missing(demand) else { continue };
             let ready = now.saturating_add(self.pools[pool].settings.provisioning);
             at_once |= ready == now;

@@ -44,6 +44,7 @@ impl OutcomeLog {
     }
 
     pub fn ended(&mut self, outcome: &Outcome) {
+        // The windows of the policy are about completed requests: only these have a latency on an instance.
         let (Some(instance), Some(e2e)) = (outcome.instance, outcome.e2e) else { return };
         let further = outcome.generated_tokens.saturating_sub(1);
         let tpot = |ttft| Micros(e2e.saturating_sub(ttft).0 / u64::from(further));

@@ -98,6 +98,7 @@ impl PhaseTime {
     pub(super) fn draw(self, generator: &mut Generator) -> Micros {
         let (radius, angle): (f64, f64) = (generator.random(), generator.random());
         if self.deviation == Micros::ZERO {
+            // Both numbers are drawn before, so that later phases get the same ones with and without deviation.
             return self.mean;
         }
         // Box and Muller, 1958; the first number is below 1.

@@ -36,6 +36,7 @@ impl Fast {
                     self.sample_load(now, limit, observer);
                 }
                 if now >= limit {
+                    // Events at `limit` itself wait: an arrival of that tick is executed before them.
                     return Ok(());
                 }
                 stop = limit.min(self.next_sample);
@@ -80,6 +81,7 @@ impl Fast {
     #[inline(never)]
     fn sample_load(&mut self, event: Micros, limit: Micros, observer: &mut impl Observer) {
         let load = self.load();
+        // Without time series no load is sampled.
         let Some((instance, moments)) = &mut self.samples else { return };
         observer.record(&SimEvent::Load { instance: *instance, at: self.next_sample, load: &load });
         moments.sampled(event, limit);
@@ -144,6 +146,7 @@ impl Fast {
         self.prefetch_at(PrefetchDistance::Rest);
         let (end, last_start) = self.decode_until::<TIERED>(now, until, finish_v, observer);
         if self.v == before {
+            // KV blocks are short: a full step has to preempt.
             return false;
         }
         self.counters.clock = self.counters.clock.max(last_start);
@@ -206,6 +209,7 @@ impl Fast {
                 None => self.decode_one_by_one::<TIERED>(&mut quiet, |batch| latency.step_time(batch), observer),
             }
             if quiet.until == until || quiet.now < quiet.until || self.v == finish_v {
+                // An event, a finish or a lack of KV blocks ends the run; a sample only interrupts it.
                 break;
             }
             self.sample_load(quiet.now, until, observer);
@@ -237,6 +241,7 @@ impl Fast {
                 blocks = self.decoders.starting_in(self.v, steps);
             }
             if steps == 0 {
+                // Not even one step finds its KV blocks: the next one has to preempt.
                 return;
             }
             self.kv.take(blocks as u32);
@@ -262,6 +267,7 @@ impl Fast {
         while quiet.now < quiet.until && self.v < quiet.finish_v {
             let blocks = self.decoders.starting_in_turn(&mut phase);
             if blocks > self.kv.free_blocks() {
+                // The step does not find its KV blocks: it has to preempt.
                 break;
             }
             self.kv.take(blocks);
@@ -358,6 +364,7 @@ fn equal_steps(latency: &dyn LatencyModel, batch: Batch, each: Micros, most: u64
             stride *= 2;
         }
         if longer - same <= 1 {
+            // Steps never get shorter as the context grows: `same` of them are equal, and no more.
             return same;
         }
         if probe >= longer || probe <= same {

@@ -73,6 +73,7 @@ impl Deadlines {
         let Reverse((_, number, slot)) = self.heap.pop()?;
         if self.has_ended(number) {
             self.gone -= 1;
+            // The entry of a request that ended before its deadline stays in the heap until its time comes.
             return None;
         }
         Some(slot)

@@ -141,6 +141,7 @@ impl Decoders {
     /// tracked.
     pub fn take_filling(&mut self, v: u64) -> Vec<RequestKey> {
         if self.tracked == 0 {
+            // Few runs have decoders that fill shared blocks: without any the lists may not exist.
             return Vec::new();
         }
         let phase = self.phase_of(v);
@@ -192,6 +193,7 @@ impl Decoders {
             let finish_v = self.origin + (entry >> 32);
             let stands = |live: &LiveRequest| live.finish_v == finish_v && live.state == RequestState::Decoding;
             if all_stand || live.at(entry as u32).is_some_and(|(_, live)| stands(live)) {
+                // It still decodes; what preempted requests left in the heap is skipped here.
                 return Some(finish_v);
             }
             self.finish.pop();

@@ -51,6 +51,7 @@ impl Fast {
         for key in std::mem::take(&mut self.stalled) {
             if plan.left_out.contains(&key) {
                 self.stalled.push(key);
+                // It waits on: the gap ends with the step that generates its next token.
                 continue;
             }
             let live = &mut self.live[key];
@@ -89,6 +90,7 @@ impl Fast {
             self.rares.of(live).last_token = now;
         }
         if live.joined_v >= self.v {
+            // It has generated no token since it joined the step log: no latency is to be retracted.
             return;
         }
         for (each, steps) in self.log.between(live.joined_v, self.v) {
@@ -129,6 +131,7 @@ impl Fast {
             if live.computed < live.target {
                 self.prefilling[kept] = key;
                 kept += 1;
+                // Only the last chunk of a chunked prefill generates a token.
                 continue;
             }
             if live.generated == 0 {
@@ -245,6 +248,7 @@ impl Fast {
         }
         if self.config.async_scheduling {
             self.draining.push(key);
+            // The next step was planned with it: its slot and KV blocks are free after one more plan.
             return;
         }
         let allocated = self.write_final_token(key, capped);
@@ -260,11 +264,13 @@ impl Fast {
         let live = &mut self.live[key];
         let allocated = live.computed;
         if !self.config.semantics.final_token_kv || capped || live.request.output_tokens == 0 {
+            // vLLM never writes KV of the last token, and BLIS not if the length cap ended the output.
             return allocated;
         }
         if allocated.is_multiple_of(self.config.block_size) {
             if self.kv.free_blocks() == 0 {
                 self.counters.kv_allocation_failures += 1;
+                // BLIS counts the failure and ends the request all the same, because nothing reads this KV.
                 return allocated;
             }
             self.kv.take(1);

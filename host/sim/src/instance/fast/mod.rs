@@ -258,6 +258,7 @@ impl Fast {
     /// A lower bound of the time at which `request`, which joins the queue at `queued_at`, ends.
     fn soonest_end(&self, queued_at: Micros, request: &Request) -> Micros {
         if self.config.refuses(request).is_some() || self.config.server_is_limited() {
+            // A refusal ends it as soon as it joins the queue.
             return queued_at;
         }
         let left = self.tokens_left(request, request.input_tokens, 0);
@@ -286,16 +287,19 @@ impl Fast {
     /// Checks a request and puts it into the waiting queue.
     fn enqueue<const TIERED: bool>(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
         if TIERED && request.stage == Stage::Decode && self.config.semantics.reserves_before_decode {
+            // BLIS reserves its KV blocks before it arrives: the checks of a new request do not apply.
             return self.enqueue_prefilled(now, request, observer);
         }
         if let Some(reason) = self.config.refuses(&request) {
             observer
                 .record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now)));
+            // It can never be served: as in vLLM and BLIS it does not reach the scheduler.
             return;
         }
         if self.server_refuses(now) {
             let status = Status::Rejected(Rejection::Server);
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, status).ended_at(now)));
+            // The limits of vLLM's API server act before the scheduler.
             return;
         }
         if request.stage != Stage::Decode {
@@ -304,6 +308,7 @@ impl Fast {
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::TimedOut).ended_at(now)));
+            // Its client timed out before it joined the queue.
             return;
         }
         self.turn_back += 1;
@@ -384,6 +389,7 @@ impl Fast {
     /// Ends the request of `key` before it is complete, with `status`. Returns `false` if it ended before.
     fn end_early(&mut self, now: Micros, key: RequestKey, status: Status, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
+            // It has completed and was reported: a timeout or an eviction comes too late.
             None | Some(RequestState::Draining) => return false,
             Some(RequestState::Waiting) => {
                 self.queue_changes::<true>(now);
@@ -460,12 +466,14 @@ impl Fast {
     /// Counts an event without progress: a preemption, or an empty batch while requests wait.
     fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
+            // To measure progress reads every request: it waits until many events in a row were useless.
             return Ok(());
         }
         let requests: Vec<RequestKey> =
             self.order.iter().chain(self.waiting.requests()).chain(self.loading.iter().copied()).collect();
         let furthest = |&key: &RequestKey| u64::from(self.rares.furthest_at(&self.live[key], self.v));
         if !self.watchdog.stuck(requests.iter().map(furthest).sum()) {
+            // A request got further than ever before: thrashing, but no livelock.
             return Ok(());
         }
         let live = &self.live[requests[0]];
@@ -569,6 +577,7 @@ impl Instance for Fast {
     }
 
     fn serve_next(&mut self, id: RequestId) -> bool {
+        // Only a waiting request has a position in the queue that a counterfactual can change.
         let Some((head, _)) = self.waiting.head() else { return false };
         let Some(key) = self.waiting.requests().find(|&key| self.live[key].request.id == id) else { return false };
         let live = &mut self.live[key];
@@ -600,11 +609,13 @@ impl Instance for Fast {
                 self.unpin(now, id);
             }
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Evicted).ended_at(now)));
+            // Before it joins the queue it holds no slot, and no KV blocks but reserved ones.
             return true;
         }
         let Some((key, deadline)) =
             self.live.find(|live| live.request.id == id).map(|(key, live)| (key, live.deadline))
         else {
+            // It has ended: the eviction comes too late.
             return false;
         };
         let evicted = self.end_early(now, key, Status::Evicted, observer);
@@ -676,6 +687,7 @@ impl Instance for Fast {
         let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
+                // Its completion was reported: it only keeps its slot for one more plan.
                 RequestState::Draining => continue,
                 RequestState::Decoding => self.leave_decoders(key, now, observer),
                 RequestState::Prefilling | RequestState::Waiting | RequestState::Loading => {}

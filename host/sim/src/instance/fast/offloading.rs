@@ -47,6 +47,7 @@ impl Fast {
         if self.reads_kv(key) {
             match self.begin_read(queue_key, key, now) {
                 Gate::Open => {}
+                // The CPU tier is asked only if nothing is read from another instance.
                 read => return read,
             }
         }
@@ -54,17 +55,21 @@ impl Fast {
     }
 
     fn ask_tier(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> Gate {
+        // Without a CPU tier nothing is loaded.
         let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
         let block_size = self.config.block_size;
         let local = hit.blocks * block_size;
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
+            // Chunks of its prompt are still on their way: it is passed over and asks again, as in vLLM.
             TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
+            // The tier has less than a chunk beyond what the GPU has: the prompt is computed.
             TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
         if offloading.decides_loads() && !self.loads(key, local, tokens, now, observer) {
+            // The policy prefers to compute: the request is scheduled as if the tier had nothing.
             return Gate::Open;
         }
         let live = &self.live[key];
@@ -72,10 +77,12 @@ impl Fast {
         let blocks = |tokens: u32| tokens.div_ceil(block_size) - hit.blocks + hit.unheld + spare;
         let (whole, free) = (blocks(live.target), self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {
+            // vLLM begins a load only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = blocks(local + tokens) + self.reserved_blocks();
         if needed > free {
+            // A load takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let live = &mut self.live[key];
@@ -107,6 +114,7 @@ impl Fast {
             waiting: self.queue_len() as u32,
             running: self.running,
         };
+        // Without a CPU tier no policy decides about loads.
         let Some(offloading) = &mut self.offloading else { return true };
         let (loads, decision) = offloading.loads(self.live[key].chunks(), local, tokens, moment);
         if let Some(decision) = decision
@@ -140,11 +148,13 @@ impl Fast {
             let key = self.loading[i];
             if !self.is_loaded(key) {
                 i += 1;
+                // vLLM passes over a request whose load goes on, and schedules those behind it.
                 continue;
             }
             if self.gate(key) != AdapterGate::Open {
                 self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
                 i += 1;
+                // All adapter slots are in use: requests with other adapters may pass, as in vLLM.
                 continue;
             }
             let live = &self.live[key];
@@ -153,10 +163,12 @@ impl Fast {
             let computed = loaded.min(target - 1);
             let left = target - computed;
             if self.holds_prefill && left > 1 {
+                // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
                 return Some(WaitReason::PrefillInterval);
             }
             let chunk = left.min(self.prefill_limit);
             if !self.config.enable_chunked_prefill && chunk > *budget {
+                // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
                 return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
             }
             let num_tokens = chunk.min(*budget);
@@ -166,6 +178,7 @@ impl Fast {
             let end = loaded.max(computed + num_tokens);
             let needed = if self.config.reserve_full_prompt { blocks(target) } else { blocks(end) };
             if needed > self.kv.free_blocks() {
+                // vLLM lets none pass it: those behind must not take the blocks that it waits for.
                 return Some(WaitReason::KvBlocks { needed });
             }
             if observer.interests().contains(Interests::SCHEDULING) {
@@ -258,6 +271,7 @@ impl Fast {
                 offer(live, live.computed + live.num_new);
             }
         }
+        // Without a CPU tier no step waits for stores.
         let Some(offloading) = &mut self.offloading else { return Micros::ZERO };
         offloading.flush(self.kv.take_flush());
         offloading.start_loads(now)
@@ -272,6 +286,7 @@ impl Fast {
 
     /// A step has ended that had no transfers of its own.
     pub(super) fn quiet_end_of_transfers(&mut self) {
+        // If there is a next step, it notices what has ended.
         let Some(offloading) = self.offloading.as_mut().filter(|_| self.step_at == NEVER) else { return };
         offloading.forget_ended(u64::MAX);
         self.wake_to_release();
@@ -317,11 +332,13 @@ impl Fast {
     /// The request `key` ends, which waits for a load. Its blocks are released when the load has ended.
     pub(super) fn abandon_load(&mut self, key: RequestKey, now: Micros) {
         if self.reads_kv(key) {
+            // A read from another instance is no load from the CPU tier.
             return self.abandon_read(key);
         }
         let live = &mut self.live[key];
         let rare = self.rares.of(live);
         rare.kv_load_wait += now - rare.load_began;
+        // Without a CPU tier only reads keep requests outside the batch.
         let Some(offloading) = &mut self.offloading else { return };
         let (id, tokens) = (live.request.id, live.computed);
         let mut holding = std::mem::take(&mut live.holding);
@@ -343,6 +360,7 @@ impl Fast {
     /// Whether transfers allow a quiet run of steps: none starts or offers a store, none must wait for one, and which of the waiting
     /// requests could be scheduled does not change before [`Self::next_transfer`].
     pub(super) fn transfers_are_quiet(&self) -> bool {
+        // Without a CPU tier only reads from other instances change what can be scheduled.
         let Some(offloading) = &self.offloading else { return self.reads_are_quiet() };
         let is_full = self.running >= self.config.batch_limit() || self.running == self.config.max_num_batched_tokens;
         let queue_rests = (self.waiting.is_empty() || offloading.is_still() && !offloading.decides_loads())

@@ -66,6 +66,7 @@ impl Fast {
             }
             if self.running == 0 && !(TIERED && self.next_load != NEVER) {
                 if TIERED && self.waits_for_transfers(now) {
+                    // Nothing can be computed before a transfer ends: this is no lack of progress.
                     return Ok(());
                 }
                 self.useless(now)?;
@@ -131,6 +132,7 @@ impl Fast {
     #[inline]
     fn budget_if_all_fit(&mut self) -> Option<u32> {
         if self.holds_prefill && !self.prefilling.is_empty() {
+            // A prefill that is held back gets less than it can use.
             return None;
         }
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
@@ -146,6 +148,7 @@ impl Fast {
             let mut chunk = (self.live[key].target - self.live[key].computed).min(self.prefill_limit);
             if chunk > budget {
                 if !behind_all || budget == 0 {
+                    // Who gets less than it can use depends on the order of the batch.
                     return None;
                 }
                 chunk = budget;
@@ -204,6 +207,7 @@ impl Fast {
         }
         for &key in &order {
             if plan.budget == 0 {
+                // The token budget is spent: those behind get no token in this step, as in vLLM.
                 break;
             }
             if !self.is_running(key) {
@@ -211,6 +215,7 @@ impl Fast {
             }
             if plan.skips > 0 {
                 plan.skips -= 1;
+                // vLLM 0.15 does not move its index back after an idle victim in front: a fault.
                 continue;
             }
             let live = &self.live[key];
@@ -222,6 +227,7 @@ impl Fast {
             };
             if num_tokens > 0 && !self.obtain(key, num_tokens, &mut plan, now, observer)? {
                 if self.config.semantics.self_preemption_continues {
+                    // After a request preempts itself vLLM 0.33 schedules those behind it, vLLM 0.15 none.
                     continue;
                 }
                 break;
@@ -262,6 +268,7 @@ impl Fast {
             plan.skips += u32::from(in_front && planned == 0 && self.config.semantics.idle_victim_skips_next);
             self.preempt(victim, now, observer);
             if victim == key {
+                // It was its own victim, and has left the batch: it computes its tokens again later.
                 return Ok(false);
             }
         }
@@ -403,6 +410,7 @@ impl Fast {
                 let live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
                 self.draining.retain(|&other| other != key);
+                // It has completed: unlike other victims it does not join the queue again.
                 return;
             }
             RequestState::Decoding => self.leave_decoders(key, now, observer),
@@ -470,6 +478,7 @@ impl Fast {
             };
             let Some((queue_key, key)) = next else {
                 self.remember_head(after.is_some(), budget);
+                // What is left in the queue, if anything, waits for adapter slots or transfers.
                 break;
             };
             let gate = if TIERED { self.gates(queue_key, key, now, observer) } else { Gate::Open };
@@ -497,6 +506,7 @@ impl Fast {
                     if self.refused.is_some() {
                         self.remember_head(after.is_some(), budget);
                     }
+                    // vLLM lets none pass it: those behind must not take what it waits for.
                     break;
                 }
             };
@@ -603,6 +613,7 @@ impl Fast {
     fn admit<const TIERED: bool>(&mut self, key: RequestKey, budget: u32, now: Micros) -> Result<u32, WaitReason> {
         let live = &mut self.live[key];
         if TIERED && live.computed > 0 {
+            // A decode part with reserved blocks has its prompt, and computes one token.
             return self.admit_prefilled(key, budget, now);
         }
         // vLLM never takes the last token from the cache: something must be computed.
@@ -611,6 +622,7 @@ impl Fast {
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
         if self.holds_prefill && left > 1 {
+            // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
             return Err(WaitReason::PrefillInterval);
         }
         let chunk = left.min(self.prefill_limit);
@@ -628,6 +640,7 @@ impl Fast {
             if stays && !tier && !self.config.options.adaptive_prefill_threshold {
                 self.refused = Some((key, budget));
             }
+            // No part of it is allocated: it waits until KV blocks and budget suffice.
             return Err(match (uncut, whole) {
                 (true, _) => WaitReason::UnsplitPrompt { num_tokens: chunk },
                 (false, true) => WaitReason::KvBlocks { needed: blocks(live.target) },
@@ -666,6 +679,7 @@ impl Fast {
     #[inline]
     pub(super) fn common_prefix(&self) -> u64 {
         if self.running < 2 || !self.reads_common_prefix {
+            // One request shares with none, and to count blocks for a model that ignores them takes time.
             return 0;
         }
         let first = self.order.first().expect("requests are running");

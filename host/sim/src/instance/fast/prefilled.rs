@@ -33,6 +33,7 @@ impl Fast {
     /// Reserves blocks for the prompt of `request`.
     pub(super) fn reserve_prompt(&mut self, request: &Request) -> bool {
         if request.input_tokens.div_ceil(self.config.block_size) > self.kv.free_blocks() {
+            // BLIS lets no decode part wait for KV blocks: the request is dropped.
             return false;
         }
         let mut holding = HeldBlocks::default();
@@ -59,6 +60,7 @@ impl Fast {
             self.refused = None;
             let outcome = self.untouched_outcome(&request, Status::TimedOut).ended_at(now);
             observer.record(&SimEvent::Outcome(&Outcome { generated_tokens: 1, ..outcome }));
+            // Its client timed out before the decode: its reserved blocks are free.
             return;
         }
         self.turn_back += 1;
@@ -95,6 +97,7 @@ impl Fast {
         if computed.is_multiple_of(self.config.block_size) {
             if self.kv.free_blocks() == 0 {
                 self.refused = Some((key, budget));
+                // Its prompt fills the reserved blocks: the next token starts a block, and none is free.
                 return Err(WaitReason::KvBlocks { needed: 1 });
             }
             self.kv.take(1);
@@ -147,17 +150,20 @@ impl Fast {
         let local = hit.blocks * self.config.block_size;
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
+            // All is in its own prefix cache, or no longer there, or below `kv_recompute_threshold`.
             return Gate::Open;
         }
         let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
         let missing = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks;
         let (whole, free) = (missing(live.target) + hit.unheld + spare, self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {
+            // vLLM begins a read only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let taken = missing(local + tokens);
         let needed = taken + hit.unheld + spare + reserved;
         if needed > free {
+            // A read takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         self.kv.claim_found(&mut live.holding);

@@ -87,6 +87,7 @@ impl StepLog {
         for (entry, run) in front.iter().chain(back).enumerate() {
             let next = first + u64::from(run.steps);
             if next > v {
+                // Inter-token latencies of this step and those after it may still be retracted.
                 break;
             }
             // The upper half of a long duration goes with its run.
@@ -105,6 +106,7 @@ impl StepLog {
         let numbered = self.runs.iter().filter_map(move |run| {
             if run.steps == 0 {
                 upper = u64::from(run.each) << 32;
+                // The upper half of a long duration is no step of its own.
                 return None;
             }
             let first = next;

@@ -32,6 +32,7 @@ impl WaitingQueue {
     /// The first request behind `after`.
     pub fn behind(&self, after: &QueueKey) -> Option<(QueueKey, RequestKey)> {
         if let Some(head) = self.head.filter(|(head, _)| head > after) {
+            // The head, which the tree does not hold, comes before all requests in it.
             return Some(head);
         }
         let behind = self.rest.range((Bound::Excluded(after), Bound::Unbounded)).next();

@@ -24,12 +24,14 @@ impl Plain {
             };
             let Some(status) = status else {
                 i += 1;
+                // It stays in the batch for the rest of its prompt or its next token.
                 continue;
             };
             self.report_completion(i, status, end, observer);
             if self.config.async_scheduling {
                 self.running[i].draining = true;
                 i += 1;
+                // The next step was planned with it: its slot and KV blocks are free after one more plan.
                 continue;
             }
             self.write_final_token(i, status);
@@ -45,6 +47,7 @@ impl Plain {
     pub(super) fn write_final_token(&mut self, index: usize, status: Status) {
         let live = &self.running[index];
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
+            // vLLM never writes KV of the last token, and BLIS not if the length cap ended the output.
             return;
         }
         let allocation = AllocationRequest {

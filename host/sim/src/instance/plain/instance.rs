@@ -31,6 +31,7 @@ impl Plain {
             || interests.contains(Interests::STEPS)
             || !self.waiting.values().all(|live| tiers.awaits(live.request.id))
         {
+            // Such a step has something to report, or a request that does not wait for storage.
             return None;
         }
         let queued = self.arriving.front().map(|&(at, _)| at);
@@ -39,6 +40,7 @@ impl Plain {
         let step = self.config.latency.step_time(&Batch::default()).0.max(1);
         let count = until.saturating_sub(now).0.div_ceil(step);
         if count == 0 || until == Micros::MAX {
+            // A change is due in this very step, or none is known that could end the wait.
             return None;
         }
         self.counters.steps += count;
@@ -111,6 +113,7 @@ impl Instance for Plain {
             } else if self.step_at == Some(now) {
                 if let Some(last) = self.wait_for_transfers(now, limit, observer) {
                     self.counters.clock = self.counters.clock.max(last);
+                    // The empty steps are counted: the next one is the first that can change something.
                     continue;
                 }
                 self.step(now, observer)?;
@@ -156,6 +159,7 @@ impl Instance for Plain {
     }
 
     fn serve_next(&mut self, id: RequestId) -> bool {
+        // Only a waiting request has a position in the queue that a counterfactual can change.
         let Some((&head, _)) = self.waiting.first_key_value() else { return false };
         let found = self.waiting.iter().find(|(_, live)| live.request.id == id);
         let Some(key) = found.map(|(&key, _)| key) else { return false };
@@ -184,6 +188,7 @@ impl Instance for Plain {
                 self.unpin(now, id);
             }
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Evicted).ended_at(now)));
+            // Before it joins the queue it holds no slot, and no KV blocks but reserved ones.
             return true;
         }
         self.end_early(now, id, Status::Evicted, observer)

@@ -35,29 +35,36 @@ impl Plain {
         if self.reads_kv(&self.waiting[&key]) {
             match self.begin_read(key, now) {
                 Gate::Open => {}
+                // The CPU tier is asked only if nothing is read from another instance.
                 read => return read,
             }
         }
+        // Without a CPU tier nothing is loaded.
         let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
         let local = cached.len() as u32 * self.config.block_size;
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
+            // Chunks of its prompt are still on their way: it is passed over and asks again, as in vLLM.
             TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
+            // The tier has less than a chunk beyond what the GPU has: the prompt is computed.
             TierHit::Tokens(0) => return Gate::Open,
             TierHit::Tokens(tokens) => tokens,
         };
         if offloading.decides_loads() && !self.loads(key, local, tokens, now, observer) {
+            // The policy prefers to compute: the request is scheduled as if the tier had nothing.
             return Gate::Open;
         }
         let live = &self.waiting[&key];
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
         let whole = self.kv.needs(live.target, &cached) + spare;
         if self.config.reserve_full_prompt && whole > free {
+            // vLLM begins a load only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
         if needed > free {
+            // A load takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
@@ -92,6 +99,7 @@ impl Plain {
             waiting: self.queue_len() as u32,
             running: self.running.len() as u32,
         };
+        // Without a CPU tier no policy decides about loads.
         let Some(offloading) = &mut self.offloading else { return true };
         let (loads, decision) = offloading.loads(self.waiting[&key].chunks(), local, tokens, moment);
         if let Some(decision) = decision
@@ -124,11 +132,13 @@ impl Plain {
             let id = self.loading[i].request.id;
             if !self.is_loaded(id) {
                 i += 1;
+                // vLLM passes over a request whose load goes on, and schedules those behind it.
                 continue;
             }
             if self.gate(&self.loading[i]) != AdapterGate::Open {
                 self.loading[i].slot_wanted.get_or_insert(now);
                 i += 1;
+                // All adapter slots are in use: requests with other adapters may pass, as in vLLM.
                 continue;
             }
             let live = &self.loading[i];
@@ -137,10 +147,12 @@ impl Plain {
             let computed = loaded.min(live.target - 1);
             let left = live.target - computed;
             if self.holds_prefill && left > 1 {
+                // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
                 return Some(WaitReason::PrefillInterval);
             }
             let chunk = left.min(self.prefill_limit);
             if !self.config.enable_chunked_prefill && chunk > *budget {
+                // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
                 return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
             }
             let num_tokens = chunk.min(*budget);
@@ -151,6 +163,7 @@ impl Plain {
             let end = loaded.max(computed + num_tokens);
             let needed = if self.config.reserve_full_prompt { blocks(live.target) } else { blocks(end) };
             if needed > self.kv.free_blocks() {
+                // vLLM lets none pass it: those behind must not take the blocks that it waits for.
                 return Some(WaitReason::KvBlocks { needed });
             }
             let result = SchedulingResult::Scheduled { cached_tokens: computed, num_tokens };
@@ -232,6 +245,7 @@ impl Plain {
 
     /// Without requests: wakes at the end of the next load of a request that has ended, to release its blocks.
     pub(super) fn wake_to_release(&mut self) {
+        // Without abandoned loads an idle instance has no KV blocks to release.
         let Some(offloading) = self.offloading.as_ref().filter(|offloading| offloading.has_abandoned()) else { return };
         self.step_at = offloading.next_end();
     }
@@ -266,6 +280,7 @@ impl Plain {
         let mut live = self.loading.remove(index);
         if self.reads_kv(&live) {
             self.abandon_read(id);
+            // A read from another instance is no load from the CPU tier.
             return Some(live);
         }
         live.kv_load_wait += now - live.load_began;

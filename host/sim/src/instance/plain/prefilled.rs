@@ -55,6 +55,7 @@ impl Plain {
                 self.kv.release(id);
                 let outcome = live.outcome(self.config.index, Status::TimedOut).ended_at(now);
                 observer.record(&SimEvent::Outcome(&outcome));
+                // Its client timed out before the decode: its reserved blocks are free.
                 return;
             }
             self.deadlines.insert((deadline, self.turn_back), id);
@@ -85,6 +86,7 @@ impl Plain {
         let result = SchedulingResult::Scheduled { cached_tokens: live.computed, num_tokens: 1 };
         let decision = self.scheduling(live, *budget, now, result);
         if !super::allocate(&mut self.kv, &mut self.tiers, &allocation) {
+            // Its prompt fills the reserved blocks: the next token starts a block, and none is free.
             return Err(WaitReason::KvBlocks { needed: 1 });
         }
         if observer.interests().contains(Interests::SCHEDULING) {
@@ -105,6 +107,7 @@ impl Plain {
     /// Releases the blocks of `request`, which has finished, or keeps them until they are read.
     pub(super) fn release_finished(&mut self, request: &Request) {
         if request.leaves_kv(&self.config) && self.transferred.get_or_insert_default().pin(request.id, ()).is_none() {
+            // The blocks stay until another instance has read them.
             return;
         }
         self.kv.release(request.id);
@@ -122,15 +125,18 @@ impl Plain {
         let local = cached.len() as u32 * self.config.block_size;
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
+            // All is in its own prefix cache, or no longer there, or below `kv_recompute_threshold`.
             return Gate::Open;
         }
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
         let whole = self.kv.needs(live.target, &cached) + spare;
         if self.config.reserve_full_prompt && whole > free {
+            // vLLM begins a read only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
         let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
         if needed > free {
+            // A read takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");

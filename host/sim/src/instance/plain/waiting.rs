@@ -65,11 +65,13 @@ impl Plain {
     /// The waiting request `key` enters the batch, if budget and KV blocks are left for it: then the gate is open.
     pub(super) fn enter(&mut self, key: QueueKey, budget: &mut u32, now: Micros, observer: &mut impl Observer) -> Gate {
         if self.waiting[&key].computed > 0 {
+            // A decode part with reserved blocks has its prompt, and computes one token.
             return self.admit_prefilled(key, budget, now, observer).map_or_else(Gate::Stop, |()| Gate::Open);
         }
         let live = &self.waiting[&key];
         let (cached, num_tokens) = match self.admission(live, *budget) {
             Ok(admission) => admission,
+            // vLLM lets none pass it: those behind must not take what it waits for.
             Err(found) => return Gate::Stop(found),
         };
         let start = cached.len() as u32 * self.config.block_size;
@@ -164,14 +166,17 @@ impl Plain {
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
         if self.holds_prefill && left > 1 {
+            // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
             return Err(WaitReason::PrefillInterval);
         }
         let chunk = left.min(self.prefill_limit);
         if !self.config.enable_chunked_prefill && chunk > budget {
+            // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
             return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
         }
         let needed = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
+            // To admit a prompt only as a whole avoids preemptions (`scheduler_reserve_full_isl`).
             return Err(WaitReason::KvBlocks { needed });
         }
         Ok((cached, chunk.min(budget)))
