@@ -73,7 +73,7 @@ impl<H> TransferredKv<H> {
     pub fn pin(&mut self, id: RequestId, held: H) -> Option<H> {
         if let Some(index) = self.unpinned.iter().position(|&other| other == id) {
             self.unpinned.swap_remove(index);
-            // With asynchronous scheduling the blocks may be read before the prefill gives up its slot.
+            // With asynchronous scheduling the blocks may be read before the prefill leaves its slot.
             return Some(held);
         }
         self.pinned.insert(id, held);
