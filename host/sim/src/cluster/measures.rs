@@ -62,12 +62,13 @@ impl RouterMeasures {
         true
     }
 
-    /// Follows an event of [`Self::events`]. Returns the instance of which a column changed.
-    pub fn observe(&mut self, signals: &mut Signals, event: &Event) -> Option<InstanceIndex> {
+    /// Follows an event of [`Self::events`]. Returns the instances of which columns changed: those of tokens, of the instance to which the
+    /// request was dispatched, and those of latencies, of the instance that answered, if that is another.
+    pub fn observe(&mut self, signals: &mut Signals, event: &Event) -> [Option<InstanceIndex>; 2] {
         let first_token = event.kind == EventKind::FirstToken;
         // Other events, which other policies receive, may be about no request.
         if !first_token && !matches!(event.kind, EventKind::Completed | EventKind::Ended) {
-            return None;
+            return [None; 2];
         }
         let mut changed = None;
         if let Some(request) = self.requests.get_mut(&event.request).filter(|_| self.reads.tokens) {
@@ -81,18 +82,18 @@ impl RouterMeasures {
         }
         if !self.reads.latencies {
             // Moving averages that no policy reads are not kept.
-            return changed;
+            return [changed, None];
         }
-        let Some(instance) = event.instance else { return changed };
+        let Some(instance) = event.instance else { return [changed, None] };
         let (column, measured) = match first_token {
             true => (&mut signals.ttft_ewma, event.ttft.map(|ttft| ttft.0 as f64)),
             false => (&mut signals.itl_ewma, event.mean_itl()),
         };
         if let (Some(average), Some(measured)) = (column.get_mut(instance.index()), measured) {
             *average = if *average == 0.0 { measured } else { *average + NEW_WEIGHT * (measured - *average) };
-            return Some(instance);
+            return [changed, Some(instance).filter(|_| changed != Some(instance))];
         }
-        changed
+        [changed, None]
     }
 }
 
@@ -138,16 +139,29 @@ mod tests {
         let mut copy = (measures.clone(), signals.clone());
         for (measures, signals) in [(&mut measures, &mut signals), (&mut copy.0, &mut copy.1)] {
             let first = event(EventKind::FirstToken, 0, 1, 5, None);
-            assert_eq!(measures.observe(signals, &first), Some(InstanceIndex(1)));
-            assert_eq!(measures.observe(signals, &first), Some(InstanceIndex(1)), "again after a preemption");
+            assert_eq!(measures.observe(signals, &first), [Some(InstanceIndex(1)), None]);
+            assert_eq!(measures.observe(signals, &first), [Some(InstanceIndex(1)), None], "again after a preemption");
             assert_eq!((signals.in_flight_tokens[1], signals.in_flight_output[1]), (0, 170));
             measures.observe(signals, &event(EventKind::Ended, 1, 0, 5, None));
             measures.observe(signals, &event(EventKind::Completed, 0, 11, 5, Some(30)));
             assert_eq!((signals.in_flight_tokens[1], signals.in_flight_output[1]), (0, 0));
-            assert_eq!(measures.observe(signals, &event(EventKind::Completed, 0, 11, 5, Some(30))), None);
+            assert_eq!(measures.observe(signals, &event(EventKind::Completed, 0, 11, 5, Some(30))), [None; 2]);
             assert!(measures.requests.is_empty());
             assert_eq!(signals.ttft_ewma, [0.0, 0.0], "it is not read");
         }
+    }
+
+    /// The tokens are those of the instance to which it was dispatched, the latencies those of the one that answered: with prefill apart
+    /// from decode two, and only one of them was among the changes.
+    #[test]
+    fn both_instances_of_a_request_are_among_the_changes() {
+        let (mut measures, mut signals) = (RouterMeasures::default(), Signals::idle([100, 100]));
+        measures.start(Reads { tokens: true, latencies: true, ..Reads::NOTHING });
+        dispatched(&mut measures, &mut signals, 0, None);
+        let decoded = |kind| Event { instance: Some(InstanceIndex(0)), ..event(kind, 0, 11, 5, Some(30)) };
+        let both = [Some(InstanceIndex(1)), Some(InstanceIndex(0))];
+        assert_eq!(measures.observe(&mut signals, &decoded(EventKind::FirstToken)), both);
+        assert_eq!(measures.observe(&mut signals, &decoded(EventKind::Completed)), both);
     }
 
     #[test]

@@ -261,10 +261,9 @@ impl SignalBoard {
 
     /// Follows an event, delivered in order of time.
     pub fn observe(&mut self, event: &Event) {
-        if self.measures.is_on()
-            && let Some(instance) = self.measures.observe(&mut self.signals, event)
-        {
-            self.in_flight.changed(instance);
+        if self.measures.is_on() {
+            let changed = self.measures.observe(&mut self.signals, event);
+            changed.into_iter().flatten().for_each(|instance| self.in_flight.changed(instance));
         }
     }
 
