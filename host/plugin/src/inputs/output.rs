@@ -30,7 +30,7 @@ pub enum GuestOutput {
     Replicas(Vec<Option<u32>>),
     /// The fields of a record; `None` for an index that was not chosen.
     Record(Vec<Option<usize>>),
-    /// No output, for [`GuestCall::Observe`].
+    /// No output: the call delivered an event.
     None,
 }
 
