@@ -193,11 +193,25 @@ fn documents_follow_their_schema() {
 /// The documents of the other commands: all that they print is in the schemas, and all fields of the schemas occur.
 #[test]
 fn other_documents_follow_their_schemas() {
-    let folder = Scratch::new();
+    follow_their_schemas(&other_documents(&Scratch::new()));
+}
+
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn documents_of_searches_follow_their_schema() {
+    let searches = [
+        format!("search sdk/python/tests/small.yaml --evaluations 24 {GRANTED}"),
+        format!("search {}", ModelServer::proposing().words("--evaluations 48")),
+    ];
+    follow_their_schemas(&searches.map(|line| ("search.schema.json", "search", line)));
+}
+
+/// The documents of the commands are as the parts of their schemas say, and have all fields of these schemas.
+fn follow_their_schemas(documents: &[(&'static str, &'static str, String)]) {
     let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for (name, part, line) in other_documents(&folder) {
+    for (name, part, line) in documents {
         let document = blis!(format!("{line} --output json")).whole_json();
-        assert_valid(&validator(name, part), &document, &line);
+        assert_valid(&validator(name, part), &document, line);
         names(&document, seen.entry(name).or_default());
     }
     for (name, seen) in seen {
@@ -209,6 +223,9 @@ fn other_documents_follow_their_schemas() {
 
 /// Signals that a policy of another program did not read: traces of this one leave them out.
 const UNREAD: &str = "unread";
+
+/// Grants what the policies in `policies/` need.
+const GRANTED: &str = "--allow-large-components";
 
 /// Commands that together print all fields: the schema, its part, and the command.
 fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)> {
@@ -224,27 +241,24 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
     fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
-    let granted = "--allow-large-components";
     let planned =
         "--model llama-3.1-8b-instruct --output-tokens 20 --output-tokens-stdev 5 --seeds 2 --slo ttft_p90=1s";
     vec![
         (
             "held-out.schema.json",
             "held_out",
-            format!("evaluate held-out policies/rhai-least-loaded.rhai {suite} {granted}"),
+            format!("evaluate held-out policies/rhai-least-loaded.rhai {suite} {GRANTED}"),
         ),
-        ("search.schema.json", "search", format!("search sdk/python/tests/small.yaml --evaluations 24 {granted}")),
-        ("search.schema.json", "search", format!("search {}", ModelServer::proposing().words("--evaluations 48"))),
-        ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite} {granted}")),
+        ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite} {GRANTED}")),
         (
             "compare.schema.json",
             "compare",
-            format!("compare round-robin least-loaded {model} --seeds 2 {weights} {granted}"),
+            format!("compare round-robin least-loaded {model} --seeds 2 {weights} {GRANTED}"),
         ),
         (
             "planning.schema.json",
             "capacity",
-            format!("capacity {planned} --routing-policy round-robin,least-loaded {granted}"),
+            format!("capacity {planned} --routing-policy round-robin,least-loaded {GRANTED}"),
         ),
         ("planning.schema.json", "size", format!("size {planned} --rate 20 --prices examples/autoscaling/prices.yaml")),
         ("planning.schema.json", "elastic", format!("size {planned} --rate 20 --num-requests 6000 --elastic")),

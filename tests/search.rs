@@ -53,6 +53,7 @@ fn a_search_is_the_same_on_any_number_of_workers_and_for_every_seed_another() {
 }
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn a_search_that_is_killed_goes_on_to_the_same_result() {
     let folder = Scratch::new();
     let [killed, whole] = ["killed.sqlite", "whole.sqlite"].map(|name| folder.path(name));
