@@ -280,7 +280,7 @@ struct HardwareEntry {
     _source: Option<String>,
     note: Option<String>,
     kernels: Option<KernelsEntry>,
-    /// The GPU whose curves are used, as shares of this one's peaks.
+    /// The GPU that lends its curves, as shares of this one's peaks.
     kernels_of: Option<String>,
     links: Option<LinksEntry>,
     /// The GPU whose links are used.

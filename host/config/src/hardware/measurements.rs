@@ -3,7 +3,7 @@
 use blis_sim::latency::physics::{Curve, GroupLink, Kernels, LinkSegment, Links, RowCurve, ServerNode};
 use serde::Deserialize;
 
-/// Measured kernels and links in the file of a GPU, or the GPUs whose are used instead.
+/// Measured kernels and links in the file of a GPU, or the GPUs that lend theirs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OwnMeasurements {
     pub(super) kernels: Option<KernelsEntry>,
@@ -30,7 +30,7 @@ impl OwnMeasurements {
     }
 }
 
-/// The GPU whose curves are used for one without any: curves are shares of peak figures.
+/// The GPU that lends its curves to one without any: curves are shares of peak figures.
 pub(super) const DEFAULT: &str = "H100";
 
 /// The curves in a file. See [`Kernels`].
@@ -184,7 +184,7 @@ pub(super) struct NodeEntry {
 }
 
 impl Default for NodeEntry {
-    /// The usual server: for GPUs whose file does not say.
+    /// The usual server: for GPUs without one in their file.
     fn default() -> Self {
         Self {
             gpus: 8,

@@ -47,7 +47,7 @@ fn decided(function: Function) -> Vec<(Option<&'static str>, DecisionOutput)> {
         OutputShape::Record { shape, flags, .. } => {
             let (truths, choices) = shape.fields.split_at(*flags);
             let truths = truths.iter().map(|field| (Some(field.name), DecisionOutput::Truth));
-            // Programs have the choices from the last on: who prefills a request before who decodes it.
+            // Programs have the choices from the last on: the prefill instance before the decode instance.
             truths.chain(choices.iter().rev().map(|field| (Some(field.name), DecisionOutput::Choice))).collect()
         }
     }

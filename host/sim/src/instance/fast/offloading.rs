@@ -148,7 +148,7 @@ impl Fast {
             let key = self.loading[i];
             if !self.is_loaded(key) {
                 i += 1;
-                // vLLM passes over a request whose load goes on, and schedules those behind it.
+                // vLLM skips a request that still loads, and schedules those after it.
                 continue;
             }
             if self.gate(key) != AdapterGate::Open {

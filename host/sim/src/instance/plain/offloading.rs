@@ -132,7 +132,7 @@ impl Plain {
             let id = self.loading[i].request.id;
             if !self.is_loaded(id) {
                 i += 1;
-                // vLLM passes over a request whose load goes on, and schedules those behind it.
+                // vLLM skips a request that still loads, and schedules those after it.
                 continue;
             }
             if self.gate(&self.loading[i]) != AdapterGate::Open {
