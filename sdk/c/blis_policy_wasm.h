@@ -354,33 +354,13 @@ const blis_w_refusal *blis_w_restore(const uint8_t *bytes, size_t len) {
     return blis_w_refuse_if(!blis_plugin_v1()->restore(&blis_w_host, blis_w_state, bytes, len));
 }
 
-typedef struct blis_w_decision {
-    blis_request request;
-    blis_ages ages;
-    uint32_t count;
-    const double *instances;
-    size_t numbers;
-} blis_w_decision;
+/* `option<u32>` */
+typedef struct blis_w_index {
+    uint8_t is_some;
+    uint32_t index;
+} blis_w_index;
 
-BLIS_W_DECISION("blis:policy/admission@1.1.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
-    static blis_w_refusal decision;
-    blis_text reason = {0, 0};
-    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
-                                                      d->count, blis_w_stride, &reason);
-    decision.refused = !admitted;
-    decision.text = reason;
-    blis_w_done();
-    return &decision;
-}
-
-BLIS_W_DECISION("blis:policy/routing@1.1.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
-    const uint32_t index = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
-                                                   d->count, blis_w_stride);
-    blis_w_done();
-    return index;
-}
-
-/* Numbers for the instances of a decision. */
+/* Numbers for the rows of a decision. */
 static blis_w_list blis_w_numbers;
 static size_t blis_w_numbers_capacity;
 
@@ -394,227 +374,291 @@ static double *blis_w_room_for(uint32_t count) {
     return (double *)blis_w_numbers.start;
 }
 
-BLIS_W_EXPORT("blis:policy/routing-scores@1.1.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    double *scores = blis_w_room_for(table->scores ? d->count : 0);
-    if (table->scores)
-        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride, scores);
+/* The same where each of them is `number` if the policy writes none. */
+static double *blis_w_filled(uint32_t count, double number) {
+    double *numbers = blis_w_room_for(count);
+    for (uint32_t i = 0; i < count; i++) numbers[i] = number;
+    return numbers;
+}
+
+/* generated: begin exports (BLIS_RECORD=1 cargo test -p blis-abi) */
+typedef struct blis_w_admit_parameters {
+    blis_request request;
+    blis_ages ages;
+    uint32_t count;
+    const double *instances;
+    size_t numbers;
+} blis_w_admit_parameters;
+
+BLIS_W_DECISION("blis:policy/admission@1.1.0#admit")
+const blis_w_refusal *blis_w_admit(const blis_w_admit_parameters *given) {
+    static blis_w_refusal decision;
+    decision.refused = !blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &given->request, &given->ages,
+        given->instances, given->count, blis_w_stride, &decision.text);
+    blis_w_done();
+    return &decision;
+}
+
+typedef struct blis_w_route_parameters {
+    blis_request request;
+    blis_ages ages;
+    uint32_t count;
+    const double *instances;
+    size_t numbers;
+} blis_w_route_parameters;
+
+BLIS_W_DECISION("blis:policy/routing@1.1.0#route")
+uint32_t blis_w_route(const blis_w_route_parameters *given) {
+    const uint32_t result = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &given->request, &given->ages,
+        given->instances, given->count, blis_w_stride);
+    blis_w_done();
+    return result;
+}
+
+typedef struct blis_w_scores_parameters {
+    blis_request request;
+    blis_ages ages;
+    uint32_t count;
+    const double *instances;
+    size_t numbers;
+} blis_w_scores_parameters;
+
+BLIS_W_DECISION("blis:policy/routing-scores@1.1.0#scores")
+const blis_w_list *blis_w_scores(const blis_w_scores_parameters *given) {
+    double *numbers = blis_w_room_for(given->count);
+    if (blis_plugin_v1()->scores) blis_plugin_v1()->scores(&blis_w_host, blis_w_state, &given->request, &given->ages,
+        given->instances, given->count, blis_w_stride, numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
-BLIS_W_EXPORT("blis:policy/routing-filter@1.1.0#filter") const blis_w_list *blis_w_filter(const blis_w_decision *d) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    double *kept = blis_w_room_for(table->filter ? d->count : 0);
-    if (table->filter)
-        table->filter(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride, kept);
+typedef struct blis_w_filter_parameters {
+    blis_request request;
+    blis_ages ages;
+    uint32_t count;
+    const double *instances;
+    size_t numbers;
+} blis_w_filter_parameters;
+
+BLIS_W_DECISION("blis:policy/routing-filter@1.1.0#filter")
+const blis_w_list *blis_w_filter(const blis_w_filter_parameters *given) {
+    double *numbers = blis_w_room_for(given->count);
+    blis_plugin_v1()->filter(&blis_w_host, blis_w_state, &given->request, &given->ages, given->instances,
+        given->count, blis_w_stride, numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
-BLIS_W_DECISION("blis:policy/priority@1.1.0#priority") int64_t blis_w_priority(const blis_request *request) {
-    const int64_t priority = blis_plugin_v1()->priority(&blis_w_host, blis_w_state, request);
+typedef struct blis_w_priority_parameters {
+    blis_request request;
+} blis_w_priority_parameters;
+
+BLIS_W_DECISION("blis:policy/priority@1.1.0#priority")
+int64_t blis_w_priority(const blis_w_priority_parameters *given) {
+    const int64_t result = blis_plugin_v1()->priority(&blis_w_host, blis_w_state, &given->request);
     blis_w_done();
-    return priority;
+    return result;
 }
 
-typedef struct blis_w_joining {
+typedef struct blis_w_rank_parameters {
     blis_request request;
     blis_queued queued;
-} blis_w_joining;
+} blis_w_rank_parameters;
 
-BLIS_W_DECISION("blis:policy/scheduling@1.1.0#rank") double blis_w_rank(const blis_w_joining *joining) {
-    const double rank = blis_plugin_v1()->rank(&blis_w_host, blis_w_state, &joining->request, &joining->queued);
+BLIS_W_DECISION("blis:policy/scheduling@1.1.0#rank")
+double blis_w_rank(const blis_w_rank_parameters *given) {
+    const double result = blis_plugin_v1()->rank(&blis_w_host, blis_w_state, &given->request, &given->queued);
     blis_w_done();
-    return rank;
+    return result;
 }
 
 BLIS_W_DECISION("blis:policy/preemption@1.1.0#victim")
-uint32_t blis_w_victim(uint64_t now_us, uint32_t requester, const blis_running *batch, size_t count) {
-    const uint32_t index =
-        blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, requester, batch, count, sizeof(blis_running));
+uint32_t blis_w_victim(uint64_t now_us, uint32_t requester, const blis_running *batch, size_t batch_count) {
+    const uint32_t result = blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, requester, batch,
+        batch_count, sizeof(blis_running));
     blis_w_done();
-    return index;
-}
-
-BLIS_W_EXPORT("blis:policy/latency@1.1.0#constants") const blis_latency_constants *blis_w_constants(void) {
-    static blis_latency_constants constants;
-    blis_plugin_v1()->constants(&blis_w_host, blis_w_state, &constants);
-    blis_w_done();
-    return &constants;
-}
-
-BLIS_W_DECISION("blis:policy/latency@1.1.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
-    const uint64_t time = blis_plugin_v1()->queueing_time(&blis_w_host, blis_w_state, input_tokens);
-    blis_w_done();
-    return time;
+    return result;
 }
 
 BLIS_W_DECISION("blis:policy/latency@1.1.0#step-time")
-uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, uint64_t prefill_tokens_squared,
-                          uint64_t prefill_tokens_by_input, uint64_t prefill_tokens_by_context,
-                          uint64_t prefill_context, uint64_t decode_requests, uint64_t decode_context) {
-    const blis_step step = {prefill_requests,          prefill_tokens,  prefill_tokens_squared, prefill_tokens_by_input,
-                            prefill_tokens_by_context, prefill_context, decode_requests,        decode_context};
-    const uint64_t time = blis_plugin_v1()->step_time(&blis_w_host, blis_w_state, &step);
+uint64_t blis_w_step_time(uint64_t step_prefill_requests, uint64_t step_prefill_tokens, uint64_t
+    step_prefill_tokens_squared, uint64_t step_prefill_tokens_by_input, uint64_t step_prefill_tokens_by_context,
+    uint64_t step_prefill_context, uint64_t step_decode_requests, uint64_t step_decode_context) {
+    const blis_step step = {step_prefill_requests, step_prefill_tokens, step_prefill_tokens_squared,
+        step_prefill_tokens_by_input, step_prefill_tokens_by_context, step_prefill_context, step_decode_requests,
+        step_decode_context};
+    const uint64_t result = blis_plugin_v1()->step_time(&blis_w_host, blis_w_state, &step);
     blis_w_done();
-    return time;
+    return result;
+}
+
+BLIS_W_DECISION("blis:policy/latency@1.1.0#queueing-time")
+uint64_t blis_w_queueing_time(uint32_t input_tokens) {
+    const uint64_t result = blis_plugin_v1()->queueing_time(&blis_w_host, blis_w_state, input_tokens);
+    blis_w_done();
+    return result;
+}
+
+BLIS_W_DECISION("blis:policy/latency@1.1.0#constants")
+const blis_latency_constants *blis_w_constants(void) {
+    static blis_latency_constants result;
+    result = (blis_latency_constants){1u, 0u, 0u, 0u, 0u};
+    blis_plugin_v1()->constants(&blis_w_host, blis_w_state, &result);
+    blis_w_done();
+    return &result;
 }
 
 BLIS_W_DECISION("blis:policy/saturation@1.1.0#saturation")
-double blis_w_saturation(uint64_t now_us, uint64_t periodic_us, uint64_t cache_us, uint64_t gateway_us,
-                         uint64_t pipeline_us, uint32_t count, const double *instances, size_t numbers) {
+double blis_w_saturation(uint64_t now_us, uint64_t ages_periodic_us, uint64_t ages_cache_us, uint64_t ages_gateway_us,
+    uint64_t ages_pipeline_us, uint32_t count, const double *instances, size_t numbers) {
+    const blis_ages ages = {ages_periodic_us, ages_cache_us, ages_gateway_us, ages_pipeline_us};
     (void)numbers;
-    const blis_ages ages = {periodic_us, cache_us, gateway_us, pipeline_us};
-    const double saturation =
-        blis_plugin_v1()->saturation(&blis_w_host, blis_w_state, now_us, &ages, instances, count, blis_w_stride);
+    const double result = blis_plugin_v1()->saturation(&blis_w_host, blis_w_state, now_us, &ages, instances, count,
+        blis_w_stride);
     blis_w_done();
-    return saturation;
+    return result;
 }
 
 BLIS_W_DECISION("blis:policy/ceilings@1.1.0#ceilings")
-const blis_w_list *blis_w_ceilings(uint64_t now_us, double saturation, const blis_band *bands, size_t count) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    double *ceilings = blis_w_room_for(table->ceilings ? (uint32_t)count : 0);
-    if (table->ceilings)
-        table->ceilings(&blis_w_host, blis_w_state, now_us, saturation, bands, count, sizeof(blis_band), ceilings);
+const blis_w_list *blis_w_ceilings(uint64_t now_us, double saturation, const blis_band *bands, size_t bands_count) {
+    double *numbers = blis_w_room_for((uint32_t)bands_count);
+    blis_plugin_v1()->ceilings(&blis_w_host, blis_w_state, now_us, saturation, bands, bands_count, sizeof(blis_band),
+        numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
 BLIS_W_DECISION("blis:policy/fairness@1.1.0#fair-pick")
-uint32_t blis_w_fair_pick(uint64_t now_us, double saturation, uint64_t oldest_wait_us, int32_t priority,
-                          uint32_t queued, const blis_flow *flows, size_t count) {
-    const blis_band band = {oldest_wait_us, priority, queued};
-    const uint32_t index = blis_plugin_v1()->fair_pick(&blis_w_host, blis_w_state, now_us, saturation, &band, flows, count,
-                                                       sizeof(blis_flow));
+uint32_t blis_w_fair_pick(uint64_t now_us, double saturation, uint64_t band_oldest_wait_us, int32_t band_priority,
+    uint32_t band_queued, const blis_flow *flows, size_t flows_count) {
+    const blis_band band = {band_oldest_wait_us, band_priority, band_queued};
+    const uint32_t result = blis_plugin_v1()->fair_pick(&blis_w_host, blis_w_state, now_us, saturation, &band, flows,
+        flows_count, sizeof(blis_flow));
     blis_w_done();
-    return index;
+    return result;
 }
 
-typedef struct blis_w_enqueued {
+typedef struct blis_w_order_parameters {
     blis_request request;
     uint64_t expires_us;
-} blis_w_enqueued;
+} blis_w_order_parameters;
 
-BLIS_W_DECISION("blis:policy/ordering@1.1.0#order") double blis_w_order(const blis_w_enqueued *enqueued) {
-    const double rank =
-        blis_plugin_v1()->order(&blis_w_host, blis_w_state, &enqueued->request, enqueued->expires_us);
+BLIS_W_DECISION("blis:policy/ordering@1.1.0#order")
+double blis_w_order(const blis_w_order_parameters *given) {
+    const double result = blis_plugin_v1()->order(&blis_w_host, blis_w_state, &given->request, given->expires_us);
     blis_w_done();
-    return rank;
+    return result;
 }
 
-/* `option<u32>` */
-typedef struct blis_w_index {
-    uint8_t is_some;
-    uint32_t index;
-} blis_w_index;
-
 BLIS_W_DECISION("blis:policy/eviction@1.1.0#evict")
-const blis_w_index *blis_w_evict(uint64_t now_us, uint64_t oldest_wait_us, int32_t priority, uint32_t queued,
-                                 const blis_in_flight *in_flight, size_t count) {
-    static blis_w_index victim;
-    const blis_band demand = {oldest_wait_us, priority, queued};
-    victim.index = blis_plugin_v1()->evict(&blis_w_host, blis_w_state, now_us, &demand, in_flight, count,
-                                           sizeof(blis_in_flight));
-    victim.is_some = victim.index != BLIS_NONE_U32;
+const blis_w_index *blis_w_evict(uint64_t now_us, uint64_t demand_oldest_wait_us, int32_t demand_priority, uint32_t
+    demand_queued, const blis_in_flight *in_flight, size_t in_flight_count) {
+    const blis_band demand = {demand_oldest_wait_us, demand_priority, demand_queued};
+    static blis_w_index result;
+    result.index = blis_plugin_v1()->evict(&blis_w_host, blis_w_state, now_us, &demand, in_flight, in_flight_count,
+        sizeof(blis_in_flight));
+    result.is_some = result.index != BLIS_NONE_U32;
     blis_w_done();
-    return &victim;
+    return &result;
 }
 
 BLIS_W_DECISION("blis:policy/scaling@1.1.0#scale")
-const blis_w_list *blis_w_scale(uint64_t now_us, const blis_group *groups, size_t count, const blis_group *history,
-                                size_t history_count) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    double *replicas = blis_w_room_for(table->scale ? (uint32_t)count : 0);
-    if (table->scale)
-        table->scale(&blis_w_host, blis_w_state, now_us, groups, count, history, history_count, sizeof(blis_group),
-                     replicas);
+const blis_w_list *blis_w_scale(uint64_t now_us, const blis_group *groups, size_t groups_count, const blis_group
+    *history, size_t history_count) {
+    double *numbers = blis_w_room_for((uint32_t)groups_count);
+    blis_plugin_v1()->scale(&blis_w_host, blis_w_state, now_us, groups, groups_count, history, history_count,
+        sizeof(blis_group), numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
 BLIS_W_DECISION("blis:policy/drain@1.1.0#drain")
-uint32_t blis_w_drain(uint64_t now_us, double price, uint32_t group, uint32_t model, uint32_t gpus,
-                      uint32_t min_replicas, uint32_t max_replicas, uint32_t replicas, const blis_replica *rows,
-                      size_t count) {
-    const blis_drain_group of = {now_us, price, group, model, gpus, min_replicas, max_replicas, replicas};
-    uint32_t index = blis_plugin_v1()->drain(&blis_w_host, blis_w_state, &of, rows, count, sizeof(blis_replica));
+uint32_t blis_w_drain(uint64_t group_now_us, double group_price, uint32_t group_group, uint32_t group_model, uint32_t
+    group_gpus, uint32_t group_min_replicas, uint32_t group_max_replicas, uint32_t group_replicas, const blis_replica
+    *replicas, size_t replicas_count) {
+    const blis_drain_group group = {group_now_us, group_price, group_group, group_model, group_gpus,
+        group_min_replicas, group_max_replicas, group_replicas};
+    const uint32_t result = blis_plugin_v1()->drain(&blis_w_host, blis_w_state, &group, replicas, replicas_count,
+        sizeof(blis_replica));
     blis_w_done();
-    return index;
+    return result;
 }
 
 BLIS_W_DECISION("blis:policy/placement@1.1.0#placement")
-const blis_w_index *blis_w_placement(uint64_t now_us, uint64_t created_us, uint32_t id, uint32_t group, uint32_t model,
-                                     uint32_t gpus, const blis_node *nodes, size_t count) {
-    static blis_w_index node;
-    const blis_starting_replica replica = {now_us, created_us, id, group, model, gpus};
-    node.index = blis_plugin_v1()->placement(&blis_w_host, blis_w_state, &replica, nodes, count, sizeof(blis_node));
-    node.is_some = node.index != BLIS_NONE_U32;
+const blis_w_index *blis_w_placement(uint64_t replica_now_us, uint64_t replica_created_us, uint32_t replica_id,
+    uint32_t replica_group, uint32_t replica_model, uint32_t replica_gpus, const blis_node *nodes, size_t nodes_count)
+    {
+    const blis_starting_replica replica = {replica_now_us, replica_created_us, replica_id, replica_group,
+        replica_model, replica_gpus};
+    static blis_w_index result;
+    result.index = blis_plugin_v1()->placement(&blis_w_host, blis_w_state, &replica, nodes, nodes_count,
+        sizeof(blis_node));
+    result.is_some = result.index != BLIS_NONE_U32;
     blis_w_done();
-    return &node;
+    return &result;
 }
 
 BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#keep")
-const blis_w_list *blis_w_keep(uint64_t now_us, const blis_kv_chunk *chunks, size_t count) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    double *ranks = blis_w_room_for(table->keep ? (uint32_t)count : 0);
-    if (table->keep) table->keep(&blis_w_host, blis_w_state, now_us, chunks, count, sizeof(blis_kv_chunk), ranks);
+const blis_w_list *blis_w_keep(uint64_t now_us, const blis_kv_chunk *chunks, size_t chunks_count) {
+    double *numbers = blis_w_room_for((uint32_t)chunks_count);
+    blis_plugin_v1()->keep(&blis_w_host, blis_w_state, now_us, chunks, chunks_count, sizeof(blis_kv_chunk), numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
 BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#store-chunks")
-const blis_w_list *blis_w_store(uint64_t now_us, uint64_t queued_bytes, double fill, uint32_t tier, uint32_t capacity,
-                                const blis_kv_chunk *chunks, size_t count) {
-    const blis_policy_v1 *table = blis_plugin_v1();
-    const blis_chunk_offer offer = {now_us, queued_bytes, fill, tier, capacity};
-    double *stored = blis_w_room_for((uint32_t)count);
-    for (size_t i = 0; i < count; i++) stored[i] = 1;
-    if (table->store) table->store(&blis_w_host, blis_w_state, &offer, chunks, count, sizeof(blis_kv_chunk), stored);
+const blis_w_list *blis_w_store(uint64_t offer_now_us, uint64_t offer_queued_bytes, double offer_fill, uint32_t
+    offer_tier, uint32_t offer_capacity, const blis_kv_chunk *chunks, size_t chunks_count) {
+    const blis_chunk_offer offer = {offer_now_us, offer_queued_bytes, offer_fill, offer_tier, offer_capacity};
+    double *numbers = blis_w_filled((uint32_t)chunks_count, 1);
+    if (blis_plugin_v1()->store) blis_plugin_v1()->store(&blis_w_host, blis_w_state, &offer, chunks, chunks_count,
+        sizeof(blis_kv_chunk), numbers);
     blis_w_done();
     return &blis_w_numbers;
 }
 
 BLIS_W_DECISION("blis:policy/kv-cache@1.1.0#load")
-uint32_t blis_w_load(uint64_t now_us, uint64_t bytes, uint64_t queued_bytes, double bandwidth, uint32_t request,
-                     uint32_t gpu_tokens, uint32_t tokens, uint32_t input_tokens, uint32_t prefill_tokens,
-                     uint32_t waiting, uint32_t running, uint32_t slo_class, uint32_t tenant, uint32_t session,
-                     uint32_t prefix_group, uint32_t round) {
-    const blis_kv_hit hit = {now_us, bytes, queued_bytes, bandwidth, request, gpu_tokens, tokens, input_tokens,
-                              prefill_tokens, waiting, running, slo_class, tenant, session, prefix_group, round};
-    const blis_policy_v1 *table = blis_plugin_v1();
-    uint32_t loads = !table->load || table->load(&blis_w_host, blis_w_state, &hit) != 0;
+uint32_t blis_w_load(uint64_t hit_now_us, uint64_t hit_bytes, uint64_t hit_queued_bytes, double hit_bandwidth,
+    uint32_t hit_request, uint32_t hit_gpu_tokens, uint32_t hit_tokens, uint32_t hit_input_tokens, uint32_t
+    hit_prefill_tokens, uint32_t hit_waiting, uint32_t hit_running, uint32_t hit_slo_class, uint32_t hit_tenant,
+    uint32_t hit_session, uint32_t hit_prefix_group, uint32_t hit_round) {
+    const blis_kv_hit hit = {hit_now_us, hit_bytes, hit_queued_bytes, hit_bandwidth, hit_request, hit_gpu_tokens,
+        hit_tokens, hit_input_tokens, hit_prefill_tokens, hit_waiting, hit_running, hit_slo_class, hit_tenant,
+        hit_session, hit_prefix_group, hit_round};
+    uint32_t result = 1;
+    if (blis_plugin_v1()->load) result = 0 != blis_plugin_v1()->load(&blis_w_host, blis_w_state, &hit);
     blis_w_done();
-    return loads;
+    return result;
 }
 
 BLIS_W_DECISION("blis:policy/disaggregation@1.1.0#disaggregate")
-const blis_prefill_choice *blis_w_disaggregate(uint64_t now_us, double transfer_us_per_token, uint32_t request,
-                                               uint32_t input_tokens, uint32_t chosen, uint32_t transfers,
-                                               uint32_t transfer_tokens, uint32_t slo_class, uint32_t tenant,
-                                               uint32_t session, uint32_t prefix_group, uint32_t round,
-                                               const blis_pool_instance *decode, size_t decode_count,
-                                               const blis_pool_instance *prefill, size_t prefill_count) {
-    static blis_prefill_choice choice;
-    const blis_routed_request routed = {now_us,    transfer_us_per_token, request, input_tokens, chosen,       transfers,
-                                        transfer_tokens, slo_class,       tenant,  session,      prefix_group, round};
-    choice = (blis_prefill_choice){0, BLIS_NONE_U32, BLIS_NONE_U32};
-    blis_plugin_v1()->disaggregate(&blis_w_host, blis_w_state, &routed, decode, decode_count, prefill, prefill_count,
-                                   sizeof(blis_pool_instance), &choice);
-    choice.remote = choice.remote != 0;
+const blis_prefill_choice *blis_w_disaggregate(uint64_t request_now_us, double request_transfer_us_per_token, uint32_t
+    request_request, uint32_t request_input_tokens, uint32_t request_chosen, uint32_t request_transfers, uint32_t
+    request_transfer_tokens, uint32_t request_slo_class, uint32_t request_tenant, uint32_t request_session, uint32_t
+    request_prefix_group, uint32_t request_round, const blis_pool_instance *decode, size_t decode_count, const
+    blis_pool_instance *prefill, size_t prefill_count) {
+    const blis_routed_request request = {request_now_us, request_transfer_us_per_token, request_request,
+        request_input_tokens, request_chosen, request_transfers, request_transfer_tokens, request_slo_class,
+        request_tenant, request_session, request_prefix_group, request_round};
+    static blis_prefill_choice result;
+    result = (blis_prefill_choice){0u, 4294967295u, 4294967295u};
+    blis_plugin_v1()->disaggregate(&blis_w_host, blis_w_state, &request, decode, decode_count, prefill, prefill_count,
+        sizeof(blis_pool_instance), &result);
+    result.remote = result.remote != 0;
     blis_w_done();
-    return &choice;
+    return &result;
 }
 
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
-void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
-                   uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,
-                   uint32_t session, uint32_t prefix_group, uint32_t block) {
-    const blis_event event = {at_us,     ttft_us, e2e_us,  kind,         request, instance, input_tokens, generated_tokens,
-                              slo_class, tenant,  session, prefix_group, block};
+void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t
+    instance, uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant, uint32_t session,
+    uint32_t prefix_group, uint32_t block) {
+    const blis_event event = {at_us, ttft_us, e2e_us, kind, request, instance, input_tokens, generated_tokens,
+        slo_class, tenant, session, prefix_group, block};
     blis_plugin_v1()->observe(&blis_w_host, blis_w_state, &event);
     blis_w_done();
 }
+
+/* generated: end exports */
 
 #endif

@@ -5,8 +5,6 @@
 //! returned as a pointer. A [`Row`](crate::Row) is copied as it lies in memory. The Rust SDK, compiled for wasm32,
 //! fills in these structs with pointers; the host reads and writes them with addresses (u32).
 
-use crate::rows::{Ages, PrefillChoice, Queued, Request};
-
 /// `list<T>` or `string`; `A` is the address of its elements.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -15,40 +13,6 @@ pub struct List<A> {
     pub start: A,
     /// Number of elements (of a `string`: bytes).
     pub len: u32,
-}
-
-/// The parameters of `admit`, `route` and `scores`: 30 numbers. `I` is the list of the instances' numbers.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct DecisionParameters<I> {
-    /// The request of the decision.
-    pub request: Request,
-    /// Ages of the columns by group, µs.
-    pub ages: Ages,
-    /// Number of instances.
-    pub count: u32,
-    /// A row for each instance, in the order of their ids: one number for each column that the policy reads.
-    pub instances: I,
-}
-
-/// The parameters of `rank`: 27 numbers.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct RankParameters {
-    /// The request that joins the waiting queue.
-    pub request: Request,
-    /// Its priority and turn on the instance.
-    pub queued: Queued,
-}
-
-/// The parameters of `order`: 25 numbers.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct OrderParameters {
-    /// The request that is enqueued.
-    pub request: Request,
-    /// Time at which it leaves the queue unserved, µs; the largest number if never.
-    pub expires_us: u64,
 }
 
 /// One number of the metadata of model and hardware; `T` is a text.
@@ -172,27 +136,13 @@ pub struct ChosenIndex {
     pub index: u32,
 }
 
-/// A `prefill-choice`: the record that the row [`PrefillChoice`] is, with a byte for the number that is 1 or 0.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct PrefillChoiceRecord {
-    /// 1 or 0.
-    pub remote: u8,
-    /// As in the row.
-    pub decode: u32,
-    /// As in the row.
-    pub prefill: u32,
-}
-
 // The tests compute the same sizes from the WIT package, where addresses have 4 bytes.
 const _: () = {
     type WasmList = List<u32>;
     assert!(size_of::<WasmList>() == 8);
-    assert!(size_of::<DecisionParameters<WasmList>>() == 160 && size_of::<RankParameters>() == 136);
-    assert!(size_of::<OrderParameters>() == 120 && size_of::<ChosenIndex>() == 8);
+    assert!(size_of::<ChosenIndex>() == 8);
     assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ValueRecord>() == 24);
     assert!(size_of::<ParameterRecord<WasmList>>() == 56);
     assert!(size_of::<DescriptionRecord<WasmList, WasmList, WasmList>>() == 60);
-    assert!(size_of::<PrefillChoiceRecord>() == size_of::<PrefillChoice>());
     assert!(size_of::<Refusal<WasmList>>() == 12 && size_of::<ChangedIndices<WasmList>>() == 12);
 };

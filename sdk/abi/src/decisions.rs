@@ -57,6 +57,10 @@ pub struct FunctionRow {
     pub interface: Option<&'static str>,
     /// Names of the parameters in scripts; `None` where scripts have no such function.
     pub script: Option<&'static [&'static str]>,
+    /// Names of its own parameters in WIT, C and Rust: the number, the row, the lists.
+    pub parameters: &'static [&'static str],
+    /// Whether it changes no state.
+    pub pure: bool,
     /// The keys of its own inputs in fixture files: number, row, lists, or the requests of a queue.
     pub keys: &'static [&'static str],
     /// The keys of its output in fixture files.
@@ -160,22 +164,24 @@ const OF_CLUSTER: InputShape = InputShape { request: true, cluster: true, ..NO_I
 /// Kinds with their functions, and what both are for.
 macro_rules! decisions {
     ($(
-        $(#[doc = $about:literal])+
+        #[doc = $about:literal]
+        $(#[doc = $when:literal])*
         $kind:ident { $($kind_row:tt)* } has {$(
-            $(#[doc = $says:literal])+
+            #[doc = $says:literal]
+            $(#[doc = $more:literal])*
             $function:ident { $($function_row:tt)* },
         )+},
     )+) => {
         /// A kind of policy: the decision that it makes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
-            $($(#[doc = $about])+ $kind,)+
+            $(#[doc = $about] $(#[doc = $when])* $kind,)+
         }
 
         /// A function of a policy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Function {
-            $($($(#[doc = $says])+ $function,)+)+
+            $($(#[doc = $says] $(#[doc = $more])* $function,)+)+
         }
 
         impl Kind {
@@ -195,7 +201,15 @@ macro_rules! decisions {
             #[must_use]
             pub const fn about(self) -> &'static str {
                 match self {
-                    $(Self::$kind => concat!($($about),+),)+
+                    $(Self::$kind => $about,)+
+                }
+            }
+
+            /// What it decides, and when it is asked.
+            #[must_use]
+            pub const fn docs(self) -> &'static str {
+                match self {
+                    $(Self::$kind => concat!($about, $($when),*),)+
                 }
             }
 
@@ -231,11 +245,11 @@ macro_rules! decisions {
                 }
             }
 
-            /// What it does, in words.
+            /// What it does, and what holds for its inputs.
             #[must_use]
-            pub const fn about(self) -> &'static str {
+            pub const fn docs(self) -> &'static str {
                 match self {
-                    $($(Self::$function => concat!($($says),+),)+)+
+                    $($(Self::$function => concat!($says, $($more),*),)+)+
                 }
             }
         }
@@ -244,66 +258,83 @@ macro_rules! decisions {
 
 decisions! {
     /// Admits or rejects a request.
+    /// Called once per arrival.
     Admission {
         name: "admission", what: "admission policy", rust: "Admission",
         area: Area::Front, on_demand: false, beside: Some("tier-shed"),
     } has {
         /// Admits a request, or rejects it with a reason.
+        /// The instances have a row each, one after the other, with the columns that the description lists, in that order.
         Admit {
+            parameters: &[], pure: false,
             keys: &[], expect: &["admit", "reason"],
             name: "admit", wit: "admit", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
             inputs: OF_CLUSTER, output: OutputShape::Reason,
         },
     },
     /// Chooses the instance of a request.
+    /// Called once per admitted request; as the picker of a pipeline, with the instances that its filters keep.
     Routing {
         name: "routing", what: "routing policy", rust: "Routing",
         area: Area::Front, on_demand: false, beside: Some("least-loaded"),
     } has {
         /// The index of the instance of a request.
+        /// There is at least one. Rows as for admission.
         Route {
+            parameters: &[], pure: false,
             keys: &[], expect: &["instance", "one_of", "scores"],
             name: "route", wit: "route", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
             inputs: OF_CLUSTER, output: OutputShape::Index,
         },
         /// A score for each instance, without a choice.
+        /// Higher is better. Called just before `route`, and only if scores are recorded; as a scorer of a pipeline it is called
+        /// for every request, and `route` is not: numbers below 0 count as 0, above 1 as 1.
         Scores {
+            parameters: &[], pure: true,
             keys: &[], expect: &[],
             name: "scores", wit: "scores", interface: Some("routing-scores"), script: None,
             missing: Missing::WithoutScores, inputs: OF_CLUSTER, output: OutputShape::Numbers(NumberOf::Value),
         },
     },
     /// Leaves out instances before a routing policy chooses.
+    /// Called once per admitted request.
     RoutingFilter {
         name: "routing-filter", what: "routing filter", rust: "Filter",
         area: Area::Front, on_demand: false, beside: Some("saturation"),
     } has {
         /// A number for each instance: 0 leaves it out.
+        /// Any other number keeps it. If a filter leaves out all that the filters before it kept, it keeps them all.
         Filter {
+            parameters: &[], pure: false,
             keys: &[], expect: &["keep"],
             name: "filter", wit: "filter", interface: None, script: Some(&["r", "s"]), missing: Missing::Never,
             inputs: OF_CLUSTER, output: OutputShape::Numbers(NumberOf::Flag),
         },
     },
     /// Sets the priority of a request on its instance.
+    /// Called when the request is routed.
     Priority {
         name: "priority", what: "priority policy", rust: "Priority",
         area: Area::Front, on_demand: false, beside: Some("class"),
     } has {
         /// The priority of a request: a higher number goes first.
         Priority {
+            parameters: &[], pure: false,
             keys: &[], expect: &["priority"],
             name: "priority", wit: "priority", interface: None, script: Some(&["r"]), missing: Missing::Never,
             inputs: InputShape { request: true, ..NO_INPUT }, output: OutputShape::Integer,
         },
     },
     /// Sets the order of a waiting queue.
+    /// Called for each request that joins it.
     Scheduling {
         name: "scheduling", what: "scheduler", rust: "Scheduling",
         area: Area::Engine, on_demand: false, beside: Some("priority-fcfs"),
     } has {
         /// The rank of a request in a waiting queue: the smallest is scheduled first.
+        /// Kept until the request leaves the queue.
         Rank {
+            parameters: &["queued"], pure: false,
             keys: &["queue"], expect: &["order"],
             name: "rank", wit: "rank", interface: None, script: Some(&["r", "q"]), missing: Missing::Never,
             inputs: InputShape { request: true, row: Some(Queued::SHAPE), ..NO_INPUT },
@@ -311,12 +342,16 @@ decisions! {
         },
     },
     /// Chooses the preemption victim.
+    /// Called when an instance runs out of KV blocks.
     Preemption {
         name: "preemption", what: "preemption policy", rust: "Preemption",
         area: Area::Engine, on_demand: false, beside: Some("priority"),
     } has {
         /// The index of the victim in the running batch; the number is the index of the request that needs its blocks.
+        /// The batch is in the order of admission, and not empty. Called again until the requester has its blocks; choosing it
+        /// ends the calls.
         Victim {
+            parameters: &["requester", "batch"], pure: false,
             keys: &["requester", "batch"], expect: &["victim"],
             name: "victim", wit: "victim", interface: None, script: Some(&["b"]), missing: Missing::Never,
             inputs: InputShape {
@@ -326,25 +361,31 @@ decisions! {
         },
     },
     /// Predicts the duration of engine steps.
+    /// All times are microseconds.
     Latency {
         name: "latency", what: "latency model", rust: "Latency",
         area: Area::Engine, on_demand: false, beside: Some("blackbox"),
     } has {
         /// The duration of an engine step.
+        /// At least 1 µs. Must depend on the step only.
         StepTime {
+            parameters: &["step"], pure: true,
             keys: &["step"], expect: &["step_time_us"],
             name: "step_time", wit: "step-time", interface: None, script: Some(&["b"]), missing: Missing::Never,
             inputs: InputShape { row: Some(Step::SHAPE), ..NO_INPUT }, output: OutputShape::Duration,
         },
         /// The time from arrival to the waiting queue of a request with so many prompt tokens.
         QueueingTime {
+            parameters: &["input_tokens"], pure: true,
             keys: &["tokens"], expect: &["queueing_time_us"],
             name: "queueing_time", wit: "queueing-time", interface: None, script: Some(&["tokens"]),
             missing: Missing::InScripts(0.0), inputs: InputShape { number: Some(NumberShape::U32), ..NO_INPUT },
             output: OutputShape::Duration,
         },
         /// The constant times of the model.
+        /// Called once.
         Constants {
+            parameters: &[], pure: true,
             keys: &[], expect: &[],
             name: "constants", wit: "constants", interface: None, script: Some(&[]), missing: Missing::InScripts(0.0),
             inputs: NO_INPUT, output: OutputShape::Record {
@@ -353,24 +394,31 @@ decisions! {
         },
     },
     /// Flow control: says how full the service is.
+    /// Called once per dispatch cycle, while requests wait in the queue of the gateway.
     Saturation {
         name: "saturation", what: "saturation detector", rust: "Saturation",
         area: Area::FlowControl, on_demand: false, beside: Some("utilization"),
     } has {
         /// How full the service is: 0 empty, 1 full.
+        /// More than 1 if it is overloaded; not below 0. Rows as for admission.
         Saturation {
+            parameters: &[], pure: false,
             keys: &[], expect: &["saturation"],
             name: "saturation", wit: "saturation", interface: None, script: Some(&["s"]), missing: Missing::Never,
             inputs: InputShape { now: true, cluster: true, ..NO_INPUT }, output: OutputShape::Number(0.0),
         },
     },
     /// Flow control: says up to which saturation each band is served.
+    /// Called once per dispatch cycle.
     Ceilings {
         name: "ceilings", what: "usage-limit policy", rust: "Ceilings",
         area: Area::FlowControl, on_demand: false, beside: Some("priority-holdback"),
     } has {
         /// A ceiling for each band; the number is the saturation.
+        /// Bands are in the order of their priority, the highest first. A band waits while the saturation is at or above its
+        /// ceiling, and so do all bands below it.
         Ceilings {
+            parameters: &["saturation", "bands"], pure: false,
             keys: &["saturation", "bands"], expect: &["ceilings"],
             name: "ceilings", wit: "ceilings", interface: None, script: Some(&["saturation", "b"]),
             missing: Missing::Never,
@@ -379,12 +427,15 @@ decisions! {
         },
     },
     /// Flow control: chooses the tenant that is served next within a band.
+    /// Called once per dispatched request.
     Fairness {
         name: "fairness", what: "fairness policy", rust: "Fairness",
         area: Area::FlowControl, on_demand: false, beside: Some("virtual-token-counter"),
     } has {
         /// The index of the flow of a band that is served next; the number is the saturation.
+        /// Flows are those with queued requests, in the order of the names of tenants; there is at least one.
         FairPick {
+            parameters: &["saturation", "band", "flows"], pure: false,
             keys: &["saturation", "band", "flows"], expect: &["flow"],
             name: "fair_pick", wit: "fair-pick", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
             inputs: InputShape {
@@ -394,12 +445,16 @@ decisions! {
         },
     },
     /// Flow control: sets the order of the requests of a tenant.
+    /// Called once per request, when it is enqueued.
     Ordering {
         name: "ordering", what: "dispatch order", rust: "Ordering",
         area: Area::FlowControl, on_demand: false, beside: Some("edf"),
     } has {
         /// The rank of a request in its flow: the smallest goes first; the number is the time at which it expires.
+        /// Of equal ones the one enqueued first. Kept until the request leaves the queue, which it does unserved when it expires;
+        /// the largest number if never.
         Order {
+            parameters: &["expires_us"], pure: false,
             keys: &["queue"], expect: &["order"],
             name: "order", wit: "order", interface: None, script: Some(&["r", "expires"]), missing: Missing::Never,
             inputs: InputShape { request: true, number: Some(NumberShape::U64), ..NO_INPUT },
@@ -407,12 +462,16 @@ decisions! {
         },
     },
     /// Flow control: chooses a request in flight that is ended to make room.
+    /// Called when a band has to wait.
     Eviction {
         name: "eviction", what: "eviction policy", rust: "Eviction",
         area: Area::FlowControl, on_demand: false, beside: Some("lowest-priority-newest"),
     } has {
         /// The index of the request that makes room for a band.
+        /// None evicts none. All requests are of a priority below 0 and below that of the band that waits, in the order of their
+        /// dispatch; there is at least one.
         Evict {
+            parameters: &["demand", "in_flight"], pure: false,
             keys: &["band", "in_flight"], expect: &["victim"],
             name: "evict", wit: "evict", interface: None, script: Some(&["b", "f"]), missing: Missing::Never,
             inputs: InputShape { now: true, row: Some(Band::SHAPE), lists: &[InFlight::SHAPE], ..NO_INPUT },
@@ -420,12 +479,17 @@ decisions! {
         },
     },
     /// Autoscaling: says how many replicas each group has.
+    /// Called once per sync, every 15 s unless the user sets another interval.
     Scaling {
         name: "scaling", what: "scaling policy", rust: "Scaling",
         area: Area::Replicas, on_demand: false, beside: None,
     } has {
         /// A number of replicas for each group, below 0 for none; the second list has the groups of earlier decisions.
+        /// Whole numbers, which count loading and pending replicas and no draining ones. The host applies the limits of the group,
+        /// and the stabilization windows and rates of the service. Earlier decisions, up to 20, are in the order of time: as many
+        /// rows for each as there are groups.
         Scale {
+            parameters: &["groups", "history"], pure: false,
             keys: &["groups", "history"], expect: &["replicas"],
             name: "scale", wit: "scale", interface: None, script: Some(&["g"]), missing: Missing::Never,
             inputs: InputShape { now: true, lists: &[Group::SHAPE, Group::SHAPE], ..NO_INPUT },
@@ -433,12 +497,17 @@ decisions! {
         },
     },
     /// Autoscaling: chooses the replica that is removed.
+    /// Called when a group has too many.
     Drain {
         name: "drain", what: "drain policy", rust: "Drain",
         area: Area::Replicas, on_demand: true, beside: Some("emptiest"),
     } has {
         /// The index of the replica that is removed.
+        /// The replicas are all of the group but those that drain, in the order in which they were created; there is at least one.
+        /// Called for each replica that is removed, after the one before has left the list. An active one drains: it finishes its
+        /// requests and gets no others; one that starts is gone at once.
         Drain {
+            parameters: &["group", "replicas"], pure: false,
             keys: &["group", "replicas"], expect: &["replica"],
             name: "drain", wit: "drain", interface: None, script: Some(&["g", "r"]), missing: Missing::Never,
             inputs: InputShape { row: Some(DrainGroup::SHAPE), lists: &[Replica::SHAPE], ..NO_INPUT },
@@ -446,12 +515,18 @@ decisions! {
         },
     },
     /// Autoscaling: chooses the node of a replica that starts.
+    /// Without node pools there is always room and no choice.
     Placement {
         name: "placement", what: "placement policy", rust: "Placement",
         area: Area::Replicas, on_demand: true, beside: Some("best-fit"),
     } has {
         /// The index of the node of a replica; without one it waits.
+        /// The nodes have room for the replica, in the order of its pools and of their nodes; at least one of them is ready. With
+        /// none, or a node that is not ready, the replica waits, and is placed anew whenever a replica starts or ends and a node
+        /// comes or goes. A replica that needs more GPUs than a node has takes the chosen node and the first others of the pool
+        /// that have room.
         Placement {
+            parameters: &["replica", "nodes"], pure: false,
             keys: &["replica", "nodes"], expect: &["node"],
             name: "placement", wit: "placement", interface: None, script: Some(&["r", "n"]), missing: Missing::Never,
             inputs: InputShape { row: Some(StartingReplica::SHAPE), lists: &[Node::SHAPE], ..NO_INPUT },
@@ -464,14 +539,20 @@ decisions! {
         area: Area::KvTiers, on_demand: true, beside: Some("lfu"),
     } has {
         /// A rank for each chunk: the smallest is evicted first.
+        /// Of equal ones the least recently used, as in LRU of vLLM. The chunks were touched now: stored, used by another request,
+        /// or their request ended; a rank holds until the next touch. A LoRA adapter is a chunk of tier 2 or 3: those without a
+        /// running request are ranked when one of them has to make room for another.
         Keep {
+            parameters: &["chunks"], pure: false,
             keys: &["chunks"], expect: &["ranks"],
             name: "keep", wit: "keep", interface: None, script: Some(&["c"]), missing: Missing::InScripts(0.0),
             inputs: InputShape { now: true, lists: &[KvChunk::SHAPE], ..NO_INPUT },
             output: OutputShape::Numbers(NumberOf::Value),
         },
         /// For each chunk whether it is stored: 0 is no.
+        /// The chunks are not in the tier.
         Store {
+            parameters: &["offer", "chunks"], pure: false,
             keys: &["tier", "chunks"], expect: &["stored"],
             name: "store", wit: "store-chunks", interface: None, script: Some(&["t", "c"]),
             missing: Missing::Decides(1.0),
@@ -479,7 +560,9 @@ decisions! {
             output: OutputShape::Numbers(NumberOf::Flag),
         },
         /// Whether a request loads what was found.
+        /// If not, it computes it. Called once each time that the request is to be scheduled and finds something.
         Load {
+            parameters: &["hit"], pure: false,
             keys: &["hit"], expect: &["loads"],
             name: "load", wit: "load", interface: None, script: Some(&["h"]), missing: Missing::Decides(1.0),
             inputs: InputShape { row: Some(KvHit::SHAPE), ..NO_INPUT }, output: OutputShape::Flag,
@@ -491,7 +574,9 @@ decisions! {
         area: Area::Roles, on_demand: true, beside: Some("edpp"),
     } has {
         /// Where a request is prefilled and decoded; the lists are the instances that decode, and those that prefill.
+        /// There is at least one of each. Called once for each request, after the routing policy chose the instance that decodes it.
         Disaggregate {
+            parameters: &["request", "decode", "prefill"], pure: false,
             keys: &["request", "decode", "prefill"], expect: &["remote", "decode", "prefill"],
             name: "disaggregate", wit: "disaggregate", interface: None, script: Some(&["r", "d", "p", "link"]),
             missing: Missing::Never,

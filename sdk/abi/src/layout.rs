@@ -24,9 +24,17 @@ pub unsafe trait Row: Copy + Layout + 'static {
     /// What one of them is called in messages.
     const WHAT: &'static str;
 
+    /// The documentation of the struct.
+    const DOCS: &'static str;
+
     /// What is known of it at run time.
-    const SHAPE: RowShape =
-        RowShape { name: Self::NAME, what: Self::WHAT, fields: Self::FIELDS, size: size_of::<Self>() };
+    const SHAPE: RowShape = RowShape {
+        name: Self::NAME,
+        what: Self::WHAT,
+        docs: Self::DOCS,
+        fields: Self::FIELDS,
+        size: size_of::<Self>(),
+    };
 
     /// The row with fields of these values, in their order: numbers as they are, floating-point numbers by their bits. Those
     /// that are left out are 0.
@@ -61,10 +69,36 @@ pub struct RowShape {
     pub name: &'static str,
     /// What one of them is called in messages.
     pub what: &'static str,
+    /// The documentation of the struct.
+    pub docs: &'static str,
     /// The fields, in their order: those of 8 bytes first.
     pub fields: &'static [Field],
     /// Size of the row, bytes.
     pub size: usize,
+}
+
+impl RowShape {
+    /// Writes a row with fields of these values into `memory`, as it lies in memory: numbers as they are, of floating-point numbers the
+    /// bits.
+    ///
+    /// # Panics
+    /// If the row does not fit.
+    pub fn write(&self, words: &[u64], memory: &mut [u64]) {
+        assert!(self.size <= size_of_val(memory), "a row of {} bytes", self.size);
+        // SAFETY: all values of the bytes of a number are numbers; u8 has no alignment, and nothing else refers to them.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), size_of_val(memory)) };
+        for (field, word) in self.fields.iter().zip(words) {
+            bytes[field.offset..][..field.size].copy_from_slice(&word.to_le_bytes()[..field.size]);
+        }
+    }
+
+    /// The fields of a row that lies in `memory`.
+    pub fn words<'a>(&self, memory: &'a [u64]) -> impl Iterator<Item = u64> + use<'a> {
+        self.fields.iter().map(|field| {
+            let word = memory[field.offset / 8] >> (8 * (field.offset % 8));
+            if field.size == 4 { word & u64::from(u32::MAX) } else { word }
+        })
+    }
 }
 
 /// Rows of a type that is known at run time only.
@@ -158,6 +192,8 @@ pub struct Field {
     pub size: usize,
     /// What its number means.
     pub meaning: NumberMeaning,
+    /// The documentation of the field.
+    pub docs: &'static str,
 }
 
 impl Field {
@@ -338,13 +374,13 @@ macro_rules! structs {
     ($(
         $(#[$about:meta])*
         pub struct $name:ident {
-            $($(#[$says:meta])* pub $field:ident: $ty:ty $([$($change:ident $(($value:expr))?),*])?,)*
+            $($(#[doc = $says:literal])* pub $field:ident: $ty:ty $([$($change:ident $(($value:expr))?),*])?,)*
         }
     )*) => {$(
         $(#[$about])*
         #[repr(C)]
         pub struct $name {
-            $($(#[$says])* pub $field: $ty,)*
+            $($(#[doc = $says])* pub $field: $ty,)*
         }
 
         impl $crate::Layout for $name {
@@ -356,6 +392,7 @@ macro_rules! structs {
                 offset: core::mem::offset_of!($name, $field),
                 size: size_of::<$ty>(),
                 meaning: $crate::NumberMeaning::usual(stringify!($field), stringify!($ty))$($(.$change($($value)?))*)?,
+                docs: concat!($($says),*),
             }),*];
         }
     )*};
@@ -365,14 +402,16 @@ pub(crate) use structs;
 /// Structs of numbers without padding.
 macro_rules! rows {
     ($(
-        $(#[$about:meta])*
+        $(#[doc = $about:literal])+
+        #[derive($($derived:ident),*)]
         pub struct $row:ident: $what:literal {
-            $($(#[$says:meta])* pub $field:ident: $ty:ident $([$($change:tt)*])?,)*
+            $($(#[doc = $says:literal])* pub $field:ident: $ty:ident $([$($change:tt)*])?,)*
         }
     )*) => {$(
         structs! {
-            $(#[$about])*
-            pub struct $row { $($(#[$says])* pub $field: $ty $([$($change)*])?,)* }
+            $(#[doc = $about])+
+            #[derive($($derived),*)]
+            pub struct $row { $($(#[doc = $says])* pub $field: $ty $([$($change)*])?,)* }
         }
 
         const _: () = {
@@ -389,6 +428,7 @@ macro_rules! rows {
             type Numbers = ($($ty,)*);
             const ZERO: Self = Self { $($field: number!($ty)),* };
             const WHAT: &'static str = $what;
+            const DOCS: &'static str = concat!($($about),+);
 
             fn from_words(words: &[u64]) -> Self {
                 let mut words = words.iter().copied();

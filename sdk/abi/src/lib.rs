@@ -14,20 +14,19 @@
 #![no_std]
 #![warn(missing_docs)]
 
+mod c_types;
 pub mod canonical;
 mod columns;
 pub mod decisions;
+#[rustfmt::skip]
+mod functions;
 mod layout;
-mod rows;
+pub mod rows;
 mod sets;
 pub mod table;
 
 pub use columns::{Column, ColumnGroup};
 pub use decisions::{Function, Kind};
 pub use layout::{AnyRows, Field, Layout, NumberMeaning, NumberUnit, Primitive, Row, RowShape};
-pub use rows::{
-    Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit, LatencyConstants,
-    NONE_I32, NONE_U32, NONE_U64, Node, Queued, Replica, Request, Running, StartingReplica, Step,
-};
-pub use rows::{PoolInstance, PrefillChoice, RoutedRequest};
+pub use rows::*;
 pub use sets::{EventKind, EventSet};

@@ -7,36 +7,55 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use blis_abi::decisions::OutputShape;
 use blis_abi::table::{
-    ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
+    ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyFunctions,
+    PolicyTable, STRUCTS,
 };
-use blis_abi::{
-    Ages, Band, ChunkOffer, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, KvChunk, KvHit,
-    LatencyConstants, Layout, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running,
-    StartingReplica, Step,
-};
+use blis_abi::{Ages, Event, EventKind, Field, Function, InstanceInfo, Layout, Request, Row as _, RowShape};
 
 /// A struct of the header, with the layout that this crate gives it.
 struct HeaderStruct {
     name: String,
     size: usize,
-    fields: &'static [Field],
+    fields: Vec<Field>,
 }
 
 impl HeaderStruct {
     fn of<S: Layout>() -> Self {
-        let name = if S::NAME == "PolicyTable" { "blis_policy_v1".to_owned() } else { c_name("blis", S::NAME) };
-        Self { name, size: size_of::<S>(), fields: S::FIELDS }
+        Self { name: c_name("blis", S::NAME), size: size_of::<S>(), fields: S::FIELDS.to_vec() }
     }
 
-    fn all() -> [Self; 31] {
-        [
-            Self::of::<Request>(),
-            Self::of::<Ages>(),
-            Self::of::<Queued>(),
-            Self::of::<Running>(),
-            Self::of::<Step>(),
-            Self::of::<Event>(),
+    fn row(row: &RowShape) -> Self {
+        Self { name: c_name("blis", row.name), size: row.size, fields: row.fields.to_vec() }
+    }
+
+    /// The table of functions: in C one struct, in Rust two.
+    fn table() -> Self {
+        let (functions, head) = PolicyTable::FIELDS.split_last().expect("it has fields");
+        let moved = |field: &Field| Field { offset: functions.offset + field.offset, ..*field };
+        let fields = head.iter().copied().chain(PolicyFunctions::FIELDS.iter().map(moved)).collect();
+        Self { name: "blis_policy_v1".to_owned(), size: size_of::<PolicyTable>(), fields }
+    }
+
+    fn all() -> Vec<Self> {
+        let mut rows = vec![Request::SHAPE, Ages::SHAPE];
+        for function in Function::ALL {
+            let inputs = &function.row().inputs;
+            rows.extend(inputs.row.iter().chain(inputs.lists));
+            if let OutputShape::Record { shape, .. } = function.row().output {
+                rows.push(shape);
+            }
+        }
+        rows.push(Event::SHAPE);
+        let mut known = Vec::new();
+        rows.retain(|row| {
+            !known.contains(&row.name) && {
+                known.push(row.name);
+                true
+            }
+        });
+        let others = [
             Self::of::<CValue>(),
             Self::of::<CText>(),
             Self::of::<CTexts>(),
@@ -46,23 +65,9 @@ impl HeaderStruct {
             Self::of::<InstanceInfo>(),
             Self::of::<CModelFact>(),
             Self::of::<CSetup>(),
-            Self::of::<LatencyConstants>(),
-            Self::of::<Band>(),
-            Self::of::<Flow>(),
-            Self::of::<Group>(),
-            Self::of::<InFlight>(),
-            Self::of::<DrainGroup>(),
-            Self::of::<Replica>(),
-            Self::of::<StartingReplica>(),
-            Self::of::<Node>(),
-            Self::of::<KvChunk>(),
-            Self::of::<ChunkOffer>(),
-            Self::of::<KvHit>(),
-            Self::of::<RoutedRequest>(),
-            Self::of::<PoolInstance>(),
-            Self::of::<PrefillChoice>(),
-            Self::of::<PolicyTable>(),
-        ]
+            Self::table(),
+        ];
+        rows.iter().map(Self::row).chain(others).collect()
     }
 }
 
@@ -118,7 +123,7 @@ fn declared(declaration: &str) -> Vec<(&str, &str)> {
     }
     let first_name = declaration.split(',').next().expect("one at least").trim();
     let (ty, _) = first_name.rsplit_once([' ', '*']).expect("a type and a name");
-    let names = declaration[ty.len()..].split(',').map(|name| name.trim_matches([' ', '*']));
+    let names = declaration[ty.len()..].split(',').map(|name| name.trim_matches([' ', '*', '\n']));
     names.map(|name| (ty.trim(), name.split('[').next().unwrap_or(name))).collect()
 }
 
@@ -178,8 +183,8 @@ fn assertions() -> String {
     for HeaderStruct { name, size, fields } in HeaderStruct::all() {
         check(format!("sizeof({name})"), size);
         for Field { name: field, offset, size, .. } in fields {
-            check(format!("offsetof({name}, {field})"), *offset);
-            check(format!("sizeof((({name} *)0)->{field})"), *size);
+            check(format!("offsetof({name}, {field})"), offset);
+            check(format!("sizeof((({name} *)0)->{field})"), size);
         }
     }
     constants().into_iter().for_each(|(name, value)| check(name, value as usize));
@@ -203,8 +208,10 @@ fn a_c_compiler_agrees() {
 
 #[test]
 fn a_table_names_the_sizes_in_the_order_of_the_header() {
-    let rows = &HeaderStruct::all()[..STRUCTS.len()];
-    assert!(rows.iter().map(|row| (row.name.as_str(), row.size)).eq(STRUCTS));
+    let all = HeaderStruct::all();
+    for (name, size) in STRUCTS {
+        assert!(all.iter().any(|known| known.name == name && known.size == size), "{name}");
+    }
     let header = header();
     let positions: Vec<_> = STRUCTS.iter().map(|(name, _)| header.find(&format!("typedef struct {name} {{"))).collect();
     assert!(positions.is_sorted(), "in another order");

@@ -57,15 +57,8 @@ pub mod testing;
 pub use best::{argmax, argmin};
 pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
-pub use policy::{
-    Admission, AdmissionDecision, Ceilings, Disaggregation, Drain, Eviction, Fairness, Filter, KvCache, Latency,
-    Lifecycle, Ordering, Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
-};
-pub use rows::{
-    Ages, Band, ChunkOffer, Cluster, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight,
-    InstanceInfo, KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request,
-    RoutedRequest, Running, Signals, StartingReplica, Step,
-};
+pub use policy::*;
+pub use rows::*;
 
 /// Compiles the policy in the README.
 #[cfg(doctest)]

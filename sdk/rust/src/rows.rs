@@ -4,11 +4,8 @@
 //! have equal numbers, 0 is an unspecified name, and [`crate::text`] returns the text. A number that may be missing has
 //! a reserved value for that case, and a method that returns an `Option`.
 
-pub use blis_abi::{
-    Ages, Band, ChunkOffer, Column, ColumnGroup, DrainGroup, Event, EventKind, Flow, Group, InFlight, InstanceInfo,
-    KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest,
-    Running, StartingReplica, Step,
-};
+pub use blis_abi::rows::*;
+pub use blis_abi::{Column, ColumnGroup, EventKind};
 
 /// The instances at a decision; there is at least one, except for admission.
 #[derive(Clone, Copy, Debug)]

@@ -345,25 +345,25 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
     let instances = [instance(3.0), instance(1.0), instance(1.0)];
     let rows: *const c_void = instances.as_ptr().cast();
     let mut reason = CText::EMPTY;
-    assert_eq!(call!(table, admit(&host, state, &request, &ages, rows, 3, 16, &mut reason)), 1);
+    assert_eq!(call!(table.functions, admit(&host, state, &request, &ages, rows, 3, 16, &mut reason)), 1);
     let hopeless = Request { class_priority: -2, ..request };
-    assert_eq!(call!(table, admit(&host, state, &hopeless, &ages, rows, 3, 16, &mut reason)), 0);
+    assert_eq!(call!(table.functions, admit(&host, state, &hopeless, &ages, rows, 3, 16, &mut reason)), 0);
     assert_eq!(string(reason), "-2 in 77");
-    assert_eq!(call!(table, route(&host, state, &request, &ages, rows, 3, 16)), 2);
+    assert_eq!(call!(table.functions, route(&host, state, &request, &ages, rows, 3, 16)), 2);
     let mut scores = [0.0; 3];
-    call!(table, scores(&host, state, &request, &ages, rows, 3, 16, scores.as_mut_ptr()));
+    call!(table.functions, scores(&host, state, &request, &ages, rows, 3, 16, scores.as_mut_ptr()));
     assert_eq!(scores, [-3.0, -1.0, -1.0]);
-    assert_eq!(call!(table, priority(&host, state, &request)), -40);
+    assert_eq!(call!(table.functions, priority(&host, state, &request)), -40);
     let queued = Queued { turn: 3, ..Queued::default() };
-    assert_eq!(call!(table, rank(&host, state, &request, &queued)), 43.5);
+    assert_eq!(call!(table.functions, rank(&host, state, &request, &queued)), 43.5);
     let batch = [Running::default(); 2];
-    assert_eq!(call!(table, victim(&host, state, 3, 1, batch.as_ptr().cast(), 2, 64)), 312);
+    assert_eq!(call!(table.functions, victim(&host, state, 3, 1, batch.as_ptr().cast(), 2, 64)), 312);
     let mut constants = LatencyConstants::default();
-    call!(table, constants(&host, state, &mut constants));
+    call!(table.functions, constants(&host, state, &mut constants));
     assert_eq!((constants.shortest_step_us, constants.preemption_us), (2, 6));
-    assert_eq!(call!(table, queueing_time(&host, state, 9)), 9);
+    assert_eq!(call!(table.functions, queueing_time(&host, state, 9)), 9);
     let step = Step { prefill_requests: 4, decode_context: 2, ..Step::default() };
-    assert_eq!(call!(table, step_time(&host, state, &step)), 42);
+    assert_eq!(call!(table.functions, step_time(&host, state, &step)), 42);
     assert_eq!(record_of(host.context).log, [(2, "3 instances".to_owned())]);
     assert_eq!(record_of(host.context).picks, [2]);
     assert!(record_of(host.context).failures.is_empty());
@@ -376,56 +376,58 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     let state = created(&host, 0.5, 32.0);
     let ages = Ages { periodic_us: 20, ..Ages::default() };
     let instances = [TestSignals { queue_depth: 3.0, ..TestSignals::default() }; 2];
-    assert_eq!(call!(table, saturation(&host, state, 100, &ages, instances.as_ptr().cast(), 2, 16)), 126.5);
+    assert_eq!(call!(table.functions, saturation(&host, state, 100, &ages, instances.as_ptr().cast(), 2, 16)), 126.5);
     let band = |priority| Band { priority, queued: 30, oldest_wait_us: 5 };
     let bands = [band(4), band(-1), band(-2)];
     let mut limits = [0.0; 3];
-    call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 2, 16, limits.as_mut_ptr()));
+    call!(table.functions, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 2, 16, limits.as_mut_ptr()));
     assert_eq!(limits, [5.25, 0.25, 0.0]);
     let flows = [Flow { head_slo_class: 7, ..Flow::default() }; 2];
-    let picked = call!(table, fair_pick(&host, state, 1000, 200.9, &bands[0], flows.as_ptr().cast(), 2, 104));
+    let picked = call!(table.functions, fair_pick(&host, state, 1000, 200.9, &bands[0], flows.as_ptr().cast(), 2, 104));
     assert_eq!(picked, 1239);
-    assert_eq!(call!(table, order(&host, state, &Request { id: 3, ..Request::default() }, 40)), 43.0);
+    assert_eq!(call!(table.functions, order(&host, state, &Request { id: 3, ..Request::default() }, 40)), 43.0);
     let in_flight = [InFlight { dispatched_us: 90, tenant: 2, ..InFlight::default() }; 2];
-    let evicted = |demand: &Band| call!(table, evict(&host, state, 100, demand, in_flight.as_ptr().cast(), 2, 24));
+    let evicted =
+        |demand: &Band| call!(table.functions, evict(&host, state, 100, demand, in_flight.as_ptr().cast(), 2, 24));
     assert_eq!((evicted(&bands[0]), evicted(&bands[1])), (12, u32::MAX));
     let group = |completed| Group { completed, kv_used: 0.5, ..Group::default() };
     let (groups, before) = ([group(1), group(2), group(3)], [Group { replicas: 20, ..group(0) }; 4]);
     let mut replicas = [0.0; 3];
     let rows = [groups.as_ptr().cast(), before.as_ptr().cast()];
-    call!(table, scale(&host, state, 100, rows[0], 2, rows[1], 4, 200, replicas.as_mut_ptr()));
+    call!(table.functions, scale(&host, state, 100, rows[0], 2, rows[1], 4, 200, replicas.as_mut_ptr()));
     assert_eq!(replicas, [181.5, 182.5, 0.0]);
     let group = DrainGroup { now_us: 100, replicas: 20, ..DrainGroup::default() };
     let replicas = [Replica { state: 3, kv_utilization: 1.0, ..Replica::default() }; 2];
-    assert_eq!(call!(table, drain(&host, state, &group, replicas.as_ptr().cast(), 2, 72)), 126);
+    assert_eq!(call!(table.functions, drain(&host, state, &group, replicas.as_ptr().cast(), 2, 72)), 126);
     let replica = StartingReplica { created_us: 7, gpus: 4, ..StartingReplica::default() };
     let placed = |free_gpus| {
         let nodes = [Node { free_gpus, group_replicas: 2, ..Node::default() }; 2];
-        call!(table, placement(&host, state, &replica, nodes.as_ptr().cast(), 2, 40))
+        call!(table.functions, placement(&host, state, &replica, nodes.as_ptr().cast(), 2, 40))
     };
     assert_eq!((placed(8), placed(4)), (9, u32::MAX));
     let chunks = [1, 2].map(|count| KvChunk { uses: count, offers: count, ..KvChunk::default() });
     let mut numbers = [0.0; 3];
-    call!(table, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
+    call!(table.functions, keep(&host, state, 100, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
     assert_eq!(numbers, [101.0, 102.0, 0.0]);
     let offer = ChunkOffer { fill: 0.5, ..ChunkOffer::default() };
-    call!(table, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
+    call!(table.functions, store(&host, state, &offer, chunks.as_ptr().cast(), 2, 80, numbers.as_mut_ptr()));
     assert_eq!(numbers, [0.5, 1.5, 0.0]);
-    let loads = |tokens| call!(table, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
+    let loads =
+        |tokens| call!(table.functions, load(&host, state, &KvHit { tokens, prefill_tokens: 4, ..KvHit::default() }));
     assert_eq!([loads(5), loads(4)], [1, 0]);
     let decode = [5, 6].map(|uncached_tokens| PoolInstance { uncached_tokens, ..PoolInstance::default() });
     let prefilled = |chosen| {
         let request = RoutedRequest { chosen, input_tokens: 10, ..RoutedRequest::default() };
         let mut choice = PrefillChoice::new(false);
         let (start, all) = (decode.as_ptr().cast(), decode[..1].as_ptr().cast());
-        call!(table, disaggregate(&host, state, &request, start, 2, all, 1, 48, &raw mut choice));
+        call!(table.functions, disaggregate(&host, state, &request, start, 2, all, 1, 48, &raw mut choice));
         choice
     };
     assert_eq!(prefilled(0), PrefillChoice { remote: 0, decode: u32::MAX, prefill: 0 });
     assert_eq!(prefilled(1), PrefillChoice { remote: 1, decode: u32::MAX, prefill: 0 });
     assert!(record_of(host.context).failures.is_empty());
-    call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
-    assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));
+    call!(table.functions, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
+    assert!(record_of(host.context).failures[0].contains("2 numbers for 3 bands"));
     call!(table, destroy(state));
 }
 
@@ -440,7 +442,10 @@ fn rows_of_a_later_host_are_longer() {
     let instances = [longer(3.0), longer(2.0), longer(1.0), longer(4.0)];
     let route = |stride| {
         let request = Request::default();
-        call!(exported(), route(&host, state, &request, &Ages::default(), instances.as_ptr().cast(), 4, stride))
+        call!(
+            exported().functions,
+            route(&host, state, &request, &Ages::default(), instances.as_ptr().cast(), 4, stride)
+        )
     };
     assert_eq!(route(size_of::<Longer>()), 2);
     assert_eq!((route(8), record_of(host.context).failures.len()), (u32::MAX, 1), "shorter ones are refused");
@@ -452,7 +457,7 @@ fn a_saved_state_continues_elsewhere() {
     let (host, table) = (host(), exported());
     let (a, b) = (created(&host, 7.0, 32.0), created(&host, 1.0, 32.0));
     for _ in 0..300 {
-        call!(table, observe(&host, a, &Event::default()));
+        call!(table.functions, observe(&host, a, &Event::default()));
     }
     let mut bytes = [0_u8; 64];
     let len = call!(table, save(&host, a, bytes.as_mut_ptr(), 0));
@@ -475,7 +480,7 @@ fn refusals_and_panics_reach_the_host() {
     let host = host();
     assert!(created(&host, 5.0, 31.0).is_null());
     let state = created(&host, 5.0, 32.0);
-    call!(exported(), observe(&host, state, &Event { request: 13, ..Event::default() }));
+    call!(exported().functions, observe(&host, state, &Event { request: 13, ..Event::default() }));
     let failures = &record_of(host.context).failures;
     assert_eq!(failures[0], r#"the model facts are [("num_layers", 31.0)]"#);
     assert!(failures[1].starts_with("panicked at "), "{failures:?}");

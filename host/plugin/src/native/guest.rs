@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use blis_abi::decisions::OutputShape;
-use blis_abi::table::{self, CHost, CText};
+use blis_abi::table::{self, CArguments, CHost, CResult, CText};
 use blis_abi::{AnyRows, Row as _};
 use blis_sim::policy::{AdmissionDecision, Event, Reason};
 
@@ -13,12 +13,9 @@ use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::guest::left_out;
 use crate::rows::{
-    AgesRow, InstanceRows, NONE_U32, PrefillChoiceRow, RequestRow, Rows, ages_row, decision_row, event_row,
-    request_row, running_rows,
+    AgesRow, InstanceRows, NONE_U32, RequestRow, Rows, ages_row, decision_row, event_row, request_row, running_rows,
 };
-use crate::{
-    Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, LatencyConstants, Output, ParameterValue, ValueTable,
-};
+use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output, ParameterValue, ValueTable};
 
 /// Stream index for `host->random` in a call that is about no request.
 const NO_REQUEST: u64 = u64::MAX;
@@ -123,29 +120,31 @@ impl Drop for NativeGuest {
     }
 }
 
-/// The arguments of a function, each where the header has it.
-struct CArguments {
+/// Most numbers of 64 bits that a row takes that a function writes.
+const MOST_WORDS: usize = 16;
+
+/// What the arguments of a call point to.
+struct CallMemory {
     request: RequestRow,
     ages: AgesRow,
-    now_us: u64,
-    number: u64,
-    row: *const c_void,
-    /// Addresses and lengths of the lists; of a function that gets the instances, theirs.
-    lists: [(*const c_void, usize); 2],
-    /// Distance from one row of the lists to the next, bytes.
-    stride: usize,
-    /// Where numbers are written.
-    out: *mut f64,
+    /// The row that the function writes, at first what holds if it writes none.
+    result: [u64; MOST_WORDS],
 }
 
-/// What a function returns, or writes.
-enum CResult {
-    Index(u32),
-    Whole(u64),
-    Real(f64),
-    Admitted(u32, CText),
-    Record(Box<[u64]>),
-    Nothing,
+impl CallMemory {
+    fn new(function: Function, inputs: &Inputs<'_>) -> Self {
+        let mut result = [0; MOST_WORDS];
+        if let OutputShape::Record { shape, default, .. } = &function.row().output {
+            shape.write(default, &mut result);
+        }
+        let request = match (inputs.request, inputs.cluster) {
+            (Some(request), Some(cluster)) => decision_row(request, cluster),
+            (Some(request), None) => request_row(request, inputs.now, 0),
+            (None, _) => RequestRow::ZERO,
+        };
+        let ages = inputs.cluster.map_or(AgesRow::ZERO, |cluster| ages_row(cluster.staleness));
+        Self { request, ages, result }
+    }
 }
 
 impl NativeGuest {
@@ -155,6 +154,7 @@ impl NativeGuest {
         function: Function,
         inputs: &Inputs<'_>,
         instances: Option<&Rows<'_, '_>>,
+        memory: &mut CallMemory,
         numbers: &mut Vec<f64>,
     ) -> CArguments {
         let shape = &function.row().inputs;
@@ -175,103 +175,21 @@ impl NativeGuest {
             // A number that the library does not write stays NaN, which the caller detects.
             numbers.resize(inputs.count(function), f64::NAN);
         }
-        let request = match (inputs.request, inputs.cluster) {
-            (Some(request), Some(cluster)) => decision_row(request, cluster),
-            (Some(request), None) => request_row(request, inputs.now, 0),
-            (None, _) => RequestRow::ZERO,
-        };
         CArguments {
-            request,
-            ages: inputs.cluster.map_or(AgesRow::ZERO, |cluster| ages_row(cluster.staleness)),
+            request: &raw const memory.request,
+            ages: &raw const memory.ages,
             now_us: inputs.now.0,
             number: inputs.number,
             row,
             lists,
             stride,
-            out: numbers.as_mut_ptr(),
+            numbers: numbers.as_mut_ptr(),
+            result: (&raw mut memory.result).cast(),
         }
     }
 
-    /// Calls `function` with `arguments`; `None` if the library has none.
-    ///
-    /// # Safety
-    /// A function has the type that the header gives it; `host` and `state` are those of this guest; pointers in `arguments`
-    /// are to values and slices of the rows that its row in the table of decisions names, which live until it returns.
-    #[inline]
-    unsafe fn invoke(&self, function: Function, host: *const CHost, arguments: &CArguments) -> Option<CResult> {
-        let (table, state) = (&self.library.table, self.state.as_ptr());
-        let CArguments { request, ages, now_us, number, row, lists, stride, out } = arguments;
-        let (request, ages) = (&raw const *request, &raw const *ages);
-        let (now, number, row, stride, out) = (*now_us, *number, *row, *stride, *out);
-        let [(first, count), (second, others)] = *lists;
-        // SAFETY: as the caller guarantees.
-        Some(unsafe {
-            match function {
-                Function::Admit => {
-                    let mut reason = CText::EMPTY;
-                    let admitted = table.admit?(host, state, request, ages, first, count, stride, &raw mut reason);
-                    CResult::Admitted(admitted, reason)
-                }
-                Function::Route => CResult::Index(table.route?(host, state, request, ages, first, count, stride)),
-                Function::Scores => {
-                    table.scores?(host, state, request, ages, first, count, stride, out);
-                    CResult::Nothing
-                }
-                Function::Filter => {
-                    table.filter?(host, state, request, ages, first, count, stride, out);
-                    CResult::Nothing
-                }
-                Function::Priority => CResult::Whole(table.priority?(host, state, request).cast_unsigned()),
-                Function::Rank => CResult::Real(table.rank?(host, state, request, row.cast())),
-                Function::Victim => {
-                    CResult::Index(table.victim?(host, state, now, number as u32, first, count, stride))
-                }
-                Function::Constants => {
-                    let mut constants = LatencyConstants::ZERO;
-                    table.constants?(host, state, &raw mut constants);
-                    let (shortest, token, decode, scheduling, preemption) = constants.numbers();
-                    CResult::Record([shortest, token, decode, scheduling, preemption].into())
-                }
-                Function::QueueingTime => CResult::Whole(table.queueing_time?(host, state, number as u32)),
-                Function::StepTime => CResult::Whole(table.step_time?(host, state, row.cast())),
-                Function::Saturation => CResult::Real(table.saturation?(host, state, now, ages, first, count, stride)),
-                Function::Ceilings => {
-                    table.ceilings?(host, state, now, f64::from_bits(number), first, count, stride, out);
-                    CResult::Nothing
-                }
-                Function::FairPick => {
-                    let saturation = f64::from_bits(number);
-                    CResult::Index(table.fair_pick?(host, state, now, saturation, row.cast(), first, count, stride))
-                }
-                Function::Order => CResult::Real(table.order?(host, state, request, number)),
-                Function::Evict => CResult::Index(table.evict?(host, state, now, row.cast(), first, count, stride)),
-                Function::Scale => {
-                    table.scale?(host, state, now, first, count, second, others, stride, out);
-                    CResult::Nothing
-                }
-                Function::Drain => CResult::Index(table.drain?(host, state, row.cast(), first, count, stride)),
-                Function::Placement => CResult::Index(table.placement?(host, state, row.cast(), first, count, stride)),
-                Function::Keep => {
-                    table.keep?(host, state, now, first, count, stride, out);
-                    CResult::Nothing
-                }
-                Function::Store => {
-                    table.store?(host, state, row.cast(), first, count, stride, out);
-                    CResult::Nothing
-                }
-                Function::Load => CResult::Index(table.load?(host, state, row.cast())),
-                Function::Disaggregate => {
-                    let mut choice = PrefillChoiceRow::new(false);
-                    table.disaggregate?(host, state, row.cast(), first, count, second, others, stride, &raw mut choice);
-                    let (remote, decode, prefill) = choice.numbers();
-                    CResult::Record([remote.into(), decode.into(), prefill.into()].into())
-                }
-            }
-        })
-    }
-
-    /// The output of `function` that `result` is.
-    fn output(&self, function: Function, result: CResult) -> Result<Output, Fault> {
+    /// The output of `function` that `result` is; `written` is the row that it wrote, if it writes one.
+    fn output(&self, function: Function, result: CResult, written: &[u64]) -> Result<Output, Fault> {
         Ok(match (&function.row().output, result) {
             (OutputShape::Chosen, CResult::Index(index)) => {
                 Output::Chosen((index != NONE_U32).then_some(index as usize))
@@ -281,8 +199,8 @@ impl NativeGuest {
             (OutputShape::Integer, CResult::Whole(number)) => Output::Integer(number.cast_signed()),
             (_, CResult::Whole(us)) => Output::Duration(us),
             (_, CResult::Real(number)) => Output::Number(number),
-            (_, CResult::Record(words)) => Output::Record(words),
-            (_, CResult::Nothing) => Output::Numbers,
+            (OutputShape::Record { shape, .. }, CResult::Written) => Output::Record(shape.words(written).collect()),
+            (_, CResult::Written) => Output::Numbers,
             (_, CResult::Admitted(1, _)) => Output::Decision(AdmissionDecision::Admit),
             (_, CResult::Admitted(0, reason)) => {
                 // SAFETY: the header requires a text that stays valid until the next call.
@@ -310,14 +228,16 @@ impl NativeGuest {
             ties: inputs.ties,
             changed: instances.and_then(|rows| rows.changed),
         };
-        let arguments = self.arguments(function, inputs, instances, numbers);
+        let mut memory = CallMemory::new(function, inputs);
+        let arguments = self.arguments(function, inputs, instances, &mut memory, numbers);
+        let (functions, state) = (&self.library.table.functions, self.state.as_ptr());
         // SAFETY: the arguments are made of the inputs, which live until the function returns; their rows are those of the
         // function, because only the methods of `dyn Guest` make inputs.
-        let result = self.host.during(about, |host| unsafe { self.invoke(function, host, &arguments) });
+        let result = self.host.during(about, |host| unsafe { functions.call(function, host, state, &arguments) });
         let result = result.map_err(|reason| self.refused(function.name(), &reason))?;
         let kind = function.kind();
         let lacks = || self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`"));
-        self.output(function, result.ok_or_else(lacks)?)
+        self.output(function, result.ok_or_else(lacks)?, &memory.result)
     }
 }
 
@@ -327,7 +247,7 @@ impl Guest for NativeGuest {
     }
 
     fn has(&self, function: Function) -> bool {
-        self.library.table.has(function)
+        self.library.table.functions.has(function)
     }
 
     fn call(&mut self, function: Function, inputs: Inputs<'_>, numbers: &mut Vec<f64>) -> Result<Output, Fault> {
@@ -360,7 +280,7 @@ impl Guest for NativeGuest {
     }
 
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
-        let Some(observe) = self.library.table.observe else { return Ok(()) };
+        let Some(observe) = self.library.table.functions.observe else { return Ok(()) };
         let row = event_row(event);
         self.during("observe", NativeCallInput::item(event.request.0.into()), |host, state| {
             // SAFETY: the header gives the function this type; all pointers live until it returns.

@@ -60,7 +60,7 @@ impl Library {
         if let Some(function) = lacks(&table, &description) {
             return Err(missing(function));
         }
-        table.scores = table.scores.filter(|_| description.scores);
+        table.functions.scores = table.functions.scores.filter(|_| description.scores);
         Ok(Self { file, table, functions, description })
     }
 
@@ -104,7 +104,7 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
         let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    let first = offset_of!(PolicyTable, filter);
+    let first = offset_of!(PolicyTable, functions.filter);
     if (size as usize) < first {
         let what = format!("its table has {size} bytes, that of the first version of the interface has {first}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
@@ -229,7 +229,7 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
     };
     let of_kinds = Kind::ALL.into_iter().filter(|kind| description.kinds.contains(kind));
     let mut needed = of_kinds.flat_map(Kind::functions).copied().filter(is_needed);
-    let lacks_observe = description.events != Events::NONE && table.observe.is_none();
-    let missing = needed.find(|&function| !table.has(function)).map(Function::name);
+    let lacks_observe = description.events != Events::NONE && table.functions.observe.is_none();
+    let missing = needed.find(|&function| !table.functions.has(function)).map(Function::name);
     missing.or(lacks_observe.then_some("observe"))
 }

@@ -141,7 +141,7 @@ macro_rules! export_policy {
             #[cfg(target_arch = "wasm32")]
             static GUEST: __sdk::wasm::ModulePolicy<__Policy> = __sdk::wasm::ModulePolicy::new();
             #[cfg(target_arch = "wasm32")]
-            $crate::__blis_wasm!(Plugin);
+            $crate::__blis_wasm_plugin!();
             $(
                 #[cfg(target_arch = "wasm32")]
                 $crate::__blis_wasm!($kind);

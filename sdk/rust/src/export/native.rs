@@ -18,15 +18,11 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
-use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Disaggregation, Drain, Eviction, Fairness, Filter, KvCache, Latency,
-    Lifecycle, Ordering, Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
-};
-use crate::rows::{
-    Ages, Band, ChunkOffer, Cluster, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node,
-    PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step,
-};
+use crate::policy::{AdmissionDecision, Policy};
 use crate::testing;
+
+#[rustfmt::skip]
+mod exports;
 
 /// # Safety
 /// `data` points to `len` bytes.
@@ -54,7 +50,7 @@ impl<P: Policy> NativeTable<P> {
     /// A table without the functions of any kind.
     #[must_use]
     pub const fn new(describe: extern "C" fn() -> *const table::CDescription) -> Self {
-        Self::with(table::PolicyTable {
+        Self::of_table(table::PolicyTable {
             describe: Some(describe),
             create: Some(create::<P>),
             destroy: Some(destroy::<P>),
@@ -64,145 +60,16 @@ impl<P: Policy> NativeTable<P> {
         })
     }
 
-    const fn with(table: table::PolicyTable) -> Self {
+    const fn of_table(table: table::PolicyTable) -> Self {
         Self { table, policy: PhantomData }
     }
-}
 
-/// Adds the functions of a kind; each method has the name of its trait.
-#[allow(non_snake_case, missing_docs)]
-impl<P: Policy> NativeTable<P> {
-    pub const fn Admission(self) -> Self
-    where
-        P: Admission,
-    {
-        Self::with(table::PolicyTable { admit: Some(admit::<P>), ..self.table })
+    const fn functions(&self) -> table::PolicyFunctions {
+        self.table.functions
     }
 
-    pub const fn Routing(self) -> Self
-    where
-        P: Routing,
-    {
-        Self::with(table::PolicyTable { route: Some(route::<P>), scores: Some(scores::<P>), ..self.table })
-    }
-
-    pub const fn Filter(self) -> Self
-    where
-        P: Filter,
-    {
-        Self::with(table::PolicyTable { filter: Some(filter::<P>), ..self.table })
-    }
-
-    pub const fn Priority(self) -> Self
-    where
-        P: Priority,
-    {
-        Self::with(table::PolicyTable { priority: Some(priority::<P>), ..self.table })
-    }
-
-    pub const fn Scheduling(self) -> Self
-    where
-        P: Scheduling,
-    {
-        Self::with(table::PolicyTable { rank: Some(rank::<P>), ..self.table })
-    }
-
-    pub const fn Preemption(self) -> Self
-    where
-        P: Preemption,
-    {
-        Self::with(table::PolicyTable { victim: Some(victim::<P>), ..self.table })
-    }
-
-    pub const fn Latency(self) -> Self
-    where
-        P: Latency,
-    {
-        Self::with(table::PolicyTable {
-            constants: Some(constants::<P>),
-            queueing_time: Some(queueing_time::<P>),
-            step_time: Some(step_time::<P>),
-            ..self.table
-        })
-    }
-
-    pub const fn Saturation(self) -> Self
-    where
-        P: Saturation,
-    {
-        Self::with(table::PolicyTable { saturation: Some(saturation::<P>), ..self.table })
-    }
-
-    pub const fn Ceilings(self) -> Self
-    where
-        P: Ceilings,
-    {
-        Self::with(table::PolicyTable { ceilings: Some(ceilings::<P>), ..self.table })
-    }
-
-    pub const fn Scaling(self) -> Self
-    where
-        P: Scaling,
-    {
-        Self::with(table::PolicyTable { scale: Some(scale::<P>), ..self.table })
-    }
-
-    pub const fn Drain(self) -> Self
-    where
-        P: Drain,
-    {
-        Self::with(table::PolicyTable { drain: Some(drain::<P>), ..self.table })
-    }
-
-    pub const fn Placement(self) -> Self
-    where
-        P: Placement,
-    {
-        Self::with(table::PolicyTable { placement: Some(placement::<P>), ..self.table })
-    }
-
-    pub const fn KvCache(self) -> Self
-    where
-        P: KvCache,
-    {
-        let functions =
-            table::PolicyTable { keep: Some(keep::<P>), store: Some(store::<P>), load: Some(load::<P>), ..self.table };
-        Self::with(functions)
-    }
-
-    pub const fn Disaggregation(self) -> Self
-    where
-        P: Disaggregation,
-    {
-        Self::with(table::PolicyTable { disaggregate: Some(disaggregate::<P>), ..self.table })
-    }
-
-    pub const fn Fairness(self) -> Self
-    where
-        P: Fairness,
-    {
-        Self::with(table::PolicyTable { fair_pick: Some(fair_pick::<P>), ..self.table })
-    }
-
-    pub const fn Ordering(self) -> Self
-    where
-        P: Ordering,
-    {
-        Self::with(table::PolicyTable { order: Some(order::<P>), ..self.table })
-    }
-
-    pub const fn Eviction(self) -> Self
-    where
-        P: Eviction,
-    {
-        Self::with(table::PolicyTable { evict: Some(evict::<P>), ..self.table })
-    }
-
-    pub const fn Lifecycle(self) -> Self
-    where
-        P: Lifecycle,
-    {
-        Self::with(table::PolicyTable { observe: Some(observe::<P>), ..self.table })
+    const fn with(self, functions: table::PolicyFunctions) -> Self {
+        Self::of_table(table::PolicyTable { functions, ..self.table })
     }
 }
 
@@ -448,399 +315,96 @@ unsafe extern "C" fn restore_state<P: Policy>(
     made.map_err(|message| unsafe { fail(host, &message) }).is_ok().into()
 }
 
-/// One call by the host of the policy behind `state`.
-#[inline]
-unsafe fn with_state<P, T>(
-    host: *const CHost,
-    state: *mut c_void,
-    otherwise: T,
-    function: impl FnOnce(&mut NativeState<P>) -> T,
-) -> T {
-    // SAFETY: `state` is from `create`, and the host uses it on one thread at a time.
-    unsafe { call(host, otherwise, || function(&mut *state.cast())) }
-}
-
-/// The same for functions that do not change the state.
+/// One call by the host that uses the policy of `state`; returns `otherwise` if it panics.
+///
+/// # Safety
+/// `state` is from [`create`], and the host uses it on one thread at a time; what `function` reads are the host's arguments. The
+/// same holds for the calls below, one for each form of output; what they write to is the host's.
 #[inline]
 unsafe fn with_policy<P, T>(
     host: *const CHost,
-    state: *const c_void,
+    state: *mut c_void,
     otherwise: T,
-    function: impl FnOnce(&P) -> T,
+    function: impl FnOnce(&mut P) -> T,
 ) -> T {
-    // SAFETY: as above.
-    unsafe { call(host, otherwise, || function(&(*state.cast::<NativeState<P>>()).policy)) }
+    // SAFETY: promised by the caller.
+    unsafe { call(host, otherwise, || function(&mut (*state.cast::<NativeState<P>>()).policy)) }
 }
 
-unsafe extern "C" fn admit<P: Admission>(
+unsafe fn reason<P>(
     host: *const CHost,
     state: *mut c_void,
-    request: *const Request,
-    ages: *const Ages,
-    instances: *const c_void,
-    count: usize,
-    stride: usize,
-    reason: *mut CText,
+    text: *mut CText,
+    function: impl FnOnce(&mut P) -> AdmissionDecision,
 ) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
-        let decision = state.policy.admit(request, &Cluster { ages, instances: &instances });
-        let (admitted, text) = match decision {
+    let function = || {
+        // SAFETY: promised by the caller.
+        let state = unsafe { &mut *state.cast::<NativeState<P>>() };
+        let (admitted, reason) = match function(&mut state.policy) {
             AdmissionDecision::Admit => (1, CText::EMPTY),
-            AdmissionDecision::Reject(text) => {
-                state.reason = text;
+            AdmissionDecision::Reject(reason) => {
+                state.reason = reason;
                 (0, CText::of(&state.reason))
             }
         };
         // SAFETY: the same.
-        unsafe { *reason = text };
+        unsafe { *text = reason };
         admitted
     };
     // SAFETY: the same.
-    unsafe { with_state(host, state, 1, function) }
+    unsafe { call(host, 1, function) }
 }
 
-unsafe extern "C" fn route<P: Routing>(
+#[inline]
+unsafe fn index<P>(host: *const CHost, state: *mut c_void, function: impl FnOnce(&mut P) -> usize) -> u32 {
+    // SAFETY: promised by the caller.
+    unsafe { with_policy(host, state, NONE_U32, |policy| u32::try_from(function(policy)).unwrap_or(NONE_U32)) }
+}
+
+#[inline]
+unsafe fn chosen<P>(host: *const CHost, state: *mut c_void, function: impl FnOnce(&mut P) -> Option<usize>) -> u32 {
+    // The largest index stands for none.
+    let index = |index| u32::try_from(index).unwrap_or(NONE_U32 - 1);
+    // SAFETY: promised by the caller.
+    unsafe { with_policy(host, state, NONE_U32, |policy| function(policy).map_or(NONE_U32, index)) }
+}
+
+#[inline]
+unsafe fn number<P, T: Default>(host: *const CHost, state: *mut c_void, function: impl FnOnce(&mut P) -> T) -> T {
+    // SAFETY: promised by the caller.
+    unsafe { with_policy(host, state, T::default(), function) }
+}
+
+#[inline]
+unsafe fn flag<P>(host: *const CHost, state: *mut c_void, function: impl FnOnce(&mut P) -> bool) -> u32 {
+    // SAFETY: promised by the caller.
+    unsafe { with_policy(host, state, 1, |policy| function(policy).into()) }
+}
+
+#[inline]
+unsafe fn numbers<P>(
     host: *const CHost,
     state: *mut c_void,
-    request: *const Request,
-    ages: *const Ages,
-    instances: *const c_void,
+    of: &str,
     count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
-        let index = state.policy.route(request, &Cluster { ages, instances: &instances });
-        u32::try_from(index).unwrap_or(u32::MAX)
-    };
-    // SAFETY: the same.
-    unsafe { with_state(host, state, u32::MAX, function) }
-}
-
-unsafe extern "C" fn scores<P: Routing>(
-    host: *const CHost,
-    state: *const c_void,
-    request: *const Request,
-    ages: *const Ages,
-    instances: *const c_void,
-    count: usize,
-    stride: usize,
     result: *mut f64,
+    function: impl FnOnce(&mut P, &mut Vec<f64>),
 ) {
-    let function = |policy: &P| {
-        // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
-        let mut scores = Vec::with_capacity(count);
-        policy.scores(request, &Cluster { ages, instances: &instances }, &mut scores);
-        assert!(scores.len() == count, "{} scores for {count} instances", scores.len());
+    let function = |policy: &mut P| {
+        let mut numbers = Vec::with_capacity(count);
+        function(policy, &mut numbers);
+        assert!(numbers.len() == count, "{} numbers for {count} {of}", numbers.len());
         // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(scores.as_ptr(), result, count) };
+        unsafe { ptr::copy_nonoverlapping(numbers.as_ptr(), result, count) };
     };
-    // SAFETY: the same.
+    // SAFETY: promised by the caller.
     unsafe { with_policy(host, state, (), function) }
 }
 
-unsafe extern "C" fn filter<P: Filter>(
-    host: *const CHost,
-    state: *mut c_void,
-    request: *const Request,
-    ages: *const Ages,
-    instances: *const c_void,
-    count: usize,
-    stride: usize,
-    result: *mut f64,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
-        let mut kept = Vec::with_capacity(count);
-        state.policy.filter(request, &Cluster { ages, instances: &instances }, &mut kept);
-        assert!(kept.len() == count, "{} numbers of filter for {count} instances", kept.len());
-        // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(kept.as_ptr(), result, count) };
-    };
-    // SAFETY: the same.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn priority<P: Priority>(host: *const CHost, state: *mut c_void, request: *const Request) -> i64 {
-    // SAFETY: the host's arguments, here and below.
-    unsafe { with_state(host, state, 0, |state: &mut NativeState<P>| state.policy.priority(&*request)) }
-}
-
-unsafe extern "C" fn rank<P: Scheduling>(
-    host: *const CHost,
-    state: *mut c_void,
-    request: *const Request,
-    queued: *const Queued,
-) -> f64 {
-    // SAFETY: as above.
-    unsafe { with_state(host, state, 0.0, |state: &mut NativeState<P>| state.policy.rank(&*request, &*queued)) }
-}
-
-unsafe extern "C" fn victim<P: Preemption>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    requester: u32,
-    batch: *const c_void,
-    count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let batch = unsafe { rows::<Running>(batch, count, stride) };
-        u32::try_from(state.policy.victim(now_us, requester as usize, &batch)).unwrap_or(u32::MAX)
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, u32::MAX, function) }
-}
-
-unsafe extern "C" fn constants<P: Latency>(host: *const CHost, state: *const c_void, result: *mut LatencyConstants) {
-    // SAFETY: as above.
-    unsafe { *result = with_policy(host, state, LatencyConstants::default(), P::constants) }
-}
-
-unsafe extern "C" fn queueing_time<P: Latency>(host: *const CHost, state: *const c_void, input_tokens: u32) -> u64 {
-    // SAFETY: as above.
-    unsafe { with_policy(host, state, 0, |policy: &P| policy.queueing_time(input_tokens)) }
-}
-
-unsafe extern "C" fn step_time<P: Latency>(host: *const CHost, state: *const c_void, step: *const Step) -> u64 {
-    // SAFETY: as above.
-    unsafe { with_policy(host, state, 1, |policy: &P| policy.step_time(&*step)) }
-}
-
-unsafe extern "C" fn saturation<P: Saturation>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    ages: *const Ages,
-    instances: *const c_void,
-    count: usize,
-    stride: usize,
-) -> f64 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (ages, instances) = unsafe { (*ages, rows::<P::Signals>(instances, count, stride)) };
-        state.policy.saturation(now_us, &Cluster { ages, instances: &instances })
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, 1.0, function) }
-}
-
-unsafe extern "C" fn ceilings<P: Ceilings>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    saturation: f64,
-    bands: *const c_void,
-    count: usize,
-    stride: usize,
-    result: *mut f64,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let bands = unsafe { rows::<Band>(bands, count, stride) };
-        let mut ceilings = Vec::with_capacity(count);
-        state.policy.ceilings(now_us, saturation, &bands, &mut ceilings);
-        assert!(ceilings.len() == count, "{} ceilings for {count} bands", ceilings.len());
-        // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(ceilings.as_ptr(), result, count) };
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn scale<P: Scaling>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    groups: *const c_void,
-    count: usize,
-    history: *const c_void,
-    history_count: usize,
-    stride: usize,
-    result: *mut f64,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let [groups, history] = unsafe { [rows::<Group>(groups, count, stride), rows(history, history_count, stride)] };
-        let mut replicas = Vec::with_capacity(count);
-        state.policy.scale(now_us, &groups, &history, &mut replicas);
-        assert!(replicas.len() == count, "{} numbers of replicas for {count} groups", replicas.len());
-        // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(replicas.as_ptr(), result, count) };
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn fair_pick<P: Fairness>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    saturation: f64,
-    band: *const Band,
-    flows: *const c_void,
-    count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (band, flows) = unsafe { (&*band, rows::<Flow>(flows, count, stride)) };
-        u32::try_from(state.policy.fair_pick(now_us, saturation, band, &flows)).unwrap_or(u32::MAX)
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, u32::MAX, function) }
-}
-
-unsafe extern "C" fn order<P: Ordering>(
-    host: *const CHost,
-    state: *mut c_void,
-    request: *const Request,
-    expires_us: u64,
-) -> f64 {
-    // SAFETY: as above.
-    unsafe { with_state(host, state, 0.0, |state: &mut NativeState<P>| state.policy.order(&*request, expires_us)) }
-}
-
-unsafe extern "C" fn drain<P: Drain>(
-    host: *const CHost,
-    state: *mut c_void,
-    group: *const DrainGroup,
-    replicas: *const c_void,
-    count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (group, replicas) = unsafe { (&*group, rows::<Replica>(replicas, count, stride)) };
-        u32::try_from(state.policy.drain(group, &replicas)).unwrap_or(NONE_U32)
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, NONE_U32, function) }
-}
-
-unsafe extern "C" fn placement<P: Placement>(
-    host: *const CHost,
-    state: *mut c_void,
-    replica: *const StartingReplica,
-    nodes: *const c_void,
-    count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (replica, nodes) = unsafe { (&*replica, rows::<Node>(nodes, count, stride)) };
-        let Some(index) = state.policy.placement(replica, &nodes) else { return NONE_U32 };
-        // The largest index stands for none.
-        u32::try_from(index).unwrap_or(NONE_U32 - 1)
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, NONE_U32, function) }
-}
-
-unsafe extern "C" fn keep<P: KvCache>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    chunks: *const c_void,
-    count: usize,
-    stride: usize,
-    result: *mut f64,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let chunks = unsafe { rows::<KvChunk>(chunks, count, stride) };
-        let mut ranks = Vec::with_capacity(count);
-        state.policy.keep(now_us, &chunks, &mut ranks);
-        assert!(ranks.len() == count, "{} ranks for {count} chunks", ranks.len());
-        // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(ranks.as_ptr(), result, count) };
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn store<P: KvCache>(
-    host: *const CHost,
-    state: *mut c_void,
-    offer: *const ChunkOffer,
-    chunks: *const c_void,
-    count: usize,
-    stride: usize,
-    result: *mut f64,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (offer, chunks) = unsafe { (&*offer, rows::<KvChunk>(chunks, count, stride)) };
-        let mut stored = Vec::with_capacity(count);
-        state.policy.store(offer, &chunks, &mut stored);
-        assert!(stored.len() == count, "{} numbers of store for {count} chunks", stored.len());
-        // SAFETY: `result` has room for `count` of them.
-        unsafe { ptr::copy_nonoverlapping(stored.as_ptr(), result, count) };
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn load<P: KvCache>(host: *const CHost, state: *mut c_void, hit: *const KvHit) -> u32 {
-    // SAFETY: as above.
-    unsafe { with_state(host, state, 1, |state: &mut NativeState<P>| u32::from(state.policy.load(&*hit))) }
-}
-
-unsafe extern "C" fn disaggregate<P: Disaggregation>(
-    host: *const CHost,
-    state: *mut c_void,
-    request: *const RoutedRequest,
-    decode: *const c_void,
-    decode_count: usize,
-    prefill: *const c_void,
-    prefill_count: usize,
-    stride: usize,
-    result: *mut PrefillChoice,
-) {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (request, decode) = unsafe { (&*request, rows::<PoolInstance>(decode, decode_count, stride)) };
-        // SAFETY: as above.
-        let prefill = unsafe { rows::<PoolInstance>(prefill, prefill_count, stride) };
-        let choice = state.policy.disaggregate(request, &decode, &prefill);
-        // SAFETY: the host's result.
-        unsafe { *result = choice };
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), function) }
-}
-
-unsafe extern "C" fn evict<P: Eviction>(
-    host: *const CHost,
-    state: *mut c_void,
-    now_us: u64,
-    demand: *const Band,
-    in_flight: *const c_void,
-    count: usize,
-    stride: usize,
-) -> u32 {
-    let function = |state: &mut NativeState<P>| {
-        // SAFETY: as above.
-        let (demand, in_flight) = unsafe { (&*demand, rows::<InFlight>(in_flight, count, stride)) };
-        let victim = state.policy.evict(now_us, demand, &in_flight);
-        let Some(index) = victim else { return NONE_U32 };
-        // The largest index stands for none.
-        u32::try_from(index).unwrap_or(NONE_U32 - 1)
-    };
-    // SAFETY: as above.
-    unsafe { with_state(host, state, NONE_U32, function) }
-}
-
-unsafe extern "C" fn observe<P: Lifecycle>(host: *const CHost, state: *mut c_void, event: *const Event) {
-    // SAFETY: as above.
-    unsafe { with_state(host, state, (), |state: &mut NativeState<P>| state.policy.observe(&*event)) }
+#[inline]
+unsafe fn record<P, R>(host: *const CHost, state: *mut c_void, result: *mut R, function: impl FnOnce(&mut P) -> R) {
+    // SAFETY: promised by the caller.
+    unsafe { with_policy(host, state, (), |policy| *result = function(policy)) }
 }
 
 /// Calls the host of the call in progress, or the host of the test if there is none.
