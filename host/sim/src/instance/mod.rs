@@ -45,6 +45,7 @@ mod plain;
 mod policy;
 mod prefilled;
 mod record;
+mod step_limits;
 mod watchdog;
 
 pub use config::{InstanceConfig, SchedulerOptions};

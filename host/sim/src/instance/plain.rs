@@ -17,6 +17,7 @@ use super::offloading::Offloading;
 use super::policy::{JoiningRequest, QueueKey};
 use super::prefilled::TransferredKv;
 use super::record::StepRecord;
+use super::step_limits::StepLimits;
 use super::watchdog::Watchdog;
 use super::{Instance, NoProgress};
 use crate::adapters::{AdapterSlots, lengthened};
@@ -145,10 +146,8 @@ pub struct Plain {
     turn_front: i64,
     watchdog: Watchdog,
     cadence: PrefillCadence,
-    /// Maximum number of prefill tokens of one request in the present step.
-    prefill_limit: u32,
-    /// Whether the present step holds back prefill.
-    holds_prefill: bool,
+    /// Limits of the present step.
+    limits: StepLimits,
     /// Number of requests that the pass over the running ones skips next, by a fault of vLLM 0.15.
     skips: usize,
     /// The head of the queue, if its waiting was reported already.
@@ -191,8 +190,7 @@ impl Plain {
             turn_front: 0,
             watchdog: Watchdog::default(),
             cadence: PrefillCadence::new(config.options.prefill_schedule_interval),
-            prefill_limit: u32::MAX,
-            holds_prefill: false,
+            limits: StepLimits::new(&config, 0, false),
             skips: 0,
             reported_waiting: None,
             left_at: Micros::ZERO,
@@ -216,13 +214,13 @@ impl Plain {
         }
         self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
         self.load_for_head(now, observer);
-        self.prefill_limit = self.config.prefill_limit(self.running.len() + self.queue_len());
-        self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
+        let holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
+        self.limits = StepLimits::new(&self.config, self.running.len() + self.queue_len(), holds_prefill);
         let (budget, mut prefill) = self.plan_running(now, observer)?;
         self.tiers.iter_mut().for_each(|tiers| tiers.poll());
         if self.last_step.preempted.is_empty() {
             prefill |= self.plan_waiting(now, budget, observer);
-            if !self.holds_prefill {
+            if !holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
             let awaits_storage = self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits());
@@ -304,10 +302,10 @@ impl Plain {
         while i < self.running.len() && budget > 0 {
             let live = &self.running[i];
             let prefilling = live.prefilling();
-            let num_tokens = if live.draining || prefilling && self.holds_prefill {
+            let num_tokens = if live.draining {
                 0
             } else if prefilling {
-                (live.target - live.computed).min(self.prefill_limit).min(budget)
+                self.limits.running(live.target - live.computed, budget)
             } else {
                 1
             };

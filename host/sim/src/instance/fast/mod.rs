@@ -50,6 +50,7 @@ use super::config::InstanceConfig;
 use super::offloading::Offloading;
 use super::policy::JoiningRequest;
 use super::prefilled::{KvRead, TransferredKv};
+use super::step_limits::StepLimits;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceLoad, LoadMoments, NoProgress, PrefetchDistance, StepRecord};
 use crate::adapters::{AdapterReport, AdapterSlots};
@@ -119,10 +120,8 @@ pub struct Fast {
     turn_back: i64,
     watchdog: Watchdog,
     cadence: PrefillCadence,
-    /// Maximum number of prefill tokens of one request in the present step.
-    prefill_limit: u32,
-    /// Whether the present step holds back prefill.
-    holds_prefill: bool,
+    /// Limits of the present step.
+    limits: StepLimits,
     /// [`LatencyModel::reads_common_prefix`](crate::latency::LatencyModel::reads_common_prefix).
     reads_common_prefix: bool,
     /// The head of the queue, if its waiting was reported already.
@@ -208,8 +207,7 @@ impl Fast {
             finished: Vec::new(),
             watchdog: Watchdog::default(),
             cadence: PrefillCadence::new(config.options.prefill_schedule_interval),
-            prefill_limit: u32::MAX,
-            holds_prefill: false,
+            limits: StepLimits::new(&config, 0, false),
             reported_waiting: None,
             postponed_until: NEVER,
             left_at: Micros::ZERO,

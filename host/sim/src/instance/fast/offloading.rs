@@ -73,7 +73,7 @@ impl Fast {
             return Gate::Open;
         }
         let live = &self.live[key];
-        let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+        let spare = self.limits.spare_blocks(self.running as usize);
         let blocks = |tokens: u32| tokens.div_ceil(block_size) - hit.blocks + hit.unheld + spare;
         let (whole, free) = (blocks(live.target), self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {
@@ -162,17 +162,12 @@ impl Fast {
             // The last token is computed again: something must be.
             let computed = loaded.min(target - 1);
             let left = target - computed;
-            if self.holds_prefill && left > 1 {
-                // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
-                return Some(WaitReason::PrefillInterval);
-            }
-            let chunk = left.min(self.prefill_limit);
-            if !self.config.enable_chunked_prefill && chunk > *budget {
-                // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
-                return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
-            }
-            let num_tokens = chunk.min(*budget);
-            let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+            let num_tokens = match self.limits.entering(left, *budget) {
+                Ok(num_tokens) => num_tokens,
+                // vLLM lets none pass it.
+                Err(found) => return Some(found),
+            };
+            let spare = self.limits.spare_blocks(self.running as usize);
             let blocks =
                 |tokens: u32| tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size) + spare;
             let end = loaded.max(computed + num_tokens);

@@ -7,6 +7,7 @@ use super::live::{NOT_RUNNING, RequestState};
 use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
 use crate::instance::policy::{JoiningRequest, QueueKey};
+use crate::instance::step_limits::StepLimits;
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -50,9 +51,9 @@ impl Fast {
         if TIERED {
             self.load_for_head(now, observer);
         }
-        self.prefill_limit = self.config.prefill_limit(self.live.len());
         let decoding = self.prefilling.len() < self.running as usize;
-        self.holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
+        let holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
+        self.limits = StepLimits::new(&self.config, self.live.len(), holds_prefill);
         let plan = match self.budget_if_all_fit() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
@@ -61,7 +62,7 @@ impl Fast {
         let mut prefill = plan.prefill;
         if !plan.preempted {
             prefill |= self.plan_waiting::<TIERED>(now, plan.budget, observer);
-            if !self.holds_prefill {
+            if !holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
             if self.running == 0 && !(TIERED && self.next_load != NEVER) {
@@ -131,7 +132,7 @@ impl Fast {
     /// served; otherwise `None`. Sets the chunks of the requests in prefill.
     #[inline]
     fn budget_if_all_fit(&mut self) -> Option<u32> {
-        if self.holds_prefill && !self.prefilling.is_empty() {
+        if self.limits.holds_prefill && !self.prefilling.is_empty() {
             // A prefill that is held back gets less than it can use.
             return None;
         }
@@ -145,7 +146,7 @@ impl Fast {
         };
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
-            let mut chunk = (self.live[key].target - self.live[key].computed).min(self.prefill_limit);
+            let mut chunk = self.limits.running(self.live[key].target - self.live[key].computed, u32::MAX);
             if chunk > budget {
                 if !behind_all || budget == 0 {
                     // Who gets less than it can use depends on the order of the batch.
@@ -221,8 +222,7 @@ impl Fast {
             let live = &self.live[key];
             let num_tokens = match live.state {
                 RequestState::Draining | RequestState::Waiting | RequestState::Loading => 0,
-                RequestState::Prefilling if self.holds_prefill => 0,
-                RequestState::Prefilling => (live.target - live.computed).min(self.prefill_limit).min(plan.budget),
+                RequestState::Prefilling => self.limits.running(live.target - live.computed, plan.budget),
                 RequestState::Decoding => 1,
             };
             if num_tokens > 0 && !self.obtain(key, num_tokens, &mut plan, now, observer)? {
@@ -621,18 +621,17 @@ impl Fast {
         let hit = self.kv.look_up(&live.keys, findable);
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
-        if self.holds_prefill && left > 1 {
-            // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
-            return Err(WaitReason::PrefillInterval);
-        }
-        let chunk = left.min(self.prefill_limit);
-        let num_tokens = chunk.min(budget);
-        let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+        let (num_tokens, uncut) = match self.limits.entering(left, budget) {
+            Ok(num_tokens) => (num_tokens, None),
+            Err(uncut @ WaitReason::UnsplitPrompt { .. }) => (budget, Some(uncut)),
+            // The next step may have no such limit: the head is not remembered.
+            Err(found) => return Err(found),
+        };
+        let spare = self.limits.spare_blocks(self.running as usize);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld + spare;
         let free = self.kv.free_blocks();
         let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
-        let uncut = !self.config.enable_chunked_prefill && chunk > budget;
-        if uncut || whole || blocks(start + num_tokens) > free {
+        if uncut.is_some() || whole || blocks(start + num_tokens) > free {
             let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
             // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that
             // does not fit as a whole does not fit either way, if the look-up does nothing else.
@@ -641,11 +640,10 @@ impl Fast {
                 self.refused = Some((key, budget));
             }
             // No part of it is allocated: it waits until KV blocks and budget suffice.
-            return Err(match (uncut, whole) {
-                (true, _) => WaitReason::UnsplitPrompt { num_tokens: chunk },
-                (false, true) => WaitReason::KvBlocks { needed: blocks(live.target) },
-                (false, false) => WaitReason::KvBlocks { needed: blocks(start + num_tokens) },
-            });
+            return Err(uncut.unwrap_or_else(|| {
+                let tokens = if whole { live.target } else { start + num_tokens };
+                WaitReason::KvBlocks { needed: blocks(tokens) }
+            }));
         }
         live.computed = start;
         if num_tokens == 0 {

@@ -153,7 +153,7 @@ impl Fast {
             // All is in its own prefix cache, or no longer there, or below `kv_recompute_threshold`.
             return Gate::Open;
         }
-        let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+        let spare = self.limits.spare_blocks(self.running as usize);
         let missing = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks;
         let (whole, free) = (missing(live.target) + hit.unheld + spare, self.kv.free_blocks());
         if self.config.reserve_full_prompt && whole > free {

@@ -146,16 +146,11 @@ impl Plain {
             // The last token is computed again: something must be.
             let computed = loaded.min(live.target - 1);
             let left = live.target - computed;
-            if self.holds_prefill && left > 1 {
-                // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
-                return Some(WaitReason::PrefillInterval);
-            }
-            let chunk = left.min(self.prefill_limit);
-            if !self.config.enable_chunked_prefill && chunk > *budget {
-                // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
-                return Some(WaitReason::UnsplitPrompt { num_tokens: chunk });
-            }
-            let num_tokens = chunk.min(*budget);
+            let num_tokens = match self.limits.entering(left, *budget) {
+                Ok(num_tokens) => num_tokens,
+                // vLLM lets none pass it.
+                Err(found) => return Some(found),
+            };
             let blocks = |tokens: u32| {
                 tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size)
                     + self.blocks_to_spare()

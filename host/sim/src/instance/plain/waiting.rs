@@ -156,7 +156,7 @@ impl Plain {
 
     /// KV blocks that must stay free when a request enters the batch.
     pub(super) fn blocks_to_spare(&self) -> u32 {
-        if self.running.is_empty() { 0 } else { self.config.options.watermark_blocks }
+        self.limits.spare_blocks(self.running.len())
     }
 
     /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
@@ -165,21 +165,13 @@ impl Plain {
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
-        if self.holds_prefill && left > 1 {
-            // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
-            return Err(WaitReason::PrefillInterval);
-        }
-        let chunk = left.min(self.prefill_limit);
-        if !self.config.enable_chunked_prefill && chunk > budget {
-            // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
-            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
-        }
+        let num_tokens = self.limits.entering(left, budget)?;
         let needed = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
             // To admit a prompt only as a whole avoids preemptions (`scheduler_reserve_full_isl`).
             return Err(WaitReason::KvBlocks { needed });
         }
-        Ok((cached, chunk.min(budget)))
+        Ok((cached, num_tokens))
     }
 
     pub(super) fn gate(&self, live: &PlainRequest) -> AdapterGate {

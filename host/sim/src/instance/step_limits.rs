@@ -1,0 +1,57 @@
+//! What a request may compute in one step, and the KV blocks that it must leave: of one form in both engines.
+
+use super::config::InstanceConfig;
+use crate::outcome::WaitReason;
+
+/// Limits of the prefill in one step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepLimits {
+    /// Maximum number of prefill tokens of one request.
+    chunk: u32,
+    /// Whether prefill is held back for the sake of the decoders (`prefill_schedule_interval`).
+    pub holds_prefill: bool,
+    /// Whether a prompt may be chunked over several steps.
+    chunked: bool,
+    /// KV blocks that stay free when a request enters a batch that is not empty.
+    spare: u32,
+}
+
+impl StepLimits {
+    /// Those of a step that starts with so many `requests`, running and waiting.
+    #[inline]
+    pub fn new(config: &InstanceConfig, requests: usize, holds_prefill: bool) -> Self {
+        Self {
+            chunk: config.prefill_limit(requests),
+            holds_prefill,
+            chunked: config.enable_chunked_prefill,
+            spare: config.options.watermark_blocks,
+        }
+    }
+
+    /// Tokens that a running request computes that has `left` of its prompt to compute, with so much of the token `budget` left.
+    #[inline]
+    pub fn running(&self, left: u32, budget: u32) -> u32 {
+        if self.holds_prefill { 0 } else { left.min(self.chunk).min(budget) }
+    }
+
+    /// The same for a request that enters the batch, or why it waits.
+    #[inline]
+    pub fn entering(&self, left: u32, budget: u32) -> Result<u32, WaitReason> {
+        if self.holds_prefill && left > 1 {
+            // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
+            return Err(WaitReason::PrefillInterval);
+        }
+        let chunk = left.min(self.chunk);
+        if !self.chunked && chunk > budget {
+            // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
+            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
+        }
+        Ok(chunk.min(budget))
+    }
+
+    /// KV blocks that must stay free when a request enters the batch, which has so many `running` ones.
+    #[inline]
+    pub fn spare_blocks(&self, running: usize) -> u32 {
+        if running == 0 { 0 } else { self.spare }
+    }
+}
