@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use blis_config::engine::EngineProfile;
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions, StepRecord};
+use blis_sim::instance::{
+    Fast, Instance, InstanceConfig, InstancePolicies, Plain, Preemption, Scheduler, SchedulerOptions, StepRecord,
+};
 use blis_sim::latency::{Batch, LatencyModel};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
@@ -137,11 +139,13 @@ impl Scenario {
                 watermark_blocks: (c.watermark * f64::from(c.num_blocks)) as u32,
                 ..SchedulerOptions::default()
             },
-            scheduler: if by_priority { Scheduler::PriorityFcfs } else { Scheduler::Fcfs }.into(),
-            preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+            policies: InstancePolicies {
+                scheduler: if by_priority { Scheduler::PriorityFcfs } else { Scheduler::Fcfs }.into(),
+                preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+                ..InstancePolicies::default()
+            },
             classes: Arc::default(),
             offload: None,
-            kv_cache: blis_sim::policy::kv_cache::KvCacheChoice::BuiltIn,
             blis_tiers: None,
             adapters: None,
             semantics: engine.semantics(),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{InstanceConfig, InstancePolicies, SchedulerOptions};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::{Content, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -44,11 +43,9 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         async_scheduling: false,
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::default(),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

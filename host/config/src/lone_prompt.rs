@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, InstancePolicies, SchedulerOptions, run_alone};
 use blis_sim::latency::Batch;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::policy::Classes;
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -58,11 +57,9 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
         semantics: Semantics::VLLM_0_15,
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::new(Classes::default()),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
     };

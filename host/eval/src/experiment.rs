@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::ids::InstanceIndex;
-use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{InstanceConfig, InstancePolicies, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::offload::{BackpressurePolicy, ChunkEviction, SecondaryKind};
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -977,14 +976,16 @@ impl EngineConfig {
                 watermark_blocks: (self.watermark * (f64::from(deployment.total_kv_blocks) + 1.0)) as u32,
                 ..self.options
             },
-            scheduler: self.scheduler.into(),
-            preemption: self.preemption.into(),
+            policies: InstancePolicies {
+                scheduler: self.scheduler.into(),
+                preemption: self.preemption.into(),
+                ..InstancePolicies::default()
+            },
             classes: Arc::clone(classes),
             offload: deployment.offload,
             adapters: None,
             semantics: self.semantics,
             latency: deployment.latency.clone(),
-            kv_cache: KvCacheChoice::BuiltIn,
             blis_tiers: None,
         }
     }

@@ -217,9 +217,7 @@ fn policies(policies: &PolicySettings, deployment: &Deployment) -> Vec<PolicyIde
     };
     // Flags select the built-in policies of flow control and of scaling; a fixed number of instances has none of
     // replicas, and one without a CPU tier none of KV tiers.
-    let is_chosen = |kind: Kind| {
-        kind.is_flow_control() || kind.is_of_replicas() || matches!(kind, Kind::KvCache | Kind::Disaggregation)
-    };
+    let is_chosen = |kind: Kind| kind.is_flow_control() || kind.is_of_replicas() || kind.row().on_demand;
     let is_named = |&kind: &Kind| !kind.is_step() && (!is_chosen(kind) || policies.used(kind).is_some());
     Kind::ALL.into_iter().filter(is_named).map(of_kind).collect()
 }

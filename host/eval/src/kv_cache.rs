@@ -19,7 +19,7 @@ pub(crate) fn attach_built_in(instance: &mut InstanceConfig, policies: &PolicySe
     let has_any = instance.offload.is_some() || instance.adapters.is_some();
     match (policies.kv_cache(), &mut instance.offload) {
         (Some(TierPolicy::Own(eviction)), Some(tier)) => tier.eviction = eviction,
-        (Some(TierPolicy::Ranking(policy)), _) if has_any => instance.kv_cache = KvCacheChoice::Custom(policy),
+        (Some(TierPolicy::Ranking(policy)), _) if has_any => instance.policies.kv_cache = KvCacheChoice::Custom(policy),
         _ => {}
     }
 }

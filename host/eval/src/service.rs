@@ -360,14 +360,14 @@ impl PluginStarter<'_> {
         for instance in instances {
             let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
             if let Some(policy) = self.policy_of(Kind::Scheduling, Arc::clone(&own), Some(instance.index))? {
-                instance.scheduler = SchedulingChoice::Custom(policy);
+                instance.policies.scheduler = SchedulingChoice::Custom(policy);
             }
             if let Some(policy) = self.policy_of(Kind::Preemption, Arc::clone(&own), Some(instance.index))? {
-                instance.preemption = PreemptionChoice::Custom(policy);
+                instance.policies.preemption = PreemptionChoice::Custom(policy);
             }
             kv_cache::attach_built_in(instance, &self.config.cluster.policies);
             if let Some(policy) = self.policy_of(Kind::KvCache, own, Some(instance.index))? {
-                instance.kv_cache = KvCacheChoice::Custom(policy);
+                instance.policies.kv_cache = KvCacheChoice::Custom(policy);
             }
         }
         Ok(())

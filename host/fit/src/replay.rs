@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, InstanceConfig, NoProgress, Preemption, Scheduler, SchedulerOptions, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, InstancePolicies, NoProgress, SchedulerOptions, run_alone};
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::Classes;
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -75,11 +74,9 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
         reserve_full_prompt: !run.parity && run.engine.reserves_full_prompt(),
         options: SchedulerOptions::default(),
         semantics: if run.parity { Semantics::BLIS } else { run.engine.semantics() },
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::new(Classes::default()),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
     }

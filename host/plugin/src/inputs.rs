@@ -25,6 +25,7 @@ mod point;
 mod replicas;
 mod scaling;
 mod service;
+mod shapes;
 
 pub(crate) use call_inputs::AnyOwnedRows;
 pub use call_inputs::{CallInputs, OwnedRows};
@@ -123,7 +124,8 @@ fn plausible(function: Function, n: usize, item: u64) -> CallInputs {
             Area::FlowControl => GatewayState::plausible(n, item).inputs(function),
             Area::Replicas => replicas::plausible(function, n, item),
             Area::KvTiers => kv_cache::plausible(function, n, item),
-            Area::Front | Area::Engine | Area::Roles => disaggregation::plausible(n, item),
+            Area::Roles => disaggregation::plausible(n, item),
+            Area::Front | Area::Engine => shapes::plausible(function, n, item),
         },
     }
 }
@@ -171,7 +173,8 @@ fn extreme(function: Function, n: usize) -> Vec<(&'static str, CallInputs)> {
             Area::KvTiers => kv_cache::extreme(function, n),
             Area::Roles => disaggregation::extreme(n),
             // The constants of a latency model have no inputs.
-            Area::Front | Area::Engine => Vec::new(),
+            Area::Front | Area::Engine if function.row().parameters.is_empty() => Vec::new(),
+            Area::Front | Area::Engine => shapes::extreme(function, n),
         },
     }
 }

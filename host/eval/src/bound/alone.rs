@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Halt, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler};
+use blis_sim::instance::{Fast, InstanceConfig, InstancePolicies};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, RoundRobin, Ties};
@@ -81,8 +81,7 @@ fn idle_cluster(service: &BoundedService) -> Cluster<Fast> {
     let instance = InstanceConfig {
         index: InstanceIndex(0),
         labels: blis_sim::policy::InstanceLabels::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         latency: Arc::new(LeastTimes(Arc::clone(&service.instance.latency))),
         offload: None,    // every prefix is in the GPU's cache
         blis_tiers: None, // they cannot have anything before the first request

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{Fast, InstanceConfig, InstancePolicies, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::Distribution;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, Classes, ConstantPriority, LeastLoaded, Reads, RoundRobin, RoutingPolicy,
     Ties,
@@ -39,11 +38,9 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
         async_scheduling: false,
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::default(),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
@@ -192,7 +189,7 @@ proptest! {
     ) {
         let mut service = service(instances, max_num_seqs);
         service.instance.semantics = semantics;
-        service.instance.scheduler = scheduler.into();
+        service.instance.policies.scheduler = scheduler.into();
         service.instance.async_scheduling = async_scheduling;
         let mut at = 0;
         let mut arrivals = Vec::new();

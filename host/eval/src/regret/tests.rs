@@ -6,7 +6,7 @@ use blis_sim::adapters::{AdapterCosts, AdapterSettings};
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, FlowControl, FlowSettings, Policies};
 use blis_sim::cost::Cost;
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, InstancePolicies, Plain, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::flow::{
@@ -72,11 +72,12 @@ impl TestService {
             async_scheduling: false,
             reserve_full_prompt: false,
             options: SchedulerOptions::default(),
-            scheduler: Scheduler::Fcfs.into(),
-            preemption: Preemption::Fcfs.into(),
+            policies: InstancePolicies {
+                kv_cache: self.adapters.as_ref().map(|(_, policy)| policy.clone()).unwrap_or_default(),
+                ..InstancePolicies::default()
+            },
             classes: Arc::default(),
             offload: None,
-            kv_cache: self.adapters.as_ref().map(|(_, policy)| policy.clone()).unwrap_or_default(),
             blis_tiers: None,
             adapters: self.adapters.as_ref().map(|(adapters, _)| Arc::clone(adapters)),
             semantics: Semantics::VLLM_0_33,

@@ -28,7 +28,7 @@ pub enum GuestOutput {
     Flags(Vec<bool>),
     /// The number of replicas of each group, where it says one.
     Replicas(Vec<Option<u32>>),
-    /// The fields of a record; `None` for an index that was not chosen.
+    /// The fields of a record: numbers, or indices in lists, `None` for one that was not chosen.
     Record(Vec<Option<usize>>),
     /// No output: the call delivered an event.
     None,
@@ -86,9 +86,13 @@ pub(super) fn checked(
         }
         (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
             let lists = inputs.rows.iter().skip(usize::from(function.row().inputs.row.is_some()));
-            let (truths, indices) = words.split_at(*flags);
+            let (truths, others) = words.split_at(*flags);
             let mut fields: Vec<Option<usize>> = truths.iter().map(|&truth| Some(usize::from(truth != 0))).collect();
-            for ((&word, field), list) in indices.iter().zip(&shape.fields[*flags..]).zip(lists) {
+            if function.row().inputs.lists.is_empty() {
+                // Numbers of their own: indices are those of lists.
+                fields.extend(others.iter().map(|&number| Some(number as usize)));
+            }
+            for ((&word, field), list) in others.iter().zip(&shape.fields[*flags..]).zip(lists) {
                 let (what, len) = (field.name, list.rows().len());
                 let index = (word != u64::from(NONE_U32)).then_some(word as usize);
                 if index.is_some_and(|index| index >= len) {

@@ -5,10 +5,9 @@ use std::io::{self, Write};
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
+use blis_sim::instance::{Fast, InstanceConfig, InstancePolicies, Plain, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::{Metrics, MetricsOptions};
-use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, RoundRobin, Ties};
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
@@ -36,11 +35,9 @@ pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {
         async_scheduling: false,
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: std::sync::Arc::default(),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::instance::{InstanceConfig, Preemption, Scheduler};
+use crate::instance::{InstanceConfig, InstancePolicies};
 
 /// Makes instances of an engine.
 pub(super) struct NewInstance<I>(pub Arc<dyn Fn(InstanceConfig) -> I + Send + Sync>);
@@ -15,8 +15,7 @@ impl<I> NewInstance<I> {
         (self.0)(InstanceConfig {
             max_num_seqs: 1,
             total_kv_blocks: 1,
-            scheduler: Scheduler::Fcfs.into(),
-            preemption: Preemption::Fcfs.into(),
+            policies: InstancePolicies::default(),
             adapters: None,
             ..config
         })

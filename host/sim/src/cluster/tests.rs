@@ -18,7 +18,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
-use crate::instance::{Fast, InstanceLoad, Plain, Preemption, SampledMoments, Scheduler, SchedulerOptions};
+use crate::instance::{
+    Fast, InstanceLoad, InstancePolicies, Plain, Preemption, SampledMoments, Scheduler, SchedulerOptions,
+};
 use crate::kv::tiers::{BlisTiers, samples};
 use crate::latency::Blackbox;
 use crate::offload::{
@@ -27,7 +29,7 @@ use crate::offload::{
 };
 use crate::outcome::{GatewayChoice, GatewayDecision};
 use crate::policy::flow;
-use crate::policy::kv_cache::{CacheTier, KvCacheChoice};
+use crate::policy::kv_cache::CacheTier;
 use crate::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ClusterView, ConstantPriority,
     EventKind, Events, GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RequestView,
@@ -513,10 +515,13 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                 async_scheduling: async_scheduling && !blis,
                 reserve_full_prompt: false,
                 options: SchedulerOptions::default(),
-                scheduler: [Scheduler::Fcfs, Scheduler::PriorityFcfs, Scheduler::Sjf, Scheduler::ReversePriority]
-                    [scheduler]
-                    .into(),
-                preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+                policies: InstancePolicies {
+                    scheduler: [Scheduler::Fcfs, Scheduler::PriorityFcfs, Scheduler::Sjf, Scheduler::ReversePriority]
+                        [scheduler]
+                        .into(),
+                    preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+                    ..InstancePolicies::default()
+                },
                 classes: Arc::default(),
                 offload: (!blis && by_priority).then_some(OffloadConfig {
                     // Small tiers, so that fetched chunks have left when the fetch arrives.
@@ -536,7 +541,6 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                         shared: front.2 % 3 > 0 && front.2 / 9 % 2 == 0,
                     }),
                 }),
-                kv_cache: KvCacheChoice::BuiltIn,
                 blis_tiers: None,
                 // Requests that are passed over are not served in order.
                 adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),

@@ -12,7 +12,10 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::config::{InstanceConfig, SchedulerOptions};
-use super::{Fast, Instance, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, run_alone};
+use super::{
+    Fast, Instance, InstancePolicies, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
+    run_alone,
+};
 use crate::adapters::{AdapterCosts, AdapterReport, AdapterSettings};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::Serving;
@@ -357,11 +360,11 @@ fn preemption() -> impl Strategy<Value = PreemptionChoice> {
 /// The same configuration, with custom policies that do what the built-in ones do.
 fn with_custom_policies(config: &InstanceConfig) -> InstanceConfig {
     let mut config = config.clone();
-    if let SchedulingChoice::BuiltIn(scheduler) = config.scheduler {
-        config.scheduler = SchedulingChoice::Custom(Box::new(scheduler));
+    if let SchedulingChoice::BuiltIn(scheduler) = config.policies.scheduler {
+        config.policies.scheduler = SchedulingChoice::Custom(Box::new(scheduler));
     }
-    if let PreemptionChoice::BuiltIn(preemption) = config.preemption {
-        config.preemption = PreemptionChoice::Custom(Box::new(preemption));
+    if let PreemptionChoice::BuiltIn(preemption) = config.policies.preemption {
+        config.policies.preemption = PreemptionChoice::Custom(Box::new(preemption));
     }
     config
 }
@@ -407,10 +410,8 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 async_scheduling: flags[2] && flags[3],
                 reserve_full_prompt: flags[4],
                 options,
-                scheduler,
-                preemption,
+                policies: InstancePolicies { scheduler, preemption, kv_cache },
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
-                kv_cache,
                 blis_tiers: None,
                 semantics,
                 latency,
@@ -470,7 +471,7 @@ fn secondary() -> impl Strategy<Value = Option<SecondaryConfig>> {
 fn config_with_tier() -> impl Strategy<Value = InstanceConfig> {
     (config(), tier(), kv_cache()).prop_map(|(config, tier, kv_cache)| InstanceConfig {
         enable_prefix_caching: true,
-        kv_cache,
+        policies: InstancePolicies { kv_cache, ..config.policies },
         semantics: Semantics { full_hit_is_free: false, ..config.semantics },
         offload: Some(tier),
         ..config
@@ -893,11 +894,9 @@ fn steady() -> InstanceConfig {
         async_scheduling: false,
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::default(),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
@@ -923,8 +922,11 @@ fn generated_blocks_of_a_request_that_starts_again_are_reused_last() {
         block_size: 9,
         total_kv_blocks: 27,
         long_prefill_token_threshold: 12,
-        scheduler: Scheduler::ReversePriority.into(),
-        preemption: Preemption::Priority.into(),
+        policies: InstancePolicies {
+            scheduler: Scheduler::ReversePriority.into(),
+            preemption: Preemption::Priority.into(),
+            ..InstancePolicies::default()
+        },
         semantics: Semantics { preemption_restarts: true, ..Semantics::VLLM_0_33 },
         latency: Arc::new(shape),
         ..steady()

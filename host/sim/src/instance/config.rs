@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::policy::{JoiningRequest, PreemptionChoice, QueueKey, SchedulingChoice};
+use super::policy::{InstancePolicies, JoiningRequest, QueueKey, SchedulingChoice};
 use crate::adapters::{AdapterSettings, AdapterSlots};
 use crate::ids::InstanceIndex;
 use crate::kv::tiers::BlisTiers;
@@ -53,16 +53,12 @@ pub struct InstanceConfig {
     pub options: SchedulerOptions,
     /// Behaviour where vLLM and BLIS differ.
     pub semantics: Semantics,
-    /// The order of the waiting queue.
-    pub scheduler: SchedulingChoice,
-    /// The choice of the preemption victim.
-    pub preemption: PreemptionChoice,
+    /// The policies that decide here.
+    pub policies: InstancePolicies,
     /// Priorities of the SLO classes. Only policies that are not built in read them.
     pub classes: Arc<Classes>,
     /// The CPU tier of the KV cache; `None` for none. It needs prefix caching.
     pub offload: Option<OffloadConfig>,
-    /// The policy of the CPU tier, which an instance takes out, and, copied, of the room for adapters.
-    pub kv_cache: KvCacheChoice,
     /// BLIS's tiers below the GPU's KV cache, with [`Semantics::BLIS`] and [`Plain`](super::Plain) only; `None` for none.
     pub blis_tiers: Option<Arc<BlisTiers>>,
     /// The LoRA adapters that it may load; `None`: the base model serves every request.
@@ -91,7 +87,7 @@ impl InstanceConfig {
     /// The slots of its adapters, empty; `None` without adapters. Boxed: most instances have none.
     pub(super) fn adapter_slots(&self) -> Option<Box<AdapterSlots>> {
         let settings = Arc::clone(self.adapters.as_ref()?);
-        let policy = match &self.kv_cache {
+        let policy = match &self.policies.kv_cache {
             KvCacheChoice::BuiltIn => None,
             KvCacheChoice::Custom(policy) => Some(policy.fork()),
         };
@@ -141,7 +137,7 @@ impl InstanceConfig {
 
     /// The sort key of a request that joins the queue. Built-in policies need no view.
     pub(super) fn queue_key(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
-        match self.scheduler {
+        match self.policies.scheduler {
             SchedulingChoice::BuiltIn(scheduler) => scheduler.key(joining.request, joining.turn),
             SchedulingChoice::Custom(_) => self.queue_key_by_view(joining),
         }
@@ -161,12 +157,12 @@ impl InstanceConfig {
             preemptions,
             turn,
         };
-        QueueKey::new(self.scheduler.policy().rank(&view), request)
+        QueueKey::new(self.policies.scheduler.policy().rank(&view), request)
     }
 
     /// The index in `batch` of the preemption victim, always through the policy's view.
     pub(super) fn victim_by_view(&mut self, batch: &BatchView) -> usize {
-        self.preemption.policy().victim(batch).min(batch.len() - 1)
+        self.policies.preemption.policy().victim(batch).min(batch.len() - 1)
     }
 }
 

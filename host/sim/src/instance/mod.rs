@@ -54,7 +54,7 @@ pub(crate) use load_moments::LoadSampling;
 pub use load_moments::{LoadMoments, SampledMoments};
 pub(crate) use offloading::StoreFence;
 pub use plain::Plain;
-pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
+pub use policy::{InstancePolicies, Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use prefilled::KvRead;
 pub use record::{InstanceLoad, StepRecord};
 pub use watchdog::NoProgress;

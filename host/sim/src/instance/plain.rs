@@ -178,7 +178,7 @@ impl Plain {
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             offloading: config.offload.map(|offload| {
-                Offloading::new(offload, std::mem::take(&mut config.kv_cache), config.block_size, config.index)
+                Offloading::new(offload, std::mem::take(&mut config.policies.kv_cache), config.block_size, config.index)
             }),
             loading: Vec::new(),
             transferred: None,

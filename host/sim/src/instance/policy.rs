@@ -2,9 +2,21 @@
 
 use std::cmp::Ordering;
 
+use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{Content, Request};
 use crate::units::Micros;
+
+/// The policies of an instance; a clone forks them. The default are those of vLLM.
+#[derive(Clone, Debug, Default)]
+pub struct InstancePolicies {
+    /// The order of the waiting queue.
+    pub scheduler: SchedulingChoice,
+    /// The choice of the preemption victim.
+    pub preemption: PreemptionChoice,
+    /// The policy of the CPU tier, which an instance takes out, and, copied, of the room for adapters.
+    pub kv_cache: KvCacheChoice,
+}
 
 /// The scheduling policy of an instance.
 #[derive(Debug)]
@@ -153,6 +165,18 @@ impl Clone for PreemptionChoice {
             Self::BuiltIn(preemption) => Self::BuiltIn(*preemption),
             Self::Custom(policy) => Self::Custom(policy.fork()),
         }
+    }
+}
+
+impl Default for SchedulingChoice {
+    fn default() -> Self {
+        Self::BuiltIn(Scheduler::default())
+    }
+}
+
+impl Default for PreemptionChoice {
+    fn default() -> Self {
+        Self::BuiltIn(Preemption::default())
     }
 }
 

@@ -43,7 +43,7 @@ pub use disaggregation::{
 };
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
-pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
+pub use instance::*;
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, PriorityPolicy, SloBased};
 pub use reason::Reason;

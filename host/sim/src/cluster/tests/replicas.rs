@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::*;
 use crate::outcome::Rejection;
-use crate::policy::kv_cache::KvCacheChoice;
 use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::scaling::{
     self, Behaviour, BestFit, DrainGroup, DrainPolicy, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest, Node,
@@ -244,11 +243,9 @@ pub(super) fn steady(
         async_scheduling: false,
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
-        scheduler: Scheduler::Fcfs.into(),
-        preemption: Preemption::Fcfs.into(),
+        policies: InstancePolicies::default(),
         classes: Arc::default(),
         offload: None,
-        kv_cache: KvCacheChoice::BuiltIn,
         blis_tiers: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,

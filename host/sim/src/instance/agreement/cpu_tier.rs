@@ -156,8 +156,10 @@ fn ranks_by_the_last_use_are_lru() {
     proptest!(ProptestConfig { cases: 300, ..ProptestConfig::default() }, |(config in config_with_tier(), drafts in drafts())| {
         let requests = requests(&drafts, config.block_size);
         let tier = OffloadConfig { eviction: ChunkEviction::Lru, ..config.offload.expect("a tier") };
-        let own = InstanceConfig { offload: Some(tier), kv_cache: KvCacheChoice::BuiltIn, adapters: None, ..config };
-        let ranked = InstanceConfig { kv_cache: KvCacheChoice::Custom(Box::new(LeastRecent)), ..own.clone() };
+        let mut own = InstanceConfig { offload: Some(tier), adapters: None, ..config };
+        own.policies.kv_cache = KvCacheChoice::BuiltIn;
+        let mut ranked = own.clone();
+        ranked.policies.kv_cache = KvCacheChoice::Custom(Box::new(LeastRecent));
         prop_assert_eq!(run(&own, &requests), run(&ranked, &requests));
     });
 }
@@ -194,12 +196,12 @@ proptest! {
     fn an_infinitely_fast_tier_raises_no_ttft(config in config_with_tier(), drafts in drafts()) {
         let tier = config.offload.expect("a tier");
         let speed = LinkSpeed { alone: f64::INFINITY, together: f64::INFINITY, base: Micros::ZERO };
-        let config = InstanceConfig {
-            kv_cache: KvCacheChoice::BuiltIn,
+        let mut config = InstanceConfig {
             offload: Some(OffloadConfig { speed, secondary: None, ..tier }), // look-ups below take a step
             latency: Arc::new(RandomLatency { base: 50, per_prefill: 3, per_decode: 2, ..RandomLatency::CONSTANT }),
             ..config
         };
+        config.policies.kv_cache = KvCacheChoice::BuiltIn;
         let mut requests = requests(&drafts, config.block_size);
         for (index, request) in requests.iter_mut().enumerate() {
             (request.arrival, request.deadline) = (Micros(index as u64 * 10_000_000), None);

@@ -216,7 +216,7 @@ impl Fast {
             offloading: config.offload.map(|offload| {
                 Box::new(Offloading::new(
                     offload,
-                    std::mem::take(&mut config.kv_cache),
+                    std::mem::take(&mut config.policies.kv_cache),
                     config.block_size,
                     config.index,
                 ))

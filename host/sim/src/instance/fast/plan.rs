@@ -327,7 +327,7 @@ impl Fast {
     /// Chooses the preemption victim for `requester`.
     fn victim(&mut self, requester: RequestKey, now: Micros) -> RequestKey {
         let last = self.order.last().expect("the request that needs blocks is running");
-        match self.config.preemption {
+        match self.config.policies.preemption {
             PreemptionChoice::BuiltIn(Preemption::Fcfs) => last,
             PreemptionChoice::BuiltIn(Preemption::Priority) => self.lowest_priority(last),
             PreemptionChoice::Custom(_) => self.victim_by_view(requester, now),
