@@ -26,6 +26,7 @@ use blis_sim::rng::Stream;
 pub mod adapt;
 pub mod check;
 mod describe;
+pub mod export;
 mod fault;
 mod fields;
 pub mod find;

@@ -6,7 +6,8 @@ use blis_config::policy::Bundle;
 use blis_config::policy::llm_d::{self, EndpointPicker, Imported};
 use blis_diag::Diagnostic;
 use blis_eval::error::RunError;
-use blis_plugin::{Limits, script};
+use blis_plugin::Limits;
+use blis_plugin::export::{self, ExportedScript};
 use clap::{Args, Subcommand};
 
 use super::export_keda::{ExportKedaArgs, export_keda};
@@ -109,7 +110,8 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), RunError> {
 
 fn export_cache_policy(args: &ExportCachePolicyArgs) -> Result<(), RunError> {
     check_output(args.out.as_deref(), &args.script)?;
-    let exported = script::vllm_cache_policy_of_file(&args.script, &args.set, &Limits::default());
+    let script = ExportedScript::open(&args.script, &args.set, &Limits::default());
+    let exported = script.and_then(|script| export::vllm_cache_policy(&script));
     write(args.out.as_deref(), &exported.map_err(RunError::refused)?)
 }
 

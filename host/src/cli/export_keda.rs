@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
-use blis_plugin::{Limits, script};
+use blis_plugin::Limits;
+use blis_plugin::export::{self, ExportedScript};
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use clap::Args;
@@ -78,7 +79,7 @@ pub(super) fn export_keda(args: &ExportKedaArgs) -> Result<(), RunError> {
             format_args!("--min-replicas {} is more than --max-replicas {}", args.min_replicas, args.max_replicas);
         return Err(RunError::usage(what).hint("give the smaller number first"));
     }
-    let settings = script::KedaSettings {
+    let settings = export::KedaSettings {
         deployment: args.deployment.clone(),
         namespace: args.namespace.clone(),
         model: args.model.clone(),
@@ -94,7 +95,8 @@ pub(super) fn export_keda(args: &ExportKedaArgs) -> Result<(), RunError> {
         facts: args.fact.clone(),
         one_group: args.one_group,
     };
-    let exported = script::keda_scaled_object_of_file(&args.script, &args.set, &settings, &Limits::default());
+    let script = ExportedScript::open(&args.script, &args.set, &Limits::default());
+    let exported = script.and_then(|script| export::keda_scaled_object(&script, &settings));
     write(args.out.as_deref(), &exported.map_err(RunError::refused)?)
 }
 

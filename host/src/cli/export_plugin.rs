@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use blis_eval::error::RunError;
-use blis_plugin::{Limits, script};
+use blis_plugin::Limits;
+use blis_plugin::export::{self, ExportedScript};
 use clap::Args;
 
 use super::exported_file::{check_output, parameter, write};
@@ -26,8 +27,8 @@ pub(super) struct ExportPluginArgs {
 /// `blis export llm-d-plugin`: writes the file, and names what is to be filled in.
 pub(super) fn export_plugin(args: &ExportPluginArgs) -> Result<(), RunError> {
     check_output(args.out.as_deref(), &args.script)?;
-    let exported = script::llm_d_plugin_of_file(&args.script, &args.set, &Limits::default());
-    let plugin = exported.map_err(RunError::refused)?;
+    let script = ExportedScript::open(&args.script, &args.set, &Limits::default());
+    let plugin = script.and_then(|script| export::llm_d_plugin(&script)).map_err(RunError::refused)?;
     if !plugin.missing.is_empty() {
         let names = plugin.missing.join(", ");
         print_note(&format_args!(

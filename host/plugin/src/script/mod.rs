@@ -23,8 +23,6 @@ mod folding;
 mod guest;
 mod header;
 mod inputs;
-mod keda;
-mod llm_d_plugin;
 mod names;
 mod operators;
 mod plugin;
@@ -35,14 +33,12 @@ mod scan;
 mod state;
 mod step_views;
 mod table;
-mod term;
 mod testing;
 #[cfg(test)]
 mod tests;
 mod texts;
 mod values;
 mod views;
-mod vllm;
 
 use std::io;
 use std::path::Path;
@@ -51,13 +47,11 @@ use std::sync::Arc;
 pub use self::definitions::definitions;
 pub use self::expression::{ExpressionError, ExpressionForm, ScriptExpression, expression};
 pub use self::inputs::{ScriptInput, inputs};
-pub use self::keda::{KedaSettings, keda_scaled_object};
-pub use self::llm_d_plugin::{GoPlugin, llm_d_plugin};
 
 use self::guest::ScriptGuest;
-use self::plugin::{ScriptPlugin, compile, too_long};
+pub(crate) use self::plugin::ScriptPlugin;
+use self::plugin::too_long;
 use self::scan::Scan;
-pub use self::vllm::vllm_cache_policy;
 use blis_diag::{Location, read_bytes};
 
 use super::limits::SCRIPT_BYTES;
@@ -71,37 +65,8 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     load(path, &read_file(path, limits)?, limits)
 }
 
-/// As [`vllm_cache_policy`], of the script in the file at `path`.
-///
-/// # Errors
-/// If the file cannot be read, or as [`vllm_cache_policy`].
-pub fn vllm_cache_policy_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<String, Fault> {
-    vllm_cache_policy(path, &read_file(path, limits)?, parameters, limits)
-}
-
-/// As [`keda_scaled_object`], of the script in the file at `path`.
-///
-/// # Errors
-/// If the file cannot be read, or as [`keda_scaled_object`].
-pub fn keda_scaled_object_of_file(
-    path: &Path,
-    parameters: &[(String, f64)],
-    settings: &KedaSettings,
-    limits: &Limits,
-) -> Result<String, Fault> {
-    keda_scaled_object(path, &read_file(path, limits)?, parameters, settings, limits)
-}
-
-/// As [`llm_d_plugin`], of the script in the file at `path`.
-///
-/// # Errors
-/// If the file cannot be read, or as [`llm_d_plugin`].
-pub fn llm_d_plugin_of_file(path: &Path, parameters: &[(String, f64)], limits: &Limits) -> Result<GoPlugin, Fault> {
-    llm_d_plugin(path, &read_file(path, limits)?, parameters, limits)
-}
-
 /// The text in the file at `path`.
-fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
+pub(crate) fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let bytes = read_bytes(path, most).map_err(|error| match error.kind() {
@@ -120,7 +85,7 @@ fn read_file(path: &Path, limits: &Limits) -> Result<String, Fault> {
 /// # Errors
 /// If it does not compile, has no function for any kind of decision, or a function has the wrong parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
-    Ok(Arc::new(compile(path, source, limits, engine::kit(limits))?))
+    Ok(Arc::new(ScriptPlugin::read(path, source, limits)?))
 }
 
 impl Plugin for ScriptPlugin {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::AST;
+use rhai::{AST, Position, Scope};
 
 use super::code::{Script, ScriptFunction, SpecializedCode};
-use super::engine::{Kit, too_long_number};
+use super::engine::{Kit, kit, too_long_number};
 use super::entries::ENTRIES;
 use super::errors::ScriptSource;
 use super::header::{ScriptHeader, near};
@@ -22,9 +22,44 @@ use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription};
 
 /// A script compiled with the default values of its parameters.
 #[derive(Debug)]
-pub(super) struct ScriptPlugin {
-    pub script: Arc<Script>,
-    pub code: SpecializedCode,
+pub(crate) struct ScriptPlugin {
+    pub(super) script: Arc<Script>,
+    pub(super) code: SpecializedCode,
+}
+
+impl ScriptPlugin {
+    /// The plugin of the script `source`, which messages call `path`.
+    pub(crate) fn read(path: &Path, source: &str, limits: &Limits) -> Result<Self, Fault> {
+        compile(path, source, limits, kit(limits))
+    }
+
+    /// Whether the script has a function of this name that the host calls.
+    pub(crate) fn has(&self, function: &str) -> bool {
+        self.script.function(function).is_some()
+    }
+
+    /// A fault at a position, or of the script as a whole.
+    pub(crate) fn fault(&self, kind: FaultKind, at: Position, text: &str) -> Fault {
+        self.script.source.fault_by(kind, at, text)
+    }
+
+    /// The code with these values for the parameters.
+    pub(crate) fn code(&self, values: &[f64]) -> Result<Arc<AST>, Fault> {
+        Ok(self.script.compile(values)?.ast)
+    }
+
+    /// The same with the parameters by name, unless constants of the script depend on them.
+    pub(crate) fn code_with_names(&self, values: &[f64]) -> Result<Arc<AST>, Fault> {
+        let code = self.code(values)?;
+        if !self.script.constants.is_empty() {
+            return Ok(code);
+        }
+        let mut scope = Scope::new();
+        for (parameter, &value) in self.script.description.parameters.iter().zip(values) {
+            scope.push(parameter.name.as_str(), value);
+        }
+        self.script.compile_in(&scope).map(Arc::new)
+    }
 }
 
 /// Compiles the script `source` for the engine of `kit`.

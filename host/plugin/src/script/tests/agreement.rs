@@ -37,7 +37,7 @@ struct Twins {
 impl Twins {
     fn start(source: &str, kind: Kind, n: usize) -> Self {
         let limits = Limits::default();
-        let plugin = compile(Path::new("test.rhai"), source, &limits, engine::kit(&limits));
+        let plugin = ScriptPlugin::read(Path::new("test.rhai"), source, &limits);
         let plugin = plugin.unwrap_or_else(|fault| panic!("{fault}\n{source}"));
         let setup = check::setup(&plugin, kind, n, &limits);
         let start = || ScriptGuest::start(Arc::clone(&plugin.script), plugin.code.clone(), &setup).expect("it starts");

@@ -1,7 +1,7 @@
 """Records what vLLM's own CPU offload manager returns for random sequences of calls.
 
     python3 record.py FOLDER > recorded.txt
-    python3 record.py FOLDER CLASSES > ../../../../plugin/src/script/vllm/recorded.txt
+    python3 record.py FOLDER CLASSES > ../../../../plugin/src/export/vllm/recorded.txt
 
 The second form takes policies that `blis export vllm-cache-policy` has written, instead of vLLM's own: CLASSES is a folder with
 their files. Their clock is that of the lines `now`.

@@ -1,7 +1,6 @@
 //! Decisions in the language of KEDA's formulas, expr-lang: <https://expr-lang.org/docs/language-definition>.
 
-use super::super::term::literal;
-use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, literal};
 use super::promql::QueryWriter;
 use super::table::{FieldMeaning, KedaTrigger, ONE_GROUP, SignalTable};
 use crate::Fault;

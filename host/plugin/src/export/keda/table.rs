@@ -1,14 +1,12 @@
 //! What the fields that a decision reads are in production.
 
-use std::path::Path;
-
 use rhai::Position;
 
+use super::super::source::ExportedScript;
+use super::super::term::DecisionTerm;
 use super::settings::KedaSettings;
 use super::signals::{FACTS, KedaSignal, NO_METRIC, SIGNALS};
-use crate::script::plugin::ScriptPlugin;
-use crate::script::term::DecisionTerm;
-use crate::{Fault, FaultKind};
+use crate::Fault;
 
 /// A trigger of the type `prometheus`.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +22,7 @@ pub(super) const ONE_GROUP: &str = "this is over all groups of replicas, and a S
 
 /// What the fields that a decision reads are in production.
 pub(super) struct SignalTable<'a> {
-    pub plugin: &'a ScriptPlugin,
+    pub script: &'a ExportedScript,
     pub settings: &'a KedaSettings,
     pub signals: Vec<(String, FieldMeaning)>,
 }
@@ -37,8 +35,8 @@ pub(super) enum FieldMeaning {
 }
 
 impl<'a> SignalTable<'a> {
-    pub fn of(plugin: &'a ScriptPlugin, decision: &DecisionTerm, settings: &'a KedaSettings) -> Result<Self, Fault> {
-        let mut table = Self { plugin, settings, signals: Vec::new() };
+    pub fn of(script: &'a ExportedScript, decision: &DecisionTerm, settings: &'a KedaSettings) -> Result<Self, Fault> {
+        let mut table = Self { script, settings, signals: Vec::new() };
         table.check_facts()?;
         for (name, at) in decision.fields(0) {
             let meaning = table.meaning(&name, at)?;
@@ -52,7 +50,7 @@ impl<'a> SignalTable<'a> {
             Some((name, _)) => {
                 let text =
                     format!("`{name}` is nothing that is fixed about a deployment: there are {}", FACTS.join(", "));
-                Err(self.plugin.script.source.fault(FaultKind::Refused, None, &text))
+                Err(self.refused(Position::NONE, &text))
             }
             None => Ok(()),
         }
@@ -91,13 +89,11 @@ impl<'a> SignalTable<'a> {
     }
 
     pub fn refused(&self, at: Position, text: &str) -> Fault {
-        self.plugin.script.source.fault_by(FaultKind::Refused, at, text)
+        self.script.refused(at, text)
     }
 
     /// `file:line:column` of a term.
     pub fn location(&self, at: Position) -> String {
-        let path = Path::new(&*self.plugin.script.source.path);
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{file}:{}:{}", at.line().unwrap_or(1), at.position().unwrap_or(1))
+        format!("{}:{}:{}", self.script.file, at.line().unwrap_or(1), at.position().unwrap_or(1))
     }
 }

@@ -5,8 +5,8 @@
 
 use rhai::{AST, ASTFlags, ASTNode, Expr, FnCallExpr, Position, Stmt};
 
-use super::plugin::ScriptPlugin;
-use crate::{Fault, FaultKind};
+use super::source::ExportedScript;
+use crate::{Fault, Plugin as _};
 
 /// Calls of functions of the script within each other that are read.
 const MOST_CALLS: usize = 16;
@@ -184,14 +184,14 @@ impl DecisionTerm {
     /// # Errors
     /// The first part that has no form, with its location.
     pub fn read(
-        plugin: &ScriptPlugin,
+        script: &ExportedScript,
         ast: &AST,
         name: &str,
         arguments: usize,
         shape_of: &dyn Fn(usize, &str) -> Option<ValueShape>,
     ) -> Result<Self, Fault> {
         let mut reader =
-            TermReader { plugin, ast, shape_of, variables: Vec::new(), bindings: Vec::new(), calls: 0, terms: 0 };
+            TermReader { script, ast, shape_of, variables: Vec::new(), bindings: Vec::new(), calls: 0, terms: 0 };
         let (names, statements) = reader
             .function(name, arguments)
             .ok_or_else(|| reader.refused(Position::NONE, &format!("there is no function `{name}`")))?;
@@ -248,7 +248,7 @@ enum NamedValue {
 }
 
 struct TermReader<'a> {
-    plugin: &'a ScriptPlugin,
+    script: &'a ExportedScript,
     ast: &'a AST,
     /// The shape of a field of an argument, by number and name; `None` if it is no number.
     shape_of: &'a dyn Fn(usize, &str) -> Option<ValueShape>,
@@ -365,7 +365,7 @@ impl TermReader<'_> {
     }
 
     fn parameter(&self, name: &str, at: Position) -> Result<ScriptTerm, Fault> {
-        if self.plugin.script.description.parameters.iter().any(|known| known.name == *name) {
+        if self.script.plugin.description().parameters.iter().any(|known| known.name == *name) {
             return Ok(ScriptTerm { at, form: TermForm::Parameter(name.to_owned()), shape: ValueShape::Real });
         }
         Err(self.refused(at, &format!("`{name}` {NO_FORM}")))
@@ -506,7 +506,7 @@ impl TermReader<'_> {
     }
 
     fn refused(&self, at: Position, text: &str) -> Fault {
-        self.plugin.script.source.fault_by(FaultKind::Refused, at, text)
+        self.script.refused(at, text)
     }
 }
 

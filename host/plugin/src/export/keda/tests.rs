@@ -6,7 +6,8 @@ use super::*;
 use crate::Kind;
 use crate::inputs::GuestCall;
 use crate::rows::GroupRow;
-use crate::{Guest, Plugin as _, check};
+use crate::{Guest, Limits, Plugin as _, check};
+use std::path::Path;
 
 /// Results of `scale` that the generator of `blis search` made, a line each.
 const FOUND: &str = include_str!("found.txt");
@@ -43,9 +44,9 @@ fn settings() -> KedaSettings {
     }
 }
 
-fn compiled(source: &str) -> ScriptPlugin {
+fn compiled(source: &str) -> ExportedScript {
     let limits = Limits::default();
-    compile(Path::new("policy.rhai"), source, &limits, engine::kit(&limits)).unwrap_or_else(|fault| panic!("{fault}"))
+    ExportedScript::read(Path::new("policy.rhai"), source, &[], &limits).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 fn scale(body: &str) -> String {
@@ -53,7 +54,7 @@ fn scale(body: &str) -> String {
 }
 
 fn exported(source: &str, settings: &KedaSettings) -> Result<ScaledObject, Fault> {
-    ScaledObject::of(&compiled(source), &[], settings)
+    ScaledObject::of(&compiled(source), settings)
 }
 
 /// Group number `item`, with what is fixed as the settings say.
@@ -109,7 +110,7 @@ fn by_script(guest: &mut dyn Guest, row: &GroupRow) -> Option<f64> {
 
 /// Compares formula and script on `rows` groups; returns how many numbers of replicas were compared.
 fn compared(source: &str, rows: u64) -> usize {
-    let (plugin, settings) = (compiled(source), settings());
+    let (plugin, settings) = (compiled(source).plugin, settings());
     let object = exported(source, &settings).unwrap_or_else(|fault| panic!("{fault}\n{source}"));
     let limits = Limits::default();
     let guest = plugin.start(&check::setup(&plugin, Kind::Scaling, 1, &limits));
@@ -161,13 +162,14 @@ fn what_people_write_decides_as_the_script() {
 #[test]
 fn a_scaled_object_has_what_keda_asks_for() {
     let source = scale("ceil(min(max((g.queued / 4.0) + ln(1.0 + abs(g.kv_used)), 0.0), 10000.0))");
-    let text = keda_scaled_object(Path::new("found.rhai"), &source, &[], &settings(), &Limits::default());
+    let script = |name: &str, source: &str, set: &[(String, f64)]| {
+        ExportedScript::read(Path::new(name), source, set, &Limits::default()).expect("compiles")
+    };
+    let text = keda_scaled_object(&script("found.rhai", &source, &[]), &settings());
     let text = text.unwrap_or_else(|fault| panic!("{fault}"));
     insta::assert_snapshot!(text);
     let text = keda_scaled_object(
-        Path::new("queue.rhai"),
-        QUEUE,
-        &[("running".into(), 8.0)],
+        &script("queue.rhai", QUEUE, &[("running".into(), 8.0)]),
         &KedaSettings {
             min_replicas: 0,
             namespace: None,
@@ -176,7 +178,6 @@ fn a_scaled_object_has_what_keda_asks_for() {
             one_group: false,
             ..settings()
         },
-        &Limits::default(),
     );
     insta::assert_snapshot!("queue", text.unwrap_or_else(|fault| panic!("{fault}")));
 }

@@ -4,17 +4,15 @@ mod go;
 mod signals;
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use rhai::Scope;
+use rhai::Position;
 
 use self::go::{COUNTS, GoWriter, camel, exported};
 use self::signals::{GoSignal, GoSource, OF_ENDPOINT, OF_REQUEST};
-use super::plugin::{ScriptPlugin, compile};
+use super::source::ExportedScript;
 use super::term::{DecisionTerm, TermForm, TermOperation, ValueShape};
-use super::vllm::values;
-use super::{engine, inputs};
-use crate::{Fault, FaultKind, Kind, Limits};
+use crate::script::inputs;
+use crate::{Fault, FaultKind, Kind, Plugin as _};
 
 const TEMPLATE: &str = include_str!("llm_d_plugin/template.go.in");
 
@@ -27,22 +25,14 @@ pub struct GoPlugin {
     pub missing: Vec<String>,
 }
 
-/// The plugin for the script in `source`, which messages call `path`. `parameters` are the defaults of its parameters; others have
-/// those of the script.
+/// The plugin for `script`, of which the values of parameters become the defaults.
 ///
 /// # Errors
-/// If the script is not valid, has none or several of `route`, `filter` and `admit`, or something in it that has no form in Go; or
-/// if a parameter is not the script's, or out of range.
-pub fn llm_d_plugin(
-    path: &Path,
-    source: &str,
-    parameters: &[(String, f64)],
-    limits: &Limits,
-) -> Result<GoPlugin, Fault> {
-    let plugin = compile(path, source, limits, engine::kit(limits))?;
-    let (interface, decision) = read(&plugin, parameters)?;
-    let file = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(GoFile::of(&plugin, &decision, interface, &values(&plugin, parameters)?).text(&file, &plugin))
+/// If the script has none or several of `route`, `filter` and `admit`, or something in it that has no form in Go; or if a parameter
+/// is not the script's, or out of range.
+pub fn llm_d_plugin(script: &ExportedScript) -> Result<GoPlugin, Fault> {
+    let (interface, decision) = read(script)?;
+    Ok(GoFile::of(script, &decision, interface, &script.values()?).text(script))
 }
 
 /// What a plugin does, and the function of the script that decides it.
@@ -67,24 +57,13 @@ impl GoInterface {
 }
 
 /// The decision of a script, with its parameters by name unless constants of the script depend on them.
-fn read(plugin: &ScriptPlugin, parameters: &[(String, f64)]) -> Result<(GoInterface, DecisionTerm), Fault> {
-    let script = &plugin.script;
-    let found: Vec<_> = GoInterface::ALL.iter().filter(|(_, name, _)| script.function(name).is_some()).collect();
+fn read(script: &ExportedScript) -> Result<(GoInterface, DecisionTerm), Fault> {
+    let found: Vec<_> = GoInterface::ALL.iter().filter(|(_, name, _)| script.plugin.has(name)).collect();
     let [(interface, name, kind)] = found[..] else {
         let text = "it needs one of `route`, `filter` and `admit`: a plugin is a Scorer, a Filter or an Admitter of llm-d's endpoint picker";
-        return Err(script.source.fault(FaultKind::MissingExport, None, text));
+        return Err(script.plugin.fault(FaultKind::MissingExport, Position::NONE, text));
     };
-    let values = values(plugin, parameters)?;
-    let code = script.compile(&values)?;
-    let ast = if script.constants.is_empty() {
-        let mut scope = Scope::new();
-        for (parameter, &value) in script.description.parameters.iter().zip(&values) {
-            scope.push(parameter.name.as_str(), value);
-        }
-        std::sync::Arc::new(script.compile_in(&scope)?)
-    } else {
-        code.ast
-    };
+    let code = script.plugin.code_with_names(&script.values()?)?;
     let known = inputs(*kind, name).map(|(_, fields)| fields).unwrap_or_default();
     let shape = |argument: usize, field: &str| {
         let argument = ["r", "s"][argument.min(1)];
@@ -96,12 +75,12 @@ fn read(plugin: &ScriptPlugin, parameters: &[(String, f64)]) -> Result<(GoInterf
             false => Some(ValueShape::Whole),
         }
     };
-    let decision = DecisionTerm::read(plugin, &ast, name, 2, &shape)?;
+    let decision = DecisionTerm::read(script, &code, name, 2, &shape)?;
     let mut fault = None;
     decision.each(&mut |term| {
         if matches!(term.form, TermForm::Apply(TermOperation::First, _)) && fault.is_none() {
             let text = "one instance by its number has no form in a plugin: endpoints have no order";
-            fault = Some(script.source.fault_by(FaultKind::Refused, term.at, text));
+            fault = Some(script.refused(term.at, text));
         }
     });
     match fault {
@@ -124,7 +103,7 @@ struct GoFile {
 }
 
 impl GoFile {
-    fn of(plugin: &ScriptPlugin, decision: &DecisionTerm, interface: GoInterface, values: &[f64]) -> Self {
+    fn of(script: &ExportedScript, decision: &DecisionTerm, interface: GoInterface, values: &[f64]) -> Self {
         let names = |argument: usize| decision.fields(argument).into_iter().map(|(name, _)| name);
         let is_number = |name: &String| {
             let mut found = false;
@@ -150,7 +129,7 @@ impl GoFile {
                 used.push(name.clone());
             }
         });
-        let declared = plugin.script.description.parameters.iter().zip(values);
+        let declared = script.plugin.description().parameters.iter().zip(values);
         let parameters = declared
             .filter(|(parameter, _)| used.contains(&parameter.name))
             .map(|(parameter, &value)| (parameter.name.clone(), value, parameter.min, parameter.max))
@@ -158,9 +137,9 @@ impl GoFile {
         Self { interface, body: GoWriter::body(decision), parameters, request, endpoint, missing }
     }
 
-    fn text(self, file: &str, plugin: &ScriptPlugin) -> GoPlugin {
-        let name = &plugin.script.description.name;
-        let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|one| !one.is_empty()).collect();
+    fn text(self, script: &ExportedScript) -> GoPlugin {
+        let words: Vec<&str> =
+            script.name().split(|c: char| !c.is_ascii_alphanumeric()).filter(|one| !one.is_empty()).collect();
         let package: String = words.concat().to_ascii_lowercase();
         let package =
             if package.starts_with(|c: char| c.is_ascii_alphabetic()) { package } else { format!("p{package}") };
@@ -182,13 +161,11 @@ impl GoFile {
             ("@ranges@", self.ranges()),
             ("@consumes@", self.consumes()),
             ("@interface@", self.interface_methods().to_owned()),
-            ("@file@", file.to_owned()),
             ("@function@", function.to_owned()),
             ("@package@", package),
             ("@type@", words.join("-")),
         ];
-        let text = fills.iter().fold(TEMPLATE.to_owned(), |text, (mark, value)| text.replace(mark, value));
-        GoPlugin { text, missing: self.missing }
+        GoPlugin { text: script.fill(TEMPLATE, &fills), missing: self.missing }
     }
 
     fn config(&self, name: &str) -> String {

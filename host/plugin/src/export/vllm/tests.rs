@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
@@ -10,7 +11,8 @@ use blis_sim::units::Micros;
 use super::*;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
-use crate::{Guest, Plugin as _, check};
+use crate::script::ScriptPlugin;
+use crate::{Guest, Limits, Plugin as _, check};
 
 const RECORDED: &str = include_str!("recorded.txt");
 const SCRIPTS: [(&str, &str); 5] = [
@@ -22,14 +24,19 @@ const SCRIPTS: [(&str, &str); 5] = [
 ];
 
 fn export(name: &str, source: &str) -> Result<String, Fault> {
-    vllm_cache_policy(Path::new(&format!("{name}.rhai")), source, &[], &Limits::default())
+    exported(name, source, &[])
+}
+
+fn exported(name: &str, source: &str, set: &[(String, f64)]) -> Result<String, Fault> {
+    let path = format!("{name}.rhai");
+    vllm_cache_policy(&ExportedScript::read(Path::new(&path), source, set, &Limits::default())?)
 }
 
 /// The script `name` as a policy of a tier.
 fn policy(name: &str) -> Box<dyn KvCachePolicy> {
     let (_, source) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script");
     let limits = Limits::default();
-    let plugin = compile(Path::new(name), source, &limits, engine::kit(&limits)).expect("compiles");
+    let plugin = ScriptPlugin::read(Path::new(name), source, &limits).expect("compiles");
     let guest = plugin.start(&check::setup(&plugin, Kind::KvCache, 4, &limits));
     let guest: Box<dyn Guest> = guest.expect("starts");
     let incidents = Incidents::new(OnError::Fail, Abort::default());
@@ -137,7 +144,7 @@ fn the_record_is_that_of_vllm() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let recorded = String::from_utf8(output.stdout).expect("text");
     if std::env::var("BLIS_RECORD").is_ok() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/script/vllm/recorded.txt");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/export/vllm/recorded.txt");
         fs::write(file, recorded).expect("written");
     } else {
         assert!(
@@ -164,15 +171,15 @@ fn the_rank_is_a_python_expression() {
 
 #[test]
 fn parameters_are_numbers() {
-    let exported = |worth: f64| {
+    let with_worth = |worth: f64| {
         let set = [("worth".to_owned(), worth)];
-        vllm_cache_policy(Path::new("aged.rhai"), SCRIPTS[0].1, &set, &Limits::default())
+        exported("aged", SCRIPTS[0].1, &set)
     };
-    assert!(exported(77.5).expect("in range").contains("v_bonus = (77.5 * "));
-    let message = exported(-1.0).expect_err("out of range").to_string();
+    assert!(with_worth(77.5).expect("in range").contains("v_bonus = (77.5 * "));
+    let message = with_worth(-1.0).expect_err("out of range").to_string();
     assert!(message.contains("from 0 to 1000000"), "{message}");
     let set = [("weight".to_owned(), 1.0)];
-    let unknown = vllm_cache_policy(Path::new("aged.rhai"), SCRIPTS[0].1, &set, &Limits::default());
+    let unknown = exported("aged", SCRIPTS[0].1, &set);
     assert!(unknown.expect_err("unknown").to_string().contains("no parameter `weight`"));
 }
 

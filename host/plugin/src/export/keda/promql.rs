@@ -1,7 +1,6 @@
 //! Parts of decisions as queries of Prometheus.
 
-use super::super::term::literal;
-use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, literal};
 use super::table::{FieldMeaning, ONE_GROUP, SignalTable};
 use crate::Fault;
 

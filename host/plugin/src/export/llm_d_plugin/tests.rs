@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use blis_diag::Location;
@@ -8,7 +8,7 @@ use blis_diag::Location;
 use super::*;
 use crate::Kind;
 use crate::inputs::{GuestCall, GuestOutput, ties};
-use crate::{Guest, Plugin as _, check};
+use crate::{Guest, Limits, check};
 use blis_sim::policy::AdmissionDecision;
 
 /// Results of functions that the generator of `blis search` made, a line each, with the name of the function in front.
@@ -20,13 +20,13 @@ const ABSENT: f64 = -1e300;
 const INSTANCES: usize = 4;
 const SITUATIONS: u64 = 12;
 
-fn compiled(source: &str) -> ScriptPlugin {
+fn compiled(source: &str) -> ExportedScript {
     let limits = Limits::default();
-    compile(Path::new("policy.rhai"), source, &limits, engine::kit(&limits)).unwrap_or_else(|fault| panic!("{fault}"))
+    ExportedScript::read(Path::new("policy.rhai"), source, &[], &limits).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 fn exported_file(source: &str) -> Result<GoPlugin, Fault> {
-    llm_d_plugin(Path::new("policy.rhai"), source, &[], &Limits::default())
+    llm_d_plugin(&ExportedScript::read(Path::new("policy.rhai"), source, &[], &Limits::default())?)
 }
 
 fn script(line: &str) -> String {
@@ -35,7 +35,7 @@ fn script(line: &str) -> String {
 }
 
 fn started(source: &str, kind: Kind) -> Box<dyn Guest> {
-    let (plugin, limits) = (compiled(source), Limits::default());
+    let (plugin, limits) = (compiled(source).plugin, Limits::default());
     plugin.start(&check::setup(&plugin, kind, INSTANCES, &limits)).unwrap_or_else(|fault| panic!("{fault}\n{source}"))
 }
 
@@ -84,8 +84,8 @@ fn go_number(value: f64) -> String {
 
 /// A file beside the plugin that prints what it decides in all situations.
 fn harness(package: &str, source: &str) -> String {
-    let (interface, decision) = read(&compiled(source), &[]).expect("exported before");
-    let file = GoFile::of(&compiled(source), &decision, interface, &values(&compiled(source), &[]).expect("defaults"));
+    let (interface, decision) = read(&compiled(source)).expect("exported before");
+    let file = GoFile::of(&compiled(source), &decision, interface, &compiled(source).values().expect("defaults"));
     let split = |name: &String| match name.strip_prefix("service_") {
         Some(number) => ("s".to_owned(), number.to_owned(), camel(name)),
         None => ("r".to_owned(), name.clone(), camel(name)),
@@ -199,7 +199,7 @@ fn a_plugin_in_go_decides_as_the_script() {
     assert_eq!(printed.len(), found.len() * SITUATIONS as usize);
     let mut compared = 0;
     for (source, lines) in found.iter().zip(printed.chunks(SITUATIONS as usize)) {
-        let (interface, _) = read(&compiled(source), &[]).expect("exported before");
+        let (interface, _) = read(&compiled(source)).expect("exported before");
         let exact = !["ln(", "exp(", "pow("].iter().any(|function| source.contains(function));
         for (expected, line) in expected(source, interface).into_iter().zip(lines) {
             let Some(expected) = expected else { continue };

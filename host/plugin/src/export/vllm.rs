@@ -4,13 +4,10 @@
 //! can have what depends on the chunk alone: numbers, arithmetic, comparisons, `&`, `|`, `min`, `max`, `abs`, `sqrt`, `exp`, `ln`,
 //! `floor`, `ceil`, `select`, variables, parameters, and the fields of [`FIELDS`].
 
-use std::path::Path;
-
 use rhai::{ASTFlags, ASTNode, Expr, Position, Stmt};
 
-use super::engine;
-use super::plugin::{ScriptPlugin, compile};
-use crate::{Fault, FaultKind, Kind, Limits};
+use super::source::ExportedScript;
+use crate::{Fault, Kind};
 
 /// Fields of chunks that a cache policy of vLLM can have, with their Python expressions.
 const FIELDS: [(&str, &str); 10] = [
@@ -39,60 +36,22 @@ const FUNCTIONS: [(&str, &str); 9] = [
     ("to_float", ""),
 ];
 
-const TEMPLATE: &str = include_str!("vllm_template.py.in");
+const TEMPLATE: &str = include_str!("vllm/template.py.in");
 
-/// The Python module for the script in `source`, which messages call `path`, with these values for its parameters; others have their
-/// defaults.
+/// The Python module for `script`.
 ///
 /// # Errors
-/// If the script is not valid, has no `keep`, or something in it that a cache policy of vLLM cannot have; or if a parameter is
-/// not the script's, or out of range.
-pub fn vllm_cache_policy(
-    path: &Path,
-    source: &str,
-    parameters: &[(String, f64)],
-    limits: &Limits,
-) -> Result<String, Fault> {
-    let plugin = compile(path, source, limits, engine::kit(limits))?;
-    let script = &plugin.script;
-    if script.function("keep").is_none() {
-        let text = format!(
-            "it has no function `keep`, which ranks chunks: only policies of the kind `{}` can be exported",
-            Kind::KvCache
-        );
-        return Err(script.source.fault(FaultKind::MissingExport, None, &text));
-    }
-    if let Some(function) = ["store", "load"].into_iter().find(|name| script.function(name).is_some()) {
+/// If the script has no `keep`, or something in it that a cache policy of vLLM cannot have; or if a parameter is not the script's,
+/// or out of range.
+pub fn vllm_cache_policy(script: &ExportedScript) -> Result<String, Fault> {
+    script.needs("keep", "ranks chunks", Kind::KvCache)?;
+    if let Some(function) = ["store", "load"].into_iter().find(|name| script.plugin.has(name)) {
         let text = format!("`{function}` has no counterpart in vLLM: its cache policies only rank; leave it out");
-        return Err(script.source.fault(FaultKind::Refused, None, &text));
+        return Err(script.refused(Position::NONE, &text));
     }
-    let values = values(&plugin, parameters)?;
-    let body = PythonWriter { plugin: &plugin, variables: Vec::new() }.body(&values)?;
-    let name = &script.description.name;
-    let class: String = name.split(|c: char| !c.is_ascii_alphanumeric()).map(capitalized).collect();
-    let file = path.file_name().map_or_else(|| name.clone(), |file| file.to_string_lossy().into_owned());
-    let fills = [("@class@", format!("{class}CachePolicy")), ("@file@", file), ("@rank@", body)];
-    Ok(fills.iter().fold(TEMPLATE.to_owned(), |text, (key, value)| text.replace(key, value)))
-}
-
-/// The values of the script's parameters.
-pub(super) fn values(plugin: &ScriptPlugin, set: &[(String, f64)]) -> Result<Vec<f64>, Fault> {
-    let script = &plugin.script;
-    let declared = &script.description.parameters;
-    let refused = |text: String| Err(script.source.fault(FaultKind::Refused, None, &text));
-    if let Some((name, _)) = set.iter().find(|(name, _)| declared.iter().all(|known| known.name != *name)) {
-        return refused(format!("it has no parameter `{name}`"));
-    }
-    let mut values = Vec::new();
-    for parameter in declared {
-        let value = set.iter().rev().find(|(name, _)| *name == parameter.name).map_or(parameter.default, |one| one.1);
-        if !(parameter.min..=parameter.max).contains(&value) {
-            let (name, min, max) = (&parameter.name, parameter.min, parameter.max);
-            return refused(format!("the parameter `{name}` is {value}; it must be from {min} to {max}"));
-        }
-        values.push(value);
-    }
-    Ok(values)
+    let body = PythonWriter { script, variables: Vec::new() }.body(&script.values()?)?;
+    let class: String = script.name().split(|c: char| !c.is_ascii_alphanumeric()).map(capitalized).collect();
+    Ok(script.fill(TEMPLATE, &[("@class@", format!("{class}CachePolicy")), ("@rank@", body)]))
 }
 
 /// The name of a Python class: `lru` becomes `Lru`.
@@ -113,7 +72,7 @@ fn real(text: String) -> PythonValue {
 
 /// Writes the body of `keep` in Python.
 struct PythonWriter<'a> {
-    plugin: &'a ScriptPlugin,
+    script: &'a ExportedScript,
     /// Variables of the script, and whether they are whole numbers.
     variables: Vec<(String, bool)>,
 }
@@ -121,10 +80,10 @@ struct PythonWriter<'a> {
 impl PythonWriter<'_> {
     /// The statements of `keep`, indented as those of a method.
     fn body(mut self, values: &[f64]) -> Result<String, Fault> {
-        let code = self.plugin.script.compile(values)?;
-        let mut only = code.ast.clone_functions_only();
+        let code = self.script.plugin.code(values)?;
+        let mut only = code.clone_functions_only();
         only.retain_functions(|_, _, name, takes| name == "keep" && takes == 1);
-        let view = code.ast.shared_lib().get_script_fn("keep", 1).map(|function| function.params[0].to_string());
+        let view = code.shared_lib().get_script_fn("keep", 1).map(|function| function.params[0].to_string());
         let view = view.unwrap_or_default();
         let (mut lines, mut fault, mut returned) = (Vec::new(), None, false);
         only.walk(&mut |path| match path {
@@ -248,7 +207,7 @@ impl PythonWriter<'_> {
     }
 
     fn refused(&self, at: Position, text: &str) -> Fault {
-        self.plugin.script.source.fault_by(FaultKind::Refused, at, text)
+        self.script.refused(at, text)
     }
 }
 

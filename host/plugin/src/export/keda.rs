@@ -10,7 +10,6 @@ mod signals;
 mod table;
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
@@ -18,32 +17,21 @@ use blis_sim::units::Micros;
 use self::formula::FormulaWriter;
 pub use self::settings::KedaSettings;
 use self::table::{KedaTrigger, SignalTable};
-use super::plugin::{ScriptPlugin, compile};
+use super::source::ExportedScript;
 use super::term::{DecisionTerm, ValueShape};
-use super::vllm::values;
-use super::{engine, inputs};
-use crate::{Fault, FaultKind, Kind, Limits};
+use crate::script::inputs;
+use crate::{Fault, Kind};
 
 /// Longest formula or query, bytes.
 const LONGEST: usize = 65_536;
 
-/// The `ScaledObject` (YAML) for the script in `source`, which messages call `path`, with these values for its parameters; others
-/// have their defaults.
+/// The `ScaledObject` (YAML) for `script`.
 ///
 /// # Errors
-/// If the script is not valid, has no `scale`, or something in it that has no metric or no form in a formula; or if a parameter is
-/// not the script's, or out of range.
-pub fn keda_scaled_object(
-    path: &Path,
-    source: &str,
-    parameters: &[(String, f64)],
-    settings: &KedaSettings,
-    limits: &Limits,
-) -> Result<String, Fault> {
-    let plugin = compile(path, source, limits, engine::kit(limits))?;
-    let object = ScaledObject::of(&plugin, parameters, settings)?;
-    let file = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(object.text(&file, &plugin, settings))
+/// If the script has no `scale`, or something in it that has no metric or no form in a formula; or if a parameter is not the
+/// script's, or out of range.
+pub fn keda_scaled_object(script: &ExportedScript, settings: &KedaSettings) -> Result<String, Fault> {
+    Ok(ScaledObject::of(script, settings)?.text(script, settings))
 }
 
 /// The triggers and the formula.
@@ -54,23 +42,16 @@ struct ScaledObject {
 }
 
 impl ScaledObject {
-    fn of(plugin: &ScriptPlugin, parameters: &[(String, f64)], settings: &KedaSettings) -> Result<Self, Fault> {
-        let script = &plugin.script;
-        if script.function("scale").is_none() {
-            let text = format!(
-                "it has no function `scale`, which returns numbers of replicas: only policies of the kind `{}` can be exported",
-                Kind::Scaling
-            );
-            return Err(script.source.fault(FaultKind::MissingExport, None, &text));
-        }
-        let code = script.compile(&values(plugin, parameters)?)?;
+    fn of(script: &ExportedScript, settings: &KedaSettings) -> Result<Self, Fault> {
+        script.needs("scale", "returns numbers of replicas", Kind::Scaling)?;
+        let code = script.plugin.code(&script.values()?)?;
         let known = inputs(Kind::Scaling, "scale").map(|(_, fields)| fields).unwrap_or_default();
         let shape = |_: usize, name: &str| {
             let field = known.iter().find(|one| one.field == name && name != "model")?;
             Some(if field.is_column { ValueShape::Column } else { ValueShape::Whole })
         };
-        let decision = DecisionTerm::read(plugin, &code.ast, "scale", 1, &shape)?;
-        let signals = SignalTable::of(plugin, &decision, settings)?;
+        let decision = DecisionTerm::read(script, &code, "scale", 1, &shape)?;
+        let signals = SignalTable::of(script, &decision, settings)?;
         let (triggers, formula) = FormulaWriter::new(&signals, &decision).written()?;
         if let Some(long) = triggers.iter().map(|one| one.query.len()).chain([formula.len()]).max()
             && long > LONGEST
@@ -78,15 +59,15 @@ impl ScaledObject {
             let text = format!(
                 "written out, a formula or query has {long} bytes, more than {LONGEST}: use its variables less often"
             );
-            return Err(script.source.fault_by(FaultKind::Refused, decision.value.at, &text));
+            return Err(script.refused(decision.value.at, &text));
         }
         Ok(Self { triggers, formula })
     }
 
-    fn text(&self, file: &str, plugin: &ScriptPlugin, settings: &KedaSettings) -> String {
-        let name = kubernetes_name(&plugin.script.description.name);
+    fn text(&self, script: &ExportedScript, settings: &KedaSettings) -> String {
+        let name = kubernetes_name(script.name());
         let KedaSettings { deployment, min_replicas, max_replicas, .. } = settings;
-        let mut text = heading(file, settings);
+        let mut text = heading(&script.file, settings);
         let _ = write!(
             text,
             "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata:\n  name: {name}\n{}spec:\n  scaleTargetRef:\n    \
