@@ -143,77 +143,76 @@ pub(crate) const LARGE_CODE: CodeBounds = CodeBounds {
     function_locals: 20_000,
     nesting: 5000,
 };
-/// Bounds on what a file declares, over all modules and components in it: `wasm/parts.rs`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PartBounds {
+/// What a file declares, over all modules and components in it: `wasm/parts.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeclaredPart {
     /// Sections, custom ones among them.
-    pub sections: u64,
+    Sections,
     /// Types, of core modules and of components, and declarations inside types.
-    pub types: u64,
-    pub imports: u64,
-    pub exports: u64,
+    Types,
+    Imports,
+    Exports,
     /// Functions with code, and those that components lift and lower.
-    pub functions: u64,
-    pub tables: u64,
-    pub memories: u64,
-    pub globals: u64,
+    Functions,
+    Tables,
+    Memories,
+    Globals,
     /// Segments of data and of elements.
-    pub segments: u64,
-    pub tags: u64,
+    Segments,
+    Tags,
     /// Modules and components, the outermost one included.
-    pub modules: u64,
-    pub instances: u64,
-    pub aliases: u64,
+    Modules,
+    Instances,
+    Aliases,
     /// Types in the types of components, each counted as often as it is used: the size of all trees.
-    pub type_nodes: u64,
+    TypeNodes,
     /// Bytes of all sections but code, data and custom ones.
-    pub declaration_bytes: u64,
+    DeclarationBytes,
     /// Modules, components and types of components inside each other.
-    pub nesting: u64,
+    Nesting,
     /// Parameters of one function of a core module, and results.
-    pub function_values: u64,
+    FunctionValues,
 }
 
-/// Bounds of all components unless [`Limits::large_components`] is set: about ten times what the largest shipped ones have.
-pub(crate) const PARTS: PartBounds = PartBounds {
-    sections: 2000,
-    types: 2000,
-    imports: 1000,
-    exports: 1000,
-    functions: 20_000,
-    tables: 100,
-    memories: 100,
-    globals: 1000,
-    segments: 2000,
-    tags: 100,
-    modules: 100,
-    instances: 500,
-    aliases: 1000,
-    type_nodes: 100_000,
-    declaration_bytes: 512 << 10,
-    nesting: 8,
-    function_values: 100,
-};
-/// Bounds of components with an interpreter inside: linked libraries have thousands of imports.
-pub(crate) const LARGE_PARTS: PartBounds = PartBounds {
-    sections: 20_000,
-    types: 20_000,
-    imports: 20_000,
-    exports: 50_000,
-    functions: 200_000,
-    tables: 100,
-    memories: 100,
-    globals: 50_000,
-    segments: 100_000,
-    tags: 1000,
-    modules: 500,
-    instances: 1000,
-    aliases: 50_000,
-    type_nodes: 1_000_000,
-    declaration_bytes: 8 << 20,
-    nesting: 16,
-    function_values: 1000,
-};
+impl DeclaredPart {
+    /// Number of the parts.
+    pub const COUNT: usize = Self::FunctionValues as usize + 1;
+
+    /// What is counted, in words; how many of it a component may have, about ten times what the largest shipped ones have; and
+    /// how many one with an interpreter inside: linked libraries have thousands of imports.
+    const fn bounds(self) -> (&'static str, u64, u64) {
+        match self {
+            Self::Sections => ("sections", 2000, 20_000),
+            Self::Types => ("types", 2000, 20_000),
+            Self::Imports => ("imports", 1000, 20_000),
+            Self::Exports => ("exports", 1000, 50_000),
+            Self::Functions => ("functions", 20_000, 200_000),
+            Self::Tables => ("tables", 100, 100),
+            Self::Memories => ("memories", 100, 100),
+            Self::Globals => ("globals", 1000, 50_000),
+            Self::Segments => ("segments of data and elements", 2000, 100_000),
+            Self::Tags => ("tags", 100, 1000),
+            Self::Modules => ("modules and components", 100, 500),
+            Self::Instances => ("instances", 500, 1000),
+            Self::Aliases => ("aliases", 1000, 50_000),
+            Self::TypeNodes => {
+                ("types in the types that it uses, each counted as often as it is used", 100_000, 1_000_000)
+            }
+            Self::DeclarationBytes => ("bytes of declarations", 512 << 10, 8 << 20),
+            Self::Nesting => ("modules, components or types nested", 8, 16),
+            Self::FunctionValues => ("parameters or results", 100, 1000),
+        }
+    }
+}
+
+impl Limits {
+    /// What is counted as `part`, in words, and how many of it a component may have.
+    pub(crate) fn part(&self, part: DeclaredPart) -> (&'static str, u64) {
+        let (what, usual, large) = part.bounds();
+        (what, if self.large_components { large } else { usual })
+    }
+}
+
 /// Compiled plugins in the cache folder; when there are more, the older half is removed.
 pub(crate) const COMPILED_FILES: usize = 512;
 /// Bytes of the compiled plugins in the cache folder; when there are more, the oldest are removed, down to half.

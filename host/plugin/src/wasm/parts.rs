@@ -19,7 +19,7 @@ use wasmparser::{
 
 use super::PluginPath;
 use super::inspect::malformed;
-use crate::limits::{LARGE_PARTS, PARTS, PartBounds};
+use crate::limits::DeclaredPart;
 use crate::{Fault, FaultKind, Limits};
 
 /// First byte of the type of a component, in the binary format.
@@ -29,64 +29,16 @@ const INSTANCE_TYPE: u8 = 0x42;
 /// Custom section of a core module with a component inside: what wit-bindgen says about the module.
 const EMBEDDED_WIT: &str = "component-type";
 
-/// Refuses `bytes`, a module or a component, if it declares more than [`PartBounds`] allow, or one thing twice.
+/// Refuses `bytes`, a module or a component, if it declares more than the bounds of [`DeclaredPart`] allow, or one thing twice.
 ///
 /// # Errors
 /// If it is not WebAssembly, exceeds a bound, or imports or exports a name twice.
 pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
-    let most = if limits.large_components { LARGE_PARTS } else { PARTS };
-    let mut parts = PartCounts { file, most, counts: [0; DeclaredPart::COUNT], scopes: Vec::new(), widest: 0 };
+    let mut parts = PartCounts { file, limits, counts: [0; DeclaredPart::COUNT], scopes: Vec::new(), widest: 0 };
     parts.read(bytes, true).map_err(|stop| match stop {
         CountStop::Fault(fault) => *fault,
         CountStop::Broken(error) => malformed(file, &error),
     })
-}
-
-/// What is counted, over the whole file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeclaredPart {
-    Sections,
-    Types,
-    Imports,
-    Exports,
-    Functions,
-    Tables,
-    Memories,
-    Globals,
-    Segments,
-    Tags,
-    Modules,
-    Instances,
-    Aliases,
-    TypeNodes,
-    DeclarationBytes,
-}
-
-impl DeclaredPart {
-    const COUNT: usize = Self::DeclarationBytes as usize + 1;
-
-    /// What is counted, in words, and how many of it there may be.
-    fn bound(self, most: &PartBounds) -> (&'static str, u64) {
-        match self {
-            Self::Sections => ("sections", most.sections),
-            Self::Types => ("types", most.types),
-            Self::Imports => ("imports", most.imports),
-            Self::Exports => ("exports", most.exports),
-            Self::Functions => ("functions", most.functions),
-            Self::Tables => ("tables", most.tables),
-            Self::Memories => ("memories", most.memories),
-            Self::Globals => ("globals", most.globals),
-            Self::Segments => ("segments of data and elements", most.segments),
-            Self::Tags => ("tags", most.tags),
-            Self::Modules => ("modules and components", most.modules),
-            Self::Instances => ("instances", most.instances),
-            Self::Aliases => ("aliases", most.aliases),
-            Self::TypeNodes => {
-                ("types in the types that it uses, each counted as often as it is used", most.type_nodes)
-            }
-            Self::DeclarationBytes => ("bytes of declarations", most.declaration_bytes),
-        }
-    }
 }
 
 /// Why the reading ended early.
@@ -106,7 +58,7 @@ type CountResult<T> = Result<T, CountStop>;
 /// The state of the pass.
 struct PartCounts<'a> {
     file: &'a PluginPath,
-    most: PartBounds,
+    limits: &'a Limits,
     counts: [u64; DeclaredPart::COUNT],
     /// Modules, components and types of components around the current position.
     scopes: Vec<TypeScope>,
@@ -139,11 +91,16 @@ impl PartCounts<'_> {
         ))
     }
 
+    /// How many of `part` there may be.
+    fn most(&self, part: DeclaredPart) -> u64 {
+        self.limits.part(part).1
+    }
+
     fn add(&mut self, part: DeclaredPart, more: u64) -> CountResult<()> {
         let count = &mut self.counts[part as usize];
         *count = count.saturating_add(more);
         let found = *count;
-        let (what, most) = part.bound(&self.most);
+        let (what, most) = self.limits.part(part);
         if found <= most { Ok(()) } else { Err(self.fault(format!("has {found} {what}; at most {most} are read"))) }
     }
 
@@ -201,7 +158,7 @@ impl PartCounts<'_> {
                 }
                 Payload::FunctionSection(section) => self.add(DeclaredPart::Functions, u64::from(section.count()))?,
                 // One more than are declared is an error of the validator.
-                Payload::CodeSectionStart { count, .. } if u64::from(count) > self.most.functions => {
+                Payload::CodeSectionStart { count, .. } if u64::from(count) > self.most(DeclaredPart::Functions) => {
                     self.add(DeclaredPart::Functions, u64::from(count))?;
                 }
                 Payload::TableSection(section) => self.add(DeclaredPart::Tables, u64::from(section.count()))?,
@@ -210,7 +167,7 @@ impl PartCounts<'_> {
                 Payload::GlobalSection(section) => self.add(DeclaredPart::Globals, u64::from(section.count()))?,
                 Payload::ElementSection(section) => self.add(DeclaredPart::Segments, u64::from(section.count()))?,
                 Payload::DataSection(section) => self.add(DeclaredPart::Segments, u64::from(section.count()))?,
-                Payload::DataCountSection { count, .. } if u64::from(count) > self.most.segments => {
+                Payload::DataCountSection { count, .. } if u64::from(count) > self.most(DeclaredPart::Segments) => {
                     self.add(DeclaredPart::Segments, u64::from(count))?;
                 }
                 Payload::InstanceSection(section) => self.add(DeclaredPart::Instances, u64::from(section.count()))?,
@@ -291,9 +248,9 @@ impl PartCounts<'_> {
     }
 
     fn enter(&mut self) -> CountResult<()> {
-        if self.scopes.len() as u64 >= self.most.nesting {
-            let what = format!("has modules, components or types nested deeper than {}", self.most.nesting);
-            return Err(self.fault(what));
+        let (what, most) = self.limits.part(DeclaredPart::Nesting);
+        if self.scopes.len() as u64 >= most {
+            return Err(self.fault(format!("has {what} deeper than {most}")));
         }
         self.scopes.push(TypeScope::default());
         Ok(())
@@ -373,10 +330,9 @@ impl PartCounts<'_> {
         for kind in group.types() {
             let CompositeInnerType::Func(function) = &kind.composite_type.inner else { continue };
             let values = function.params().len().max(function.results().len()) as u64;
-            if values > self.most.function_values {
-                let most = self.most.function_values;
-                let what = format!("has a function type with {values} parameters or results; at most {most} are read");
-                return Err(self.fault(what));
+            let (what, most) = self.limits.part(DeclaredPart::FunctionValues);
+            if values > most {
+                return Err(self.fault(format!("has a function type with {values} {what}; at most {most} are read")));
             }
         }
         Ok(())
