@@ -195,165 +195,137 @@ impl NamedRequest {
     }
 }
 
-/// The instances of a service from named fields.
+/// The instances of a service from named fields. Of `kv_utilization` and `free_kv_blocks` one follows from the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedInstances {
     pub infos: Vec<InstanceInfo>,
     pub signals: Signals,
     /// The sums of scores that a picker sees, where they are set.
     scores: Vec<Option<f64>>,
-}
-
-/// One instance. Of `kv_utilization` and `free_kv_blocks` one follows from the other.
-#[derive(Clone, Debug)]
-pub(crate) struct NamedInstance {
-    info: InstanceInfo,
-    queue_depth: u32,
-    batch_size: u32,
+    /// Of the last instance, where they are set.
     kv_utilization: Option<f64>,
     free_kv_blocks: Option<u32>,
-    cache_hit_rate: f64,
-    preemption_count: u64,
-    in_flight: u32,
-    cached_blocks: u32,
-    cpu_cached_blocks: u32,
-    waiting_tokens: u64,
-    adapter_active: u32,
-    adapter_waiting: u32,
-    free_adapter_slots: u32,
-    in_flight_tokens: u64,
-    in_flight_output: u64,
-    ttft_ewma: f64,
-    itl_ewma: f64,
-    score: Option<f64>,
 }
 
-const INSTANCE: [&str; 22] = [
-    "id",
-    "queue_depth",
-    "batch_size",
-    "kv_utilization",
-    "free_kv_blocks",
-    "total_kv_blocks",
-    "cache_hit_rate",
-    "preemption_count",
-    "in_flight",
-    "cached_blocks",
-    "cpu_cached_blocks",
-    "max_num_seqs",
-    "block_size",
-    "waiting_tokens",
-    "in_flight_tokens",
-    "in_flight_output",
-    "ttft_ewma",
-    "itl_ewma",
-    "score",
-    "adapter_active",
-    "adapter_waiting",
-    "free_adapter_slots",
+/// How a field of an instance is set.
+#[derive(Clone, Copy)]
+enum InstanceField {
+    /// A field that is no column of [`Signals`] alone.
+    Own,
+    /// A whole number, at most so much.
+    Count(u32, fn(&mut Signals) -> &mut Vec<u32>),
+    /// A whole number.
+    Sum(fn(&mut Signals) -> &mut Vec<u64>),
+    /// A number from 0 to 1.
+    Share(fn(&mut Signals) -> &mut Vec<f64>),
+    /// A number that is at least 0.
+    Real(fn(&mut Signals) -> &mut Vec<f64>),
+}
+
+const INSTANCE: [(&str, InstanceField); 22] = [
+    ("id", InstanceField::Own),
+    ("queue_depth", InstanceField::Count(u32::MAX, |signals| &mut signals.queue_depth)),
+    ("batch_size", InstanceField::Count(u32::MAX, |signals| &mut signals.batch_size)),
+    ("kv_utilization", InstanceField::Own),
+    ("free_kv_blocks", InstanceField::Own),
+    ("total_kv_blocks", InstanceField::Own),
+    ("cache_hit_rate", InstanceField::Share(|signals| &mut signals.cache_hit_rate)),
+    ("preemption_count", InstanceField::Sum(|signals| &mut signals.preemption_count)),
+    ("in_flight", InstanceField::Count(u32::MAX, |signals| &mut signals.in_flight)),
+    ("cached_blocks", InstanceField::Count(u32::MAX, |signals| &mut signals.cached_blocks)),
+    ("cpu_cached_blocks", InstanceField::Count(u32::MAX, |signals| &mut signals.cpu_cached_blocks)),
+    ("max_num_seqs", InstanceField::Own),
+    ("block_size", InstanceField::Own),
+    ("waiting_tokens", InstanceField::Sum(|signals| &mut signals.waiting_tokens)),
+    ("in_flight_tokens", InstanceField::Sum(|signals| &mut signals.in_flight_tokens)),
+    ("in_flight_output", InstanceField::Sum(|signals| &mut signals.in_flight_output)),
+    ("ttft_ewma", InstanceField::Real(|signals| &mut signals.ttft_ewma)),
+    ("itl_ewma", InstanceField::Real(|signals| &mut signals.itl_ewma)),
+    ("score", InstanceField::Own),
+    ("adapter_active", InstanceField::Count(1, |signals| &mut signals.adapter_active)),
+    ("adapter_waiting", InstanceField::Count(1, |signals| &mut signals.adapter_waiting)),
+    ("free_adapter_slots", InstanceField::Count(u32::MAX, |signals| &mut signals.free_adapter_slots)),
 ];
 
-impl NamedInstance {
-    /// Instance `id`, idle.
-    pub fn new(id: InstanceIndex) -> Self {
-        let info = InstanceInfo {
-            id,
+impl NamedInstances {
+    /// Adds an idle instance.
+    pub fn add(&mut self) {
+        self.infos.push(InstanceInfo {
+            id: InstanceIndex::at(self.infos.len()),
             max_num_seqs: MAX_NUM_SEQS,
             total_kv_blocks: TOTAL_KV_BLOCKS,
             block_size: BLOCK_SIZE,
             ..InstanceInfo::default()
-        };
-        Self {
-            info,
-            queue_depth: 0,
-            batch_size: 0,
-            kv_utilization: None,
-            free_kv_blocks: None,
-            cache_hit_rate: 0.0,
-            preemption_count: 0,
-            in_flight: 0,
-            cached_blocks: 0,
-            cpu_cached_blocks: 0,
-            waiting_tokens: 0,
-            adapter_active: 0,
-            adapter_waiting: 0,
-            free_adapter_slots: 0,
-            in_flight_tokens: 0,
-            in_flight_output: 0,
-            ttft_ewma: 0.0,
-            itl_ewma: 0.0,
-            score: None,
+        });
+        for (_, field) in INSTANCE {
+            match field {
+                InstanceField::Own => {}
+                InstanceField::Count(_, column) => column(&mut self.signals).push(0),
+                InstanceField::Sum(column) => column(&mut self.signals).push(0),
+                InstanceField::Share(column) | InstanceField::Real(column) => column(&mut self.signals).push(0.0),
+            }
         }
+        self.scores.push(None);
+        (self.kv_utilization, self.free_kv_blocks) = (None, None);
     }
 
+    /// Sets a field of the last instance.
     pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+        let Some((_, field)) = INSTANCE.iter().find(|(known, _)| *known == name) else {
+            return Err(Self::unknown(name));
+        };
+        let signals = &mut self.signals;
+        match *field {
+            InstanceField::Own => return self.set_own(name, value),
+            InstanceField::Count(most, column) => last(column(signals), whole(name, value, 0..=most)?),
+            InstanceField::Sum(column) => last(column(signals), whole(name, value, 0..=LATEST_US)?),
+            InstanceField::Share(column) => last(column(signals), share(name, value)?),
+            InstanceField::Real(column) => last(column(signals), real(name, value, 0.0)?),
+        }
+        Ok(())
+    }
+
+    fn set_own(&mut self, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+        let Some(info) = self.infos.last_mut() else { return Ok(()) };
         match name {
-            "id" => self.info.id = InstanceIndex(whole(name, value, 0..=u32::MAX - 1)?),
-            "queue_depth" => self.queue_depth = whole(name, value, 0..=u32::MAX)?,
-            "batch_size" => self.batch_size = whole(name, value, 0..=u32::MAX)?,
+            "id" => info.id = InstanceIndex(whole(name, value, 0..=u32::MAX - 1)?),
+            "total_kv_blocks" => info.total_kv_blocks = whole(name, value, 1..=u32::MAX)?,
+            "max_num_seqs" => info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
+            "block_size" => info.block_size = whole(name, value, 1..=1 << 20)?,
             "kv_utilization" => self.kv_utilization = Some(share(name, value)?),
             "free_kv_blocks" => self.free_kv_blocks = Some(whole(name, value, 0..=u32::MAX)?),
-            "total_kv_blocks" => self.info.total_kv_blocks = whole(name, value, 1..=u32::MAX)?,
-            "cache_hit_rate" => self.cache_hit_rate = share(name, value)?,
-            "preemption_count" => self.preemption_count = whole(name, value, 0..=LATEST_US)?,
-            "in_flight" => self.in_flight = whole(name, value, 0..=u32::MAX)?,
-            "cached_blocks" => self.cached_blocks = whole(name, value, 0..=u32::MAX)?,
-            "cpu_cached_blocks" => self.cpu_cached_blocks = whole(name, value, 0..=u32::MAX)?,
-            "max_num_seqs" => self.info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
-            "block_size" => self.info.block_size = whole(name, value, 1..=1 << 20)?,
-            "waiting_tokens" => self.waiting_tokens = whole(name, value, 0..=LATEST_US)?,
-            "adapter_active" => self.adapter_active = whole(name, value, 0..=1)?,
-            "adapter_waiting" => self.adapter_waiting = whole(name, value, 0..=1)?,
-            "free_adapter_slots" => self.free_adapter_slots = whole(name, value, 0..=u32::MAX)?,
-            "in_flight_tokens" => self.in_flight_tokens = whole(name, value, 0..=LATEST_US)?,
-            "in_flight_output" => self.in_flight_output = whole(name, value, 0..=LATEST_US)?,
-            "ttft_ewma" => self.ttft_ewma = real(name, value, 0.0)?,
-            "itl_ewma" => self.itl_ewma = real(name, value, 0.0)?,
-            "score" => self.score = Some(real(name, value, -1.0)?),
+            _ => last(&mut self.scores, Some(real(name, value, -1.0)?)),
+        }
+        Ok(())
+    }
+
+    /// The error for a field that cannot be set.
+    fn unknown(name: &str) -> FieldError {
+        match name {
             "effective_load" | "index" | "indices" | "cached_tokens_gpu" | "cached_tokens_cpu" | "running_tokens"
             | "staleness" => {
                 let what = format!("`{name}` cannot be set");
                 let hint = "effective_load is queue_depth + batch_size + in_flight, indices are positions in the list, \
                             cached_tokens_gpu follows from cached_blocks, cached_tokens_cpu from cpu_cached_blocks, running_tokens from the KV blocks, staleness \
                             from load_staleness";
-                return Err(FieldError { of_name: true, ..wrong(what, hint) });
+                FieldError { of_name: true, ..wrong(what, hint) }
             }
-            _ => return Err(FieldError::unknown("an instance", name, &INSTANCE)),
+            _ => FieldError::unknown("an instance", name, &INSTANCE.map(|(name, _)| name)),
         }
-        Ok(())
     }
-}
 
-impl NamedInstances {
-    pub fn push(&mut self, instance: &NamedInstance) -> Result<(), FieldError> {
-        let total = instance.info.total_kv_blocks;
-        if let Some(free) = instance.free_kv_blocks.filter(|&free| free > total) {
+    /// Completes the last instance after its last field.
+    pub fn finish(&mut self) -> Result<(), FieldError> {
+        let total = self.infos.last().map_or(0, |info| info.total_kv_blocks);
+        if let Some(free) = self.free_kv_blocks.filter(|&free| free > total) {
             let what = format!("`free_kv_blocks` is {free}, of {total} blocks");
             return Err(wrong(what, "set `total_kv_blocks` too"));
         }
-        let used = instance.kv_utilization.unwrap_or(0.0);
-        let free = instance.free_kv_blocks.unwrap_or_else(|| (f64::from(total) * (1.0 - used)).round() as u32);
-        let used = instance.kv_utilization.unwrap_or_else(|| f64::from(total - free) / f64::from(total));
-        let Self { infos, signals, scores } = self;
-        infos.push(instance.info);
-        signals.queue_depth.push(instance.queue_depth);
-        signals.batch_size.push(instance.batch_size);
-        signals.kv_utilization.push(used);
-        signals.free_kv_blocks.push(free);
-        signals.cache_hit_rate.push(instance.cache_hit_rate);
-        signals.preemption_count.push(instance.preemption_count);
-        signals.in_flight.push(instance.in_flight);
-        signals.cached_blocks.push(instance.cached_blocks);
-        signals.cpu_cached_blocks.push(instance.cpu_cached_blocks);
-        signals.waiting_tokens.push(instance.waiting_tokens);
-        signals.adapter_active.push(instance.adapter_active);
-        signals.adapter_waiting.push(instance.adapter_waiting);
-        signals.free_adapter_slots.push(instance.free_adapter_slots);
-        signals.in_flight_tokens.push(instance.in_flight_tokens);
-        signals.in_flight_output.push(instance.in_flight_output);
-        signals.ttft_ewma.push(instance.ttft_ewma);
-        signals.itl_ewma.push(instance.itl_ewma);
-        scores.push(instance.score);
+        let used = self.kv_utilization.unwrap_or(0.0);
+        let free = self.free_kv_blocks.unwrap_or_else(|| (f64::from(total) * (1.0 - used)).round() as u32);
+        self.signals.free_kv_blocks.push(free);
+        let used = self.kv_utilization.unwrap_or_else(|| f64::from(total - free) / f64::from(total));
+        self.signals.kv_utilization.push(used);
         Ok(())
     }
 
@@ -361,6 +333,13 @@ impl NamedInstances {
     pub fn scores(&self) -> Vec<f64> {
         let any = self.scores.iter().any(Option::is_some);
         self.scores.iter().filter(|_| any).map(|score| score.unwrap_or(0.0)).collect()
+    }
+}
+
+/// Sets the last entry of a column.
+fn last<T>(column: &mut [T], value: T) {
+    if let Some(last) = column.last_mut() {
+        *last = value;
     }
 }
 
@@ -402,11 +381,6 @@ pub(crate) fn set_running(
     value: &FieldValue,
     names: &mut NameTable,
 ) -> Result<(), FieldError> {
-    fn last<T>(column: &mut [T], value: T) {
-        if let Some(last) = column.last_mut() {
-            *last = value;
-        }
-    }
     if *value == FieldValue::Nothing && RUNNING.contains(&name) {
         return Ok(());
     }

@@ -63,6 +63,15 @@ fn with_article(what: &str) -> String {
     format!("{article} {what}")
 }
 
+/// The row of a decision at `now` where nothing is set.
+pub(crate) fn usual<R: Row + Default>(now: Micros) -> R {
+    let mut row = R::default();
+    for field in R::FIELDS.iter().filter(|field| matches!(field.name, "now_us" | "scraped_us")) {
+        row.set(field, now.0);
+    }
+    row
+}
+
 /// The flow at `index` of a list: one request of one token, enqueued after those of the flows before.
 pub(crate) fn flow(index: usize, now: Micros) -> FlowRow {
     let head = Request::new(RequestId(index as u32), Micros::ZERO, 1, 1);

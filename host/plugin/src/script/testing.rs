@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use blis_abi::AnyRows;
-use blis_sim::ids::{InstanceIndex, RequestId};
+use blis_sim::ids::RequestId;
 use blis_sim::policy::{BatchView, Staleness};
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT, ImmutableString, Map};
@@ -23,8 +23,7 @@ use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
 use super::views::{BatchObject, ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
 use crate::fields::{
-    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedRequest, push_running, real, rows,
-    set_running, whole,
+    FieldError, FieldValue, NameTable, NamedInstances, NamedRequest, push_running, real, rows, set_running, whole,
 };
 use crate::inputs::DecisionPoint;
 use crate::rows::{
@@ -138,9 +137,9 @@ fn queued(fields: &Map) -> Result<RowObject<QueuedRow>, FieldError> {
 fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
     let mut instances = NamedInstances::default();
     for (index, fields) in list.iter().enumerate() {
-        let mut instance = NamedInstance::new(InstanceIndex::at(index));
-        set_all(&map_of(index, fields)?, |name, value| instance.set(name, value))?;
-        instances.push(&instance)?;
+        instances.add();
+        set_all(&map_of(index, fields)?, |name, value| instances.set(name, value))?;
+        instances.finish()?;
     }
     let (mut request, mut staleness) = (NamedRequest::new(RequestId(0)), Staleness::default());
     set_all(more, |name, value| {
