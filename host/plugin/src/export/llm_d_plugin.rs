@@ -10,8 +10,8 @@ use rhai::Position;
 use self::go::{COUNTS, GoWriter, camel, exported};
 use self::signals::{GoSignal, GoSource, OF_ENDPOINT, OF_REQUEST};
 use super::source::ExportedScript;
-use super::term::{DecisionTerm, TermForm, TermOperation, ValueShape};
-use crate::script::inputs;
+use super::term::{DecisionTerm, TermForm, ValueShape};
+use crate::script::{Operation, inputs};
 use crate::{Fault, FaultKind, Kind, Plugin as _};
 
 const TEMPLATE: &str = include_str!("llm_d_plugin/template.go.in");
@@ -78,7 +78,7 @@ fn read(script: &ExportedScript) -> Result<(GoInterface, DecisionTerm), Fault> {
     let decision = DecisionTerm::read(script, &code, name, 2, &shape)?;
     let mut fault = None;
     decision.each(&mut |term| {
-        if matches!(term.form, TermForm::Apply(TermOperation::First, _)) && fault.is_none() {
+        if matches!(term.form, TermForm::Apply(Operation::First, _)) && fault.is_none() {
             let text = "one instance by its number has no form in a plugin: endpoints have no order";
             fault = Some(script.refused(term.at, text));
         }

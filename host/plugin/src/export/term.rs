@@ -1,11 +1,12 @@
 //! The decision of a script as one expression, for export into other languages: [`DecisionTerm::read`].
 //!
 //! A function has such an expression if its result follows from numbers, fields of its arguments, parameters, `let`, `if`, and
-//! [`TermOperation`]s. Calls of functions of the script itself are written out.
+//! [`Operation`]s. Calls of functions of the script itself are written out.
 
 use rhai::{AST, ASTFlags, ASTNode, Expr, FnCallExpr, Position, Stmt};
 
 use super::source::ExportedScript;
+use crate::script::Operation;
 use crate::{Fault, Plugin as _};
 
 /// Calls of functions of the script within each other that are read.
@@ -38,7 +39,7 @@ pub(super) enum TermForm {
     Parameter(String),
     /// One of [`DecisionTerm::variables`].
     Variable(usize),
-    Apply(TermOperation, Vec<ScriptTerm>),
+    Apply(Operation, Vec<ScriptTerm>),
     /// A value that may be absent, and what stands for it then.
     OrElse(Box<(ScriptTerm, ScriptTerm)>),
 }
@@ -54,109 +55,24 @@ pub(super) enum ValueShape {
     Column,
 }
 
-/// An operation on numbers; comparisons are 1 or 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TermOperation {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Negative,
-    Power,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    Equal,
-    NotEqual,
-    And,
-    Or,
-    Not,
-    Min,
-    Max,
-    Absolute,
-    Root,
-    Exponential,
-    Logarithm,
-    Floor,
-    Ceiling,
-    Round,
-    /// The second if the first is not 0, else the third.
-    Select,
-    /// Over the rows, as those that follow.
-    Sum,
-    Mean,
-    Lowest,
-    Highest,
-    /// Scaled over the rows: 1 for the smallest, 0 for the largest.
-    FewestBest,
-    MostBest,
-    /// The value of the first row.
-    First,
-    /// As many times the number as there are rows.
-    Repeated,
-}
-
-/// Operations by name, with their number of arguments.
-const OPERATIONS: [(&str, usize, TermOperation); 44] = [
-    ("+", 2, TermOperation::Add),
-    ("-", 2, TermOperation::Subtract),
-    ("*", 2, TermOperation::Multiply),
-    ("/", 2, TermOperation::Divide),
-    ("-", 1, TermOperation::Negative),
-    ("**", 2, TermOperation::Power),
-    ("pow", 2, TermOperation::Power),
-    ("<", 2, TermOperation::Less),
-    ("<=", 2, TermOperation::LessOrEqual),
-    (">", 2, TermOperation::Greater),
-    (">=", 2, TermOperation::GreaterOrEqual),
-    ("==", 2, TermOperation::Equal),
-    ("!=", 2, TermOperation::NotEqual),
-    ("&", 2, TermOperation::And),
-    ("|", 2, TermOperation::Or),
-    ("!", 1, TermOperation::Not),
-    ("min", 2, TermOperation::Min),
-    ("max", 2, TermOperation::Max),
-    ("abs", 1, TermOperation::Absolute),
-    ("sqrt", 1, TermOperation::Root),
-    ("exp", 1, TermOperation::Exponential),
-    ("ln", 1, TermOperation::Logarithm),
-    ("floor", 1, TermOperation::Floor),
-    ("ceil", 1, TermOperation::Ceiling),
-    ("ceiling", 1, TermOperation::Ceiling),
-    ("round", 1, TermOperation::Round),
-    ("select", 3, TermOperation::Select),
-    ("where", 3, TermOperation::Select),
-    ("if_else", 3, TermOperation::Select),
-    ("sum", 1, TermOperation::Sum),
-    ("mean", 1, TermOperation::Mean),
-    ("avg", 1, TermOperation::Mean),
-    ("average", 1, TermOperation::Mean),
-    ("min", 1, TermOperation::Lowest),
-    ("max", 1, TermOperation::Highest),
-    ("fewest_best", 1, TermOperation::FewestBest),
-    ("lowest_best", 1, TermOperation::FewestBest),
-    ("least_best", 1, TermOperation::FewestBest),
-    ("min_best", 1, TermOperation::FewestBest),
-    ("most_best", 1, TermOperation::MostBest),
-    ("highest_best", 1, TermOperation::MostBest),
-    ("max_best", 1, TermOperation::MostBest),
-    ("normalize", 1, TermOperation::MostBest),
-    ("normalise", 1, TermOperation::MostBest),
-];
-
 const NO_FORM: &str = "has no form outside of scripts: there are numbers, fields, parameters, `let`, `if`, arithmetic, comparisons, \
                        min, max, abs, sqrt, exp, ln, floor, ceil, round, pow, select, sum, mean, fewest_best, most_best";
 
-impl TermOperation {
+impl Operation {
+    /// Whether expressions of other languages may have it.
+    fn has_form(self) -> bool {
+        use Operation::{Count, IndexOfLargest, IndexOfSmallest, IsAll, IsAny, Length, Remainder};
+        !matches!(self, Count | IndexOfLargest | IndexOfSmallest | IsAll | IsAny | Length | Remainder)
+    }
+
     /// Whether it turns a column into a number.
     pub fn is_over_rows(self) -> bool {
-        matches!(self, Self::Sum | Self::Mean | Self::Lowest | Self::Highest | Self::First)
+        matches!(self, Self::Sum | Self::Mean | Self::Smallest | Self::Largest | Self::First)
     }
 
     /// Whether the result is 1 or 0.
     pub fn is_truth(self) -> bool {
-        use TermOperation::{And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Not, NotEqual, Or};
+        use Operation::{And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Not, NotEqual, Or};
         matches!(self, Less | LessOrEqual | Greater | GreaterOrEqual | Equal | NotEqual | And | Or | Not)
     }
 
@@ -311,7 +227,7 @@ impl TermReader<'_> {
                 let then = self.value_of(&body, *at)?;
                 let otherwise: Vec<&Stmt> = parts.branch.iter().chain(rest.iter().copied()).collect();
                 let otherwise = self.value_of(&otherwise, *at)?;
-                self.apply(TermOperation::Select, vec![condition, then, otherwise], *at)
+                self.apply(Operation::Select, vec![condition, then, otherwise], *at)
             }
             other => {
                 let text =
@@ -342,8 +258,8 @@ impl TermReader<'_> {
                 None => self.parameter(&name.1, at),
             },
             Expr::FnCall(call, at) => self.called(call, None, *at),
-            Expr::And(operands, at) => self.joined(TermOperation::And, operands, *at),
-            Expr::Or(operands, at) => self.joined(TermOperation::Or, operands, *at),
+            Expr::And(operands, at) => self.joined(Operation::And, operands, *at),
+            Expr::Or(operands, at) => self.joined(Operation::Or, operands, *at),
             Expr::Coalesce(operands, at) => match &operands[..] {
                 [value, instead] => {
                     let parts = (self.term(value)?, self.term(instead)?);
@@ -371,7 +287,7 @@ impl TermReader<'_> {
         Err(self.refused(at, &format!("`{name}` {NO_FORM}")))
     }
 
-    fn joined(&mut self, operation: TermOperation, operands: &[Expr], at: Position) -> Result<ScriptTerm, Fault> {
+    fn joined(&mut self, operation: Operation, operands: &[Expr], at: Position) -> Result<ScriptTerm, Fault> {
         let mut terms = operands.iter().map(|one| self.term(one)).collect::<Result<Vec<_>, _>>()?.into_iter();
         let first = terms.next().ok_or_else(|| self.refused(at, NO_FORM))?;
         terms.try_fold(first, |joined, next| self.apply(operation, vec![joined, next], at))
@@ -398,7 +314,7 @@ impl TermReader<'_> {
             }
             Expr::Index(rest, ..) if matches!(rest.rhs, Expr::IntegerConstant(0, _)) => {
                 let object = self.field(left, &rest.lhs)?;
-                self.apply(TermOperation::First, vec![object], at)
+                self.apply(Operation::First, vec![object], at)
             }
             Expr::Index(rest, ..) => {
                 Err(self.refused(rest.rhs.start_position(), "a row by number has no form outside of scripts"))
@@ -426,7 +342,7 @@ impl TermReader<'_> {
         if matches!(name, "zeros" | "ones") {
             return Ok(ScriptTerm {
                 at,
-                form: TermForm::Apply(TermOperation::Repeated, vec![number(f64::from(u8::from(name == "ones")), at)]),
+                form: TermForm::Apply(Operation::Repeated, vec![number(f64::from(u8::from(name == "ones")), at)]),
                 shape: ValueShape::Column,
             });
         }
@@ -439,14 +355,14 @@ impl TermReader<'_> {
         }
         if let ("clamp" | "clip", [_, _, _]) = (name, &arguments[..]) {
             let [value, low, high] = <[ScriptTerm; 3]>::try_from(arguments).expect("three");
-            let above = self.apply(TermOperation::Max, vec![value, low], at)?;
-            return self.apply(TermOperation::Min, vec![above, high], at);
+            let above = self.apply(Operation::Larger, vec![value, low], at)?;
+            return self.apply(Operation::Smaller, vec![above, high], at);
         }
         if let ("to_float", Some(value)) = (name, arguments.first()) {
             return Ok(ScriptTerm { shape: real(value.shape), ..value.clone() });
         }
-        match OPERATIONS.iter().find(|(known, takes, _)| *known == name && *takes == arguments.len()) {
-            Some(&(.., operation)) => self.apply(operation, arguments, at),
+        match Operation::called(name, arguments.len()).filter(|operation| operation.has_form()) {
+            Some(operation) => self.apply(operation, arguments, at),
             None => Err(self.refused(at, &format!("`{name}` {NO_FORM}"))),
         }
     }
@@ -471,18 +387,13 @@ impl TermReader<'_> {
         value
     }
 
-    fn apply(
-        &mut self,
-        operation: TermOperation,
-        arguments: Vec<ScriptTerm>,
-        at: Position,
-    ) -> Result<ScriptTerm, Fault> {
+    fn apply(&mut self, operation: Operation, arguments: Vec<ScriptTerm>, at: Position) -> Result<ScriptTerm, Fault> {
         self.terms += 1;
         if self.terms > MOST_TERMS {
             return Err(self.refused(at, &format!("the decision has more than {MOST_TERMS} operations")));
         }
         let are_whole = arguments.iter().all(|one| one.shape == ValueShape::Whole);
-        if are_whole && matches!(operation, TermOperation::Divide | TermOperation::Power) {
+        if are_whole && matches!(operation, Operation::Divide | Operation::Power) {
             let text = "this is computed in whole numbers: write one of them with a point, as in 2.0";
             return Err(self.refused(at, text));
         }
@@ -490,16 +401,12 @@ impl TermReader<'_> {
             _ if operation.is_over_rows() => ValueShape::Real,
             _ if arguments.iter().any(ScriptTerm::is_column) => ValueShape::Column,
             _ if operation.is_truth() => ValueShape::Truth,
-            TermOperation::Add
-            | TermOperation::Subtract
-            | TermOperation::Multiply
-            | TermOperation::Min
-            | TermOperation::Max
+            Operation::Add | Operation::Subtract | Operation::Multiply | Operation::Smaller | Operation::Larger
                 if are_whole =>
             {
                 ValueShape::Whole
             }
-            TermOperation::Negative | TermOperation::Absolute if are_whole => ValueShape::Whole,
+            Operation::Negative | Operation::Absolute if are_whole => ValueShape::Whole,
             _ => ValueShape::Real,
         };
         Ok(ScriptTerm { at, form: TermForm::Apply(operation, arguments), shape })

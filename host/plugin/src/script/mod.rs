@@ -24,6 +24,7 @@ mod guest;
 mod header;
 mod inputs;
 mod names;
+mod operations;
 mod operators;
 mod plugin;
 mod registry;
@@ -49,6 +50,7 @@ pub use self::expression::{ExpressionError, ExpressionForm, ScriptExpression, ex
 pub use self::inputs::{ScriptInput, inputs};
 
 use self::guest::ScriptGuest;
+pub(crate) use self::operations::Operation;
 pub(crate) use self::plugin::ScriptPlugin;
 use self::plugin::too_long;
 use self::scan::Scan;

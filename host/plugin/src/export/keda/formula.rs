@@ -1,9 +1,10 @@
 //! Decisions in the language of KEDA's formulas, expr-lang: <https://expr-lang.org/docs/language-definition>.
 
-use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, literal};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, literal};
 use super::promql::QueryWriter;
 use super::table::{FieldMeaning, KedaTrigger, ONE_GROUP, SignalTable};
 use crate::Fault;
+use crate::script::Operation;
 
 /// Writes a formula, and the triggers that it needs.
 pub(super) struct FormulaWriter<'a> {
@@ -59,29 +60,24 @@ impl<'a> FormulaWriter<'a> {
         })
     }
 
-    fn applied(
-        &mut self,
-        operation: TermOperation,
-        arguments: &[ScriptTerm],
-        term: &ScriptTerm,
-    ) -> Result<String, Fault> {
+    fn applied(&mut self, operation: Operation, arguments: &[ScriptTerm], term: &ScriptTerm) -> Result<String, Fault> {
         if operation.is_truth() {
             return Ok(format!("({} ? 1.0 : 0.0)", self.condition(term)?));
         }
-        if let (TermOperation::Select, [condition, then, otherwise]) = (operation, arguments) {
+        if let (Operation::Select, [condition, then, otherwise]) = (operation, arguments) {
             let condition = self.condition(condition)?;
             return Ok(format!("({condition} ? {} : {})", self.value(then)?, self.value(otherwise)?));
         }
-        if matches!(operation, TermOperation::Logarithm | TermOperation::Exponential) {
+        if matches!(operation, Operation::Logarithm | Operation::Exponential) {
             return self.computed(operation, term);
         }
-        let rows = operation.is_over_rows() && operation != TermOperation::First;
-        if (rows || matches!(operation, TermOperation::FewestBest | TermOperation::MostBest))
+        let rows = operation.is_over_rows() && operation != Operation::First;
+        if (rows || matches!(operation, Operation::FewestBest | Operation::MostBest))
             && !self.signals.settings.one_group
         {
             return Err(self.signals.refused(term.at, ONE_GROUP));
         }
-        if let (TermOperation::Add, [ScriptTerm { form: TermForm::Apply(TermOperation::Repeated, zeros), .. }, value]) =
+        if let (Operation::Add, [ScriptTerm { form: TermForm::Apply(Operation::Repeated, zeros), .. }, value]) =
             (operation, arguments)
             && let [ScriptTerm { form: TermForm::Number(0.0), .. }] = &zeros[..]
         {
@@ -89,17 +85,17 @@ impl<'a> FormulaWriter<'a> {
         }
         let texts: Vec<String> = arguments.iter().map(|one| self.value(one)).collect::<Result<_, _>>()?;
         Ok(match (operation, &texts[..]) {
-            (TermOperation::Negative, [a]) => format!("(-{a})"),
-            (TermOperation::Min, [a, b]) => format!("min({a}, {b})"),
-            (TermOperation::Max, [a, b]) => format!("max({a}, {b})"),
-            (TermOperation::Absolute, [a]) => format!("abs({a})"),
-            (TermOperation::Floor, [a]) => format!("floor({a})"),
-            (TermOperation::Ceiling, [a]) => format!("ceil({a})"),
-            (TermOperation::Round, [a]) => format!("round({a})"),
-            (TermOperation::Root, [a]) => format!("({a} ** 0.5)"),
-            (TermOperation::Power, [a, b]) => format!("({a} ** {b})"),
+            (Operation::Negative, [a]) => format!("(-{a})"),
+            (Operation::Smaller, [a, b]) => format!("min({a}, {b})"),
+            (Operation::Larger, [a, b]) => format!("max({a}, {b})"),
+            (Operation::Absolute, [a]) => format!("abs({a})"),
+            (Operation::Floor, [a]) => format!("floor({a})"),
+            (Operation::Ceiling, [a]) => format!("ceil({a})"),
+            (Operation::Round, [a]) => format!("round({a})"),
+            (Operation::Root, [a]) => format!("({a} ** 0.5)"),
+            (Operation::Power, [a, b]) => format!("({a} ** {b})"),
             // The only value of a column is the smallest and the largest.
-            (TermOperation::FewestBest | TermOperation::MostBest, _) => "1.0".to_owned(),
+            (Operation::FewestBest | Operation::MostBest, _) => "1.0".to_owned(),
             (_, [a, b]) if let Some(sign) = operation.sign() => format!("({a} {sign} {b})"),
             // Over one group, and the same for each group.
             (_, [a]) => a.clone(),
@@ -114,13 +110,13 @@ impl<'a> FormulaWriter<'a> {
                 let (_, value) = &self.decision.variables[*number];
                 self.condition(value)
             }
-            TermForm::Apply(TermOperation::And, parts) => {
+            TermForm::Apply(Operation::And, parts) => {
                 Ok(format!("({} && {})", self.condition(&parts[0])?, self.condition(&parts[1])?))
             }
-            TermForm::Apply(TermOperation::Or, parts) => {
+            TermForm::Apply(Operation::Or, parts) => {
                 Ok(format!("({} || {})", self.condition(&parts[0])?, self.condition(&parts[1])?))
             }
-            TermForm::Apply(TermOperation::Not, parts) => Ok(format!("!{}", self.condition(&parts[0])?)),
+            TermForm::Apply(Operation::Not, parts) => Ok(format!("!{}", self.condition(&parts[0])?)),
             TermForm::Apply(operation, parts) if operation.is_truth() => {
                 let sign = operation.sign().unwrap_or("!=");
                 Ok(format!("({} {sign} {})", self.value(&parts[0])?, self.value(&parts[1])?))
@@ -146,13 +142,13 @@ impl<'a> FormulaWriter<'a> {
     }
 
     /// The name of a trigger with a function that Prometheus computes.
-    fn computed(&mut self, operation: TermOperation, term: &ScriptTerm) -> Result<String, Fault> {
+    fn computed(&mut self, operation: Operation, term: &ScriptTerm) -> Result<String, Fault> {
         let query = QueryWriter { signals: self.signals, decision: self.decision }.value(term)?;
         if let Some(known) = self.triggers.iter().find(|one| one.query == query.text) {
             return Ok(known.name.clone());
         }
         self.computed += 1;
-        let function = if operation == TermOperation::Logarithm { "ln" } else { "exp" };
+        let function = if operation == Operation::Logarithm { "ln" } else { "exp" };
         let name = format!("{function}_{}", self.computed);
         let about = format!(
             "{} ({}), which Prometheus computes: formulas have no such function",
@@ -169,13 +165,13 @@ impl<'a> FormulaWriter<'a> {
             TermForm::Number(number) => number.fract() == 0.0,
             TermForm::Variable(number) => self.is_whole(&self.decision.variables[*number].1),
             TermForm::Field(_, name) => matches!(name.as_str(), "replicas" | "ready" | "min_replicas" | "max_replicas"),
-            TermForm::Apply(TermOperation::Ceiling | TermOperation::Floor | TermOperation::Round, _) => true,
-            TermForm::Apply(TermOperation::Select, parts) => parts[1..].iter().all(|one| self.is_whole(one)),
-            TermForm::Apply(TermOperation::Min | TermOperation::Max | TermOperation::Add, parts) => {
+            TermForm::Apply(Operation::Ceiling | Operation::Floor | Operation::Round, _) => true,
+            TermForm::Apply(Operation::Select, parts) => parts[1..].iter().all(|one| self.is_whole(one)),
+            TermForm::Apply(Operation::Smaller | Operation::Larger | Operation::Add, parts) => {
                 parts.iter().all(|one| self.is_whole(one))
             }
             TermForm::Apply(operation, parts) if operation.is_over_rows() => parts.iter().all(|one| self.is_whole(one)),
-            TermForm::Apply(TermOperation::Repeated, _) => true,
+            TermForm::Apply(Operation::Repeated, _) => true,
             _ => false,
         }
     }
@@ -193,21 +189,21 @@ impl<'a> FormulaWriter<'a> {
             TermForm::OrElse(parts) => self.may_be_negative(&parts.0),
             TermForm::Parameter(_) => true,
             TermForm::Apply(operation, parts) => match operation {
-                TermOperation::Absolute
-                | TermOperation::Root
-                | TermOperation::Exponential
-                | TermOperation::Repeated
-                | TermOperation::FewestBest
-                | TermOperation::MostBest => false,
-                TermOperation::Max => parts.iter().all(|one| self.may_be_negative(one)),
-                TermOperation::Select => any(&parts[1..]),
-                TermOperation::Add
-                | TermOperation::Multiply
-                | TermOperation::Divide
-                | TermOperation::Min
-                | TermOperation::Floor
-                | TermOperation::Ceiling
-                | TermOperation::Round => any(parts),
+                Operation::Absolute
+                | Operation::Root
+                | Operation::Exponential
+                | Operation::Repeated
+                | Operation::FewestBest
+                | Operation::MostBest => false,
+                Operation::Larger => parts.iter().all(|one| self.may_be_negative(one)),
+                Operation::Select => any(&parts[1..]),
+                Operation::Add
+                | Operation::Multiply
+                | Operation::Divide
+                | Operation::Smaller
+                | Operation::Floor
+                | Operation::Ceiling
+                | Operation::Round => any(parts),
                 operation if operation.is_truth() => false,
                 operation if operation.is_over_rows() => any(parts),
                 _ => true,

@@ -1,8 +1,9 @@
 //! Parts of decisions as queries of Prometheus.
 
-use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation, literal};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm, literal};
 use super::table::{FieldMeaning, ONE_GROUP, SignalTable};
 use crate::Fault;
+use crate::script::Operation;
 
 /// Writes queries that give one number without labels.
 pub(super) struct QueryWriter<'a> {
@@ -38,14 +39,9 @@ impl QueryWriter<'_> {
         }
     }
 
-    fn applied(
-        &self,
-        operation: TermOperation,
-        arguments: &[ScriptTerm],
-        term: &ScriptTerm,
-    ) -> Result<QueryText, Fault> {
-        let over_groups = matches!(operation, TermOperation::FewestBest | TermOperation::MostBest)
-            || (operation.is_over_rows() && operation != TermOperation::First);
+    fn applied(&self, operation: Operation, arguments: &[ScriptTerm], term: &ScriptTerm) -> Result<QueryText, Fault> {
+        let over_groups = matches!(operation, Operation::FewestBest | Operation::MostBest)
+            || (operation.is_over_rows() && operation != Operation::First);
         if over_groups && !self.signals.settings.one_group {
             return Err(self.signals.refused(term.at, ONE_GROUP));
         }
@@ -53,14 +49,14 @@ impl QueryWriter<'_> {
         let about = self.about(operation, &parts);
         let is_number = parts.iter().all(|one| one.is_number);
         let text = match (operation, &parts[..]) {
-            (TermOperation::FewestBest | TermOperation::MostBest, _) => return Ok(constant(1.0)),
-            (TermOperation::Negative, [a]) => format!("(-1 * {})", a.text),
-            (TermOperation::Power, [a, b]) => format!("({} ^ {})", a.text, b.text),
-            (TermOperation::Min | TermOperation::Max, [a, b]) => bounded(operation, a, b),
-            (TermOperation::And, [a, b]) => format!("(({} != bool 0) * ({} != bool 0))", a.text, b.text),
-            (TermOperation::Or, [a, b]) => format!("((({} != bool 0) + ({} != bool 0)) > bool 0)", a.text, b.text),
-            (TermOperation::Not, [a]) => format!("({} == bool 0)", a.text),
-            (TermOperation::Select, [condition, then, otherwise]) => {
+            (Operation::FewestBest | Operation::MostBest, _) => return Ok(constant(1.0)),
+            (Operation::Negative, [a]) => format!("(-1 * {})", a.text),
+            (Operation::Power, [a, b]) => format!("({} ^ {})", a.text, b.text),
+            (Operation::Smaller | Operation::Larger, [a, b]) => bounded(operation, a, b),
+            (Operation::And, [a, b]) => format!("(({} != bool 0) * ({} != bool 0))", a.text, b.text),
+            (Operation::Or, [a, b]) => format!("((({} != bool 0) + ({} != bool 0)) > bool 0)", a.text, b.text),
+            (Operation::Not, [a]) => format!("({} == bool 0)", a.text),
+            (Operation::Select, [condition, then, otherwise]) => {
                 format!("(({0} != bool 0) * {1} + ({0} == bool 0) * {2})", condition.text, then.text, otherwise.text)
             }
             (_, [a, b]) if let Some(sign) = operation.sign() => {
@@ -71,7 +67,7 @@ impl QueryWriter<'_> {
                 let argument = if a.is_number { format!("vector({})", a.text) } else { a.text.clone() };
                 return Ok(QueryText { text: format!("{function}({argument})"), about, is_number: false });
             }
-            (TermOperation::Round, _) => {
+            (Operation::Round, _) => {
                 let text = "Prometheus rounds halves up, scripts away from 0: use floor or ceil within ln and exp";
                 return Err(self.signals.refused(term.at, text));
             }
@@ -81,7 +77,7 @@ impl QueryWriter<'_> {
         Ok(QueryText { text, about, is_number })
     }
 
-    fn about(&self, operation: TermOperation, parts: &[QueryText]) -> String {
+    fn about(&self, operation: Operation, parts: &[QueryText]) -> String {
         let texts: Vec<&str> = parts.iter().map(|one| one.about.as_str()).collect();
         match (operation.sign(), &texts[..]) {
             (Some(sign), [a, b]) => format!("({a} {sign} {b})"),
@@ -95,8 +91,8 @@ fn constant(value: f64) -> QueryText {
 }
 
 /// The smaller or the larger of two.
-fn bounded(operation: TermOperation, a: &QueryText, b: &QueryText) -> String {
-    let (clamp, sign) = if operation == TermOperation::Min { ("clamp_max", "<") } else { ("clamp_min", ">") };
+fn bounded(operation: Operation, a: &QueryText, b: &QueryText) -> String {
+    let (clamp, sign) = if operation == Operation::Smaller { ("clamp_max", "<") } else { ("clamp_min", ">") };
     match (a.is_number, b.is_number) {
         (false, true) => format!("{clamp}({}, {})", a.text, b.text),
         (true, false) => format!("{clamp}({}, {})", b.text, a.text),
@@ -105,29 +101,29 @@ fn bounded(operation: TermOperation, a: &QueryText, b: &QueryText) -> String {
 }
 
 /// Functions of Prometheus of one result.
-fn function(operation: TermOperation) -> Option<&'static str> {
+fn function(operation: Operation) -> Option<&'static str> {
     Some(match operation {
-        TermOperation::Absolute => "abs",
-        TermOperation::Root => "sqrt",
-        TermOperation::Exponential => "exp",
-        TermOperation::Logarithm => "ln",
-        TermOperation::Floor => "floor",
-        TermOperation::Ceiling => "ceil",
+        Operation::Absolute => "abs",
+        Operation::Root => "sqrt",
+        Operation::Exponential => "exp",
+        Operation::Logarithm => "ln",
+        Operation::Floor => "floor",
+        Operation::Ceiling => "ceil",
         _ => return None,
     })
 }
 
-fn name(operation: TermOperation) -> &'static str {
+fn name(operation: Operation) -> &'static str {
     match operation {
-        TermOperation::Negative => "-",
-        TermOperation::Power => "pow",
-        TermOperation::Min => "min",
-        TermOperation::Max => "max",
-        TermOperation::And => "and",
-        TermOperation::Or => "or",
-        TermOperation::Not => "not",
-        TermOperation::Select => "select",
-        TermOperation::Round => "round",
+        Operation::Negative => "-",
+        Operation::Power => "pow",
+        Operation::Smaller => "min",
+        Operation::Larger => "max",
+        Operation::And => "and",
+        Operation::Or => "or",
+        Operation::Not => "not",
+        Operation::Select => "select",
+        Operation::Round => "round",
         other => function(other).unwrap_or(""),
     }
 }

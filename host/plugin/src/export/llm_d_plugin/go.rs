@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::super::term::{DecisionTerm, ScriptTerm, TermForm, TermOperation};
+use super::super::term::{DecisionTerm, ScriptTerm, TermForm};
+use crate::script::Operation;
 
 /// Writes the body of `decide`.
 pub(super) struct GoWriter<'a> {
@@ -68,25 +69,25 @@ impl<'a> GoWriter<'a> {
         };
     }
 
-    fn applied(&mut self, operation: TermOperation, arguments: &[ScriptTerm], term: &ScriptTerm) -> String {
+    fn applied(&mut self, operation: Operation, arguments: &[ScriptTerm], term: &ScriptTerm) -> String {
         if operation.is_truth() {
             return format!("truth({})", self.condition(term));
         }
         if let Some(function) = over_rows(operation) {
             return self.over_endpoints(function, operation, &arguments[0]);
         }
-        if let (TermOperation::Select, [condition, then, otherwise]) = (operation, arguments) {
+        if let (Operation::Select, [condition, then, otherwise]) = (operation, arguments) {
             let condition = self.condition(condition);
             return format!("choose({condition}, {}, {})", self.value(then), self.value(otherwise));
         }
         let texts: Vec<String> = arguments.iter().map(|one| self.value(one)).collect();
         match (operation, &texts[..]) {
             // The conversion keeps Go from rounding a product and a sum once only.
-            (TermOperation::Multiply, [a, b]) => format!("float64({a} * {b})"),
-            (TermOperation::Negative, [a]) => format!("(-{a})"),
-            (TermOperation::Min, [a, b]) => format!("smaller({a}, {b})"),
-            (TermOperation::Max, [a, b]) => format!("larger({a}, {b})"),
-            (TermOperation::Power, [a, b]) => format!("math.Pow({a}, {b})"),
+            (Operation::Multiply, [a, b]) => format!("float64({a} * {b})"),
+            (Operation::Negative, [a]) => format!("(-{a})"),
+            (Operation::Smaller, [a, b]) => format!("smaller({a}, {b})"),
+            (Operation::Larger, [a, b]) => format!("larger({a}, {b})"),
+            (Operation::Power, [a, b]) => format!("math.Pow({a}, {b})"),
             (_, [a, b]) => format!("({a} {} {b})", operation.sign().unwrap_or("+")),
             (_, [a]) => format!("{}({a})", function(operation)),
             _ => texts.concat(),
@@ -94,7 +95,7 @@ impl<'a> GoWriter<'a> {
     }
 
     /// A variable with a value over the endpoints.
-    fn over_endpoints(&mut self, function: &str, operation: TermOperation, argument: &ScriptTerm) -> String {
+    fn over_endpoints(&mut self, function: &str, operation: Operation, argument: &ScriptTerm) -> String {
         let text = self.value(argument);
         self.made += 1;
         let name = format!("{function}{}", self.made);
@@ -105,13 +106,13 @@ impl<'a> GoWriter<'a> {
     /// An expression of the type `bool`.
     fn condition(&mut self, term: &ScriptTerm) -> String {
         match &term.form {
-            TermForm::Apply(TermOperation::And, parts) => {
+            TermForm::Apply(Operation::And, parts) => {
                 format!("({} && {})", self.condition(&parts[0]), self.condition(&parts[1]))
             }
-            TermForm::Apply(TermOperation::Or, parts) => {
+            TermForm::Apply(Operation::Or, parts) => {
                 format!("({} || {})", self.condition(&parts[0]), self.condition(&parts[1]))
             }
-            TermForm::Apply(TermOperation::Not, parts) => format!("!{}", self.condition(&parts[0])),
+            TermForm::Apply(Operation::Not, parts) => format!("!{}", self.condition(&parts[0])),
             TermForm::Apply(operation, parts) if operation.is_truth() => {
                 let (a, b) = (self.value(&parts[0]), self.value(&parts[1]));
                 format!("({a} {} {b})", operation.sign().unwrap_or("!="))
@@ -124,27 +125,27 @@ impl<'a> GoWriter<'a> {
 /// Names of the number of instances.
 pub(super) const COUNTS: [&str; 3] = ["len", "n", "count"];
 
-fn over_rows(operation: TermOperation) -> Option<&'static str> {
+fn over_rows(operation: Operation) -> Option<&'static str> {
     Some(match operation {
-        TermOperation::Sum => "sum",
-        TermOperation::Mean => "mean",
-        TermOperation::Lowest => "lowest",
-        TermOperation::Highest => "highest",
-        TermOperation::FewestBest => "fewestBest",
-        TermOperation::MostBest => "mostBest",
+        Operation::Sum => "sum",
+        Operation::Mean => "mean",
+        Operation::Smallest => "lowest",
+        Operation::Largest => "highest",
+        Operation::FewestBest => "fewestBest",
+        Operation::MostBest => "mostBest",
         _ => return None,
     })
 }
 
-fn function(operation: TermOperation) -> &'static str {
+fn function(operation: Operation) -> &'static str {
     match operation {
-        TermOperation::Absolute => "math.Abs",
-        TermOperation::Root => "math.Sqrt",
-        TermOperation::Exponential => "math.Exp",
-        TermOperation::Logarithm => "math.Log",
-        TermOperation::Floor => "math.Floor",
-        TermOperation::Ceiling => "math.Ceil",
-        TermOperation::Round => "math.Round",
+        Operation::Absolute => "math.Abs",
+        Operation::Root => "math.Sqrt",
+        Operation::Exponential => "math.Exp",
+        Operation::Logarithm => "math.Log",
+        Operation::Floor => "math.Floor",
+        Operation::Ceiling => "math.Ceil",
+        Operation::Round => "math.Round",
         // As many numbers as endpoints: each has the number itself.
         _ => "",
     }
@@ -160,13 +161,13 @@ fn constant(term: &ScriptTerm) -> Option<f64> {
     };
     let values: Vec<f64> = arguments.iter().map(constant).collect::<Option<_>>()?;
     Some(match (operation, &values[..]) {
-        (TermOperation::Add, [a, b]) => a + b,
-        (TermOperation::Subtract, [a, b]) => a - b,
-        (TermOperation::Multiply, [a, b]) => a * b,
-        (TermOperation::Divide, [a, b]) => a / b,
-        (TermOperation::Negative, [a]) => -a,
-        (TermOperation::Absolute, [a]) => a.abs(),
-        (TermOperation::Repeated, [a]) => *a,
+        (Operation::Add, [a, b]) => a + b,
+        (Operation::Subtract, [a, b]) => a - b,
+        (Operation::Multiply, [a, b]) => a * b,
+        (Operation::Divide, [a, b]) => a / b,
+        (Operation::Negative, [a]) => -a,
+        (Operation::Absolute, [a]) => a.abs(),
+        (Operation::Repeated, [a]) => *a,
         _ => return None,
     })
 }

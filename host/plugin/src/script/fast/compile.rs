@@ -3,6 +3,7 @@
 use rhai::{AST, ASTFlags, ASTNode, Expr, FLOAT, INT, Stmt, StmtBlock};
 
 use super::columns::MOST_VARIABLES;
+use crate::script::operations::Operation;
 use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
 
 /// Statements in their order. The value is that of the last.
@@ -18,7 +19,7 @@ pub(super) enum Statement {
     /// `variable += value` and the like, also what the optimizer of the script engine makes of `variable = variable + value`.
     Update {
         variable: usize,
-        pair: Pair,
+        pair: Operation,
         value: Expression,
     },
     Value {
@@ -48,8 +49,10 @@ pub(super) enum Expression {
     Argument(usize),
     Number(usize, NumberGetter),
     Column(usize, ColumnGetter),
-    Pair(Pair, Box<[Expression; 2]>),
-    Single(Single, Box<Expression>),
+    /// An operation on two numbers, or on a column and a number or a column.
+    Pair(Operation, Box<[Expression; 2]>),
+    /// An operation on one number or column.
+    Single(Operation, Box<Expression>),
     /// For each entry of the first a number of the second or of the third.
     Select(Box<[Expression; 3]>),
     /// Entries as many as the operand, of this value.
@@ -63,54 +66,6 @@ pub(super) enum Expression {
     Method(u64, Box<Expression>),
 }
 
-/// An operation on two numbers, or on a column and a number or a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pair {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Remainder,
-    Power,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    Equal,
-    NotEqual,
-    And,
-    Or,
-    Larger,
-    Smaller,
-}
-
-/// An operation on one number or column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Single {
-    Negative,
-    Not,
-    Absolute,
-    Root,
-    Exponential,
-    Logarithm,
-    Floor,
-    Ceiling,
-    Round,
-    ToFloat,
-    Sum,
-    Mean,
-    Largest,
-    Smallest,
-    IsAny,
-    IsAll,
-    Count,
-    IndexOfLargest,
-    IndexOfSmallest,
-    FewestBest,
-    MostBest,
-    Length,
-}
-
 /// An operation on a table of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableOperation {
@@ -119,75 +74,12 @@ pub(super) enum TableOperation {
     Set,
 }
 
-const PAIRS: [(&str, Pair); 17] = [
-    ("+", Pair::Add),
-    ("-", Pair::Subtract),
-    ("*", Pair::Multiply),
-    ("/", Pair::Divide),
-    ("%", Pair::Remainder),
-    ("**", Pair::Power),
-    ("pow", Pair::Power),
-    ("<", Pair::Less),
-    ("<=", Pair::LessOrEqual),
-    (">", Pair::Greater),
-    (">=", Pair::GreaterOrEqual),
-    ("==", Pair::Equal),
-    ("!=", Pair::NotEqual),
-    ("&", Pair::And),
-    ("|", Pair::Or),
-    ("max", Pair::Larger),
-    ("min", Pair::Smaller),
-];
-
 /// The operators that may stand before `=`.
-const UPDATES: [(&str, Pair); 4] =
-    [("+", Pair::Add), ("-", Pair::Subtract), ("*", Pair::Multiply), ("/", Pair::Divide)];
+const UPDATES: [&str; 4] = ["+", "-", "*", "/"];
 
-const SINGLES: [(&str, Single); 34] = [
-    ("-", Single::Negative),
-    ("!", Single::Not),
-    ("abs", Single::Absolute),
-    ("sqrt", Single::Root),
-    ("exp", Single::Exponential),
-    ("ln", Single::Logarithm),
-    ("floor", Single::Floor),
-    ("ceil", Single::Ceiling),
-    ("ceiling", Single::Ceiling),
-    ("round", Single::Round),
-    ("to_float", Single::ToFloat),
-    ("sum", Single::Sum),
-    ("mean", Single::Mean),
-    ("avg", Single::Mean),
-    ("average", Single::Mean),
-    ("max", Single::Largest),
-    ("min", Single::Smallest),
-    ("any", Single::IsAny),
-    ("all", Single::IsAll),
-    ("count", Single::Count),
-    ("argmax", Single::IndexOfLargest),
-    ("arg_max", Single::IndexOfLargest),
-    ("argmin", Single::IndexOfSmallest),
-    ("arg_min", Single::IndexOfSmallest),
-    ("fewest_best", Single::FewestBest),
-    ("lowest_best", Single::FewestBest),
-    ("least_best", Single::FewestBest),
-    ("min_best", Single::FewestBest),
-    ("most_best", Single::MostBest),
-    ("highest_best", Single::MostBest),
-    ("max_best", Single::MostBest),
-    ("normalize", Single::MostBest),
-    ("normalise", Single::MostBest),
-    ("len", Single::Length),
-];
-
-const SELECT: [&str; 3] = ["select", "where", "if_else"];
 const FILLED: [(&str, f64); 2] = [("zeros", 0.0), ("ones", 1.0)];
 const TABLE: [(&str, TableOperation, usize); 3] =
     [("add", TableOperation::Add, 2), ("get", TableOperation::Get, 2), ("set", TableOperation::Set, 2)];
-
-fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
-    table.iter().find(|(known, _)| *known == name).map(|&(_, found)| found)
-}
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +168,10 @@ impl Compiler<'_> {
                 let value = self.expression(&assignment.1.rhs)?;
                 match assignment.0.get_op_assignment_info() {
                     None => Statement::Set { variable, value, operations: 2 },
-                    Some((.., operator)) => Statement::Update { variable, pair: find(&UPDATES, operator)?, value },
+                    Some((.., operator)) if UPDATES.contains(&operator) => {
+                        Statement::Update { variable, pair: Operation::called(operator, 2)?, value }
+                    }
+                    Some(_) => return None,
                 }
             }
             Stmt::If(parts, _) => Statement::If(Box::new(Condition {
@@ -344,7 +239,7 @@ impl Compiler<'_> {
             (Expr::Variable(name, ..), Expr::Property(property, _)) => match self.binding(&name.1)? {
                 Binding::Argument(number) => self.field(number, &property.2),
                 Binding::Variable { number, .. } if property.2 == "len" => {
-                    Some(Expression::Single(Single::Length, Box::new(Expression::Variable(number))))
+                    Some(Expression::Single(Operation::Length, Box::new(Expression::Variable(number))))
                 }
                 Binding::Variable { .. } => None,
             },
@@ -407,15 +302,13 @@ impl Compiler<'_> {
 
 /// The operation called `name` on `arguments`.
 fn function_of(name: &str, mut arguments: Vec<Expression>) -> Option<Expression> {
-    match arguments.len() {
-        1 => {
-            if let Some(value) = find(&FILLED, name) {
-                return Some(Expression::Filled(value, Box::new(arguments.pop()?)));
-            }
-            Some(Expression::Single(find(&SINGLES, name)?, Box::new(arguments.pop()?)))
-        }
-        2 => Some(Expression::Pair(find(&PAIRS, name)?, Box::new(arguments.try_into().ok()?))),
-        3 if SELECT.contains(&name) => Some(Expression::Select(Box::new(arguments.try_into().ok()?))),
-        _ => None,
+    if let ([_], Some(&(_, value))) = (&arguments[..], FILLED.iter().find(|(known, _)| *known == name)) {
+        return Some(Expression::Filled(value, Box::new(arguments.pop()?)));
     }
+    let operation = Operation::called(name, arguments.len())?;
+    Some(match arguments.len() {
+        1 => Expression::Single(operation, Box::new(arguments.pop()?)),
+        2 => Expression::Pair(operation, Box::new(arguments.try_into().ok()?)),
+        _ => Expression::Select(Box::new(arguments.try_into().ok()?)),
+    })
 }

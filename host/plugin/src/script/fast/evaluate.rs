@@ -5,12 +5,13 @@ use std::cmp::Ordering;
 use rhai::{Dynamic, FLOAT, INT, Map};
 
 use super::columns::{Columns, FastValue, MOST_VARIABLES};
-use super::compile::{Expression, Pair, Single, Statement, Statements, TableOperation};
+use super::compile::{Expression, Statement, Statements, TableOperation};
 use super::function::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput, FastResult};
 use crate::Limits;
 use crate::limits::NUMBERS_PER_OPERATION;
 use crate::script::call::CHARGED_WITH_EACH;
 use crate::script::column::{self, Column, LeastAndMost, first_best, larger, smaller, truth};
+use crate::script::operations::Operation;
 use crate::script::operators::exact;
 use crate::script::table::{CHARGED_FOR_KEY, Table};
 
@@ -270,7 +271,7 @@ impl<'a> Evaluation<'a, '_> {
         Some(self.charge(len).and(changed))
     }
 
-    fn pair(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> ValueResult<'a> {
+    fn pair(&mut self, pair: Operation, left: FastValue<'a>, right: FastValue<'a>) -> ValueResult<'a> {
         let result = match (left, right) {
             (FastValue::View(_) | FastValue::Own(_), _) | (_, FastValue::View(_) | FastValue::Own(_)) => {
                 self.pair_of_columns(pair, left, right)
@@ -282,24 +283,25 @@ impl<'a> Evaluation<'a, '_> {
         result
     }
 
-    fn pair_of_columns(&mut self, pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
+    fn pair_of_columns(&mut self, pair: Operation, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
         match pair {
-            Pair::Add => self.zip(left, right, |a, b| a + b),
-            Pair::Subtract => self.zip(left, right, |a, b| a - b),
-            Pair::Multiply => self.zip(left, right, |a, b| a * b),
-            Pair::Divide => self.zip(left, right, |a, b| a / b),
-            Pair::Remainder => self.zip(left, right, |a, b| a % b),
-            Pair::Power => self.zip(left, right, libm::pow),
-            Pair::Less => self.zip(left, right, |a, b| truth(a < b)),
-            Pair::LessOrEqual => self.zip(left, right, |a, b| truth(a <= b)),
-            Pair::Greater => self.zip(left, right, |a, b| truth(a > b)),
-            Pair::GreaterOrEqual => self.zip(left, right, |a, b| truth(a >= b)),
-            Pair::Equal => self.zip(left, right, |a, b| truth(a == b)),
-            Pair::NotEqual => self.zip(left, right, |a, b| truth(a != b)),
-            Pair::And => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 && b != 0.0)),
-            Pair::Or => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 || b != 0.0)),
-            Pair::Larger => self.zip(left, right, larger),
-            Pair::Smaller => self.zip(left, right, smaller),
+            Operation::Add => self.zip(left, right, |a, b| a + b),
+            Operation::Subtract => self.zip(left, right, |a, b| a - b),
+            Operation::Multiply => self.zip(left, right, |a, b| a * b),
+            Operation::Divide => self.zip(left, right, |a, b| a / b),
+            Operation::Remainder => self.zip(left, right, |a, b| a % b),
+            Operation::Power => self.zip(left, right, libm::pow),
+            Operation::Less => self.zip(left, right, |a, b| truth(a < b)),
+            Operation::LessOrEqual => self.zip(left, right, |a, b| truth(a <= b)),
+            Operation::Greater => self.zip(left, right, |a, b| truth(a > b)),
+            Operation::GreaterOrEqual => self.zip(left, right, |a, b| truth(a >= b)),
+            Operation::Equal => self.zip(left, right, |a, b| truth(a == b)),
+            Operation::NotEqual => self.zip(left, right, |a, b| truth(a != b)),
+            Operation::And => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 && b != 0.0)),
+            Operation::Or => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 || b != 0.0)),
+            Operation::Larger => self.zip(left, right, larger),
+            Operation::Smaller => self.zip(left, right, smaller),
+            _ => None,
         }
     }
 
@@ -330,14 +332,14 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn single(&mut self, single: Single, operand: FastValue<'a>) -> Option<FastValue<'a>> {
+    fn single(&mut self, single: Operation, operand: FastValue<'a>) -> Option<FastValue<'a>> {
         match (single, operand) {
-            (Single::Not, FastValue::Bool(value)) => Some(FastValue::of_bool(!value.get())),
-            (Single::Negative, FastValue::Int(value)) => value.checked_neg().map(FastValue::Int),
-            (Single::ToFloat, FastValue::Int(value)) => Some(FastValue::of_float(value as FLOAT)),
-            (Single::Absolute, FastValue::Int(_)) => None,
+            (Operation::Not, FastValue::Bool(value)) => Some(FastValue::of_bool(!value.get())),
+            (Operation::Negative, FastValue::Int(value)) => value.checked_neg().map(FastValue::Int),
+            (Operation::ToFloat, FastValue::Int(value)) => Some(FastValue::of_float(value as FLOAT)),
+            (Operation::Absolute, FastValue::Int(_)) => None,
             (_, FastValue::Float(value)) => of_number(single).map(|f| FastValue::of_float(f(value.get()))),
-            (_, FastValue::Int(value)) if single != Single::Negative => {
+            (_, FastValue::Int(value)) if single != Operation::Negative => {
                 of_number(single).map(|f| FastValue::of_float(f(value as FLOAT)))
             }
             (_, FastValue::View(_) | FastValue::Own(_)) => self.single_of_column(single, operand),
@@ -345,23 +347,23 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn single_of_column(&mut self, single: Single, operand: FastValue<'a>) -> Option<FastValue<'a>> {
+    fn single_of_column(&mut self, single: Operation, operand: FastValue<'a>) -> Option<FastValue<'a>> {
         let len = self.memory.columns.of(operand)?.len();
         match single {
-            Single::Negative => self.each(operand, |x| -x),
-            Single::Not => self.each(operand, |x| truth(x == 0.0)),
-            Single::Absolute => self.each(operand, f64::abs),
-            Single::Floor => self.each(operand, f64::floor),
-            Single::Ceiling => self.each(operand, f64::ceil),
-            Single::FewestBest | Single::MostBest => {
+            Operation::Negative => self.each(operand, |x| -x),
+            Operation::Not => self.each(operand, |x| truth(x == 0.0)),
+            Operation::Absolute => self.each(operand, f64::abs),
+            Operation::Floor => self.each(operand, f64::floor),
+            Operation::Ceiling => self.each(operand, f64::ceil),
+            Operation::FewestBest | Operation::MostBest => {
                 let scale = LeastAndMost::of(self.memory.columns.of(operand)?);
-                if single == Single::FewestBest {
+                if single == Operation::FewestBest {
                     return self.each(operand, |x| scale.fewest_best(x));
                 }
                 self.each(operand, |x| scale.most_best(x))
             }
-            Single::Length => Some(FastValue::Int(len as INT)),
-            Single::ToFloat => None,
+            Operation::Length => Some(FastValue::Int(len as INT)),
+            Operation::ToFloat => None,
             _ => match of_number(single) {
                 Some(f) => self.each(operand, f),
                 None => {
@@ -568,40 +570,40 @@ fn truth_value(value: FastValue<'_>) -> Option<FastValue<'_>> {
 }
 
 /// The function of one number, if it is one.
-fn of_number(single: Single) -> Option<fn(f64) -> f64> {
+fn of_number(single: Operation) -> Option<fn(f64) -> f64> {
     Some(match single {
-        Single::Negative => |x| -x,
-        Single::Absolute => f64::abs,
-        Single::Root => libm::sqrt,
-        Single::Exponential => libm::exp,
-        Single::Logarithm => libm::log,
-        Single::Floor => f64::floor,
-        Single::Ceiling => f64::ceil,
-        Single::Round => f64::round,
+        Operation::Negative => |x| -x,
+        Operation::Absolute => f64::abs,
+        Operation::Root => libm::sqrt,
+        Operation::Exponential => libm::exp,
+        Operation::Logarithm => libm::log,
+        Operation::Floor => f64::floor,
+        Operation::Ceiling => f64::ceil,
+        Operation::Round => f64::round,
         _ => return None,
     })
 }
 
 /// One value of all entries.
-fn reduced<'a>(single: Single, values: &[f64]) -> Option<FastValue<'a>> {
+fn reduced<'a>(single: Operation, values: &[f64]) -> Option<FastValue<'a>> {
     let of_some = |value: f64| (!values.is_empty()).then_some(FastValue::of_float(value));
     match single {
-        Single::Sum => Some(FastValue::of_float(column::total(values.iter().copied()))),
-        Single::Mean => of_some(column::mean(values)),
-        Single::Largest => of_some(column::extremes(values).1),
-        Single::Smallest => of_some(column::extremes(values).0),
+        Operation::Sum => Some(FastValue::of_float(column::total(values.iter().copied()))),
+        Operation::Mean => of_some(column::mean(values)),
+        Operation::Largest => of_some(column::extremes(values).1),
+        Operation::Smallest => of_some(column::extremes(values).0),
         // To the end, several at once.
-        Single::IsAny => Some(FastValue::of_bool(values.iter().fold(false, |any, &x| any | (x != 0.0)))),
-        Single::IsAll => Some(FastValue::of_bool(values.iter().fold(true, |all, &x| all & (x != 0.0)))),
-        Single::Count => Some(FastValue::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
-        Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| FastValue::Int(index as INT)),
-        Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| FastValue::Int(index as INT)),
+        Operation::IsAny => Some(FastValue::of_bool(values.iter().fold(false, |any, &x| any | (x != 0.0)))),
+        Operation::IsAll => Some(FastValue::of_bool(values.iter().fold(true, |all, &x| all & (x != 0.0)))),
+        Operation::Count => Some(FastValue::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
+        Operation::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| FastValue::Int(index as INT)),
+        Operation::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| FastValue::Int(index as INT)),
         _ => None,
     }
 }
 
 /// An operation on two values without columns.
-fn numbers<'a>(pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
+fn numbers<'a>(pair: Operation, left: FastValue<'a>, right: FastValue<'a>) -> Option<FastValue<'a>> {
     match (left, right) {
         (FastValue::Int(a), FastValue::Int(b)) => whole(pair, a, b),
         (FastValue::Float(a), FastValue::Float(b)) => {
@@ -619,18 +621,18 @@ fn numbers<'a>(pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<
         (FastValue::Bool(a), FastValue::Bool(b)) => {
             let (a, b) = (a.get(), b.get());
             Some(FastValue::of_bool(match pair {
-                Pair::Equal => a == b,
-                Pair::NotEqual => a != b,
-                Pair::And => a && b,
-                Pair::Or => a || b,
+                Operation::Equal => a == b,
+                Operation::NotEqual => a != b,
+                Operation::And => a && b,
+                Operation::Or => a || b,
                 _ => return None,
             }))
         }
         (FastValue::Unit, _) | (_, FastValue::Unit) => {
             let equal = matches!((left, right), (FastValue::Unit, FastValue::Unit));
             match pair {
-                Pair::Equal => Some(FastValue::of_bool(equal)),
-                Pair::NotEqual => Some(FastValue::of_bool(!equal)),
+                Operation::Equal => Some(FastValue::of_bool(equal)),
+                Operation::NotEqual => Some(FastValue::of_bool(!equal)),
                 _ => None,
             }
         }
@@ -638,40 +640,40 @@ fn numbers<'a>(pair: Pair, left: FastValue<'a>, right: FastValue<'a>) -> Option<
     }
 }
 
-fn whole<'a>(pair: Pair, a: INT, b: INT) -> Option<FastValue<'a>> {
+fn whole<'a>(pair: Operation, a: INT, b: INT) -> Option<FastValue<'a>> {
     match pair {
-        Pair::Add => a.checked_add(b).map(FastValue::Int),
-        Pair::Subtract => a.checked_sub(b).map(FastValue::Int),
-        Pair::Multiply => a.checked_mul(b).map(FastValue::Int),
-        Pair::Larger => Some(FastValue::Int(a.max(b))),
-        Pair::Smaller => Some(FastValue::Int(a.min(b))),
+        Operation::Add => a.checked_add(b).map(FastValue::Int),
+        Operation::Subtract => a.checked_sub(b).map(FastValue::Int),
+        Operation::Multiply => a.checked_mul(b).map(FastValue::Int),
+        Operation::Larger => Some(FastValue::Int(a.max(b))),
+        Operation::Smaller => Some(FastValue::Int(a.min(b))),
         _ => compared(pair, Some(a.cmp(&b))),
     }
 }
 
-fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<FastValue<'a>> {
+fn fractions<'a>(pair: Operation, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<FastValue<'a>> {
     Some(FastValue::of_float(match pair {
-        Pair::Add => a + b,
-        Pair::Subtract => a - b,
-        Pair::Multiply => a * b,
-        Pair::Divide => a / b,
-        Pair::Remainder => a % b,
-        Pair::Power => libm::pow(a, b),
-        Pair::Larger => larger(a, b),
-        Pair::Smaller => smaller(a, b),
+        Operation::Add => a + b,
+        Operation::Subtract => a - b,
+        Operation::Multiply => a * b,
+        Operation::Divide => a / b,
+        Operation::Remainder => a % b,
+        Operation::Power => libm::pow(a, b),
+        Operation::Larger => larger(a, b),
+        Operation::Smaller => smaller(a, b),
         _ => return compared(pair, order),
     }))
 }
 
 /// The result of a comparison; `None` if `pair` is another operation.
-fn compared<'a>(pair: Pair, order: Option<Ordering>) -> Option<FastValue<'a>> {
+fn compared<'a>(pair: Operation, order: Option<Ordering>) -> Option<FastValue<'a>> {
     Some(FastValue::of_bool(match pair {
-        Pair::Less => order == Some(Ordering::Less),
-        Pair::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-        Pair::Greater => order == Some(Ordering::Greater),
-        Pair::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
-        Pair::Equal => order == Some(Ordering::Equal),
-        Pair::NotEqual => order != Some(Ordering::Equal),
+        Operation::Less => order == Some(Ordering::Less),
+        Operation::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        Operation::Greater => order == Some(Ordering::Greater),
+        Operation::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        Operation::Equal => order == Some(Ordering::Equal),
+        Operation::NotEqual => order != Some(Ordering::Equal),
         _ => return None,
     }))
 }
