@@ -315,7 +315,10 @@ impl Plain {
                 }
                 break;
             }
-            prefill |= prefilling && num_tokens > 0;
+            if prefilling && num_tokens > 0 {
+                prefill = true;
+                self.limits.take(num_tokens);
+            }
             i += 1 + std::mem::take(&mut self.skips);
         }
         Ok((budget, prefill))

@@ -3,9 +3,13 @@
 use super::config::InstanceConfig;
 use crate::outcome::WaitReason;
 
-/// Limits of the prefill in one step.
+/// Limits of the prefill in one step, less what was planned of it so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepLimits {
+    /// Prompt tokens that the step may still compute beside the token budget.
+    tokens: u32,
+    /// Requests that may still compute a part of their prompts.
+    requests: u32,
     /// Maximum number of prefill tokens of one request.
     chunk: u32,
     /// Whether prefill is held back for the sake of the decoders (`prefill_schedule_interval`).
@@ -21,6 +25,8 @@ impl StepLimits {
     #[inline]
     pub fn new(config: &InstanceConfig, requests: usize, holds_prefill: bool) -> Self {
         Self {
+            tokens: u32::MAX,
+            requests: u32::MAX,
             chunk: config.prefill_limit(requests),
             holds_prefill,
             chunked: config.enable_chunked_prefill,
@@ -28,10 +34,23 @@ impl StepLimits {
         }
     }
 
+    /// A request computes `tokens` of its prompt.
+    #[inline]
+    pub fn take(&mut self, tokens: u32) {
+        self.tokens = self.tokens.saturating_sub(tokens);
+        self.requests = self.requests.saturating_sub(u32::from(tokens > 0));
+    }
+
+    /// Most tokens of one further request.
+    #[inline]
+    fn chunk(&self) -> u32 {
+        if self.requests == 0 { 0 } else { self.chunk.min(self.tokens) }
+    }
+
     /// Tokens that a running request computes that has `left` of its prompt to compute, with so much of the token `budget` left.
     #[inline]
     pub fn running(&self, left: u32, budget: u32) -> u32 {
-        if self.holds_prefill { 0 } else { left.min(self.chunk).min(budget) }
+        if self.holds_prefill { 0 } else { left.min(self.chunk()).min(budget) }
     }
 
     /// The same for a request that enters the batch, or why it waits.
@@ -41,7 +60,7 @@ impl StepLimits {
             // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
             return Err(WaitReason::PrefillInterval);
         }
-        let chunk = left.min(self.chunk);
+        let chunk = left.min(self.chunk());
         if !self.chunked && chunk > budget {
             // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
             return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });

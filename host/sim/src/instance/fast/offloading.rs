@@ -185,6 +185,7 @@ impl Fast {
             self.queue_changes::<true>(now);
             self.loading.remove(i);
             *budget -= num_tokens;
+            self.limits.take(num_tokens);
             *prefill |= computed + 1 < target;
             self.enter_loaded(key, computed, num_tokens, now);
         }

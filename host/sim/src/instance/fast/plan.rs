@@ -176,6 +176,7 @@ impl Fast {
             self.fill_blocks();
         }
         for i in 0..self.prefilling.len() {
+            self.limits.take(self.live[self.prefilling[i]].num_new);
             self.allocate_prefill(self.prefilling[i]);
         }
         StepPlan { budget, prefill: !self.prefilling.is_empty(), ..StepPlan::default() }
@@ -289,6 +290,7 @@ impl Fast {
             live.num_new = num_tokens;
             live.context = computed;
             plan.prefill = true;
+            self.limits.take(num_tokens);
             self.allocate_prefill(key);
         }
         Ok(true)
@@ -516,6 +518,10 @@ impl Fast {
                 if after.is_none() {
                     self.reported_waiting = None;
                 }
+            }
+            // A decode part with reserved blocks computes none of its prompt.
+            if !TIERED || self.live[key].computed < self.live[key].target {
+                self.limits.take(num_tokens);
             }
             prefill |= self.enter_batch::<TIERED>(queue_key, key, num_tokens, now, observer);
             budget -= num_tokens;

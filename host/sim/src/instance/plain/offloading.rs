@@ -169,6 +169,7 @@ impl Plain {
             let mut live = self.loading.remove(i);
             self.enter_adapter(&mut live, now, observer);
             *budget -= num_tokens;
+            self.limits.take(num_tokens);
             *prefill |= computed + 1 < live.target;
             self.enter_loaded(live, computed, num_tokens, now);
         }

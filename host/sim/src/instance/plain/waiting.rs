@@ -106,6 +106,7 @@ impl Plain {
         live.num_new = num_tokens;
         live.context = if self.config.semantics.hit_context_is_zero { 0 } else { start };
         *budget -= num_tokens;
+        self.limits.take(num_tokens);
         self.running.push(live);
         Gate::Open
     }
