@@ -399,7 +399,16 @@ macro_rules! structs {
 }
 pub(crate) use structs;
 
-/// Structs of numbers without padding.
+/// Something to do with rows of a type that is known by its name only.
+pub trait RowVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it for rows of the type `R`.
+    fn visit<R: Row + core::fmt::Debug + Send + Sync>(self) -> Self::Output;
+}
+
+/// Structs of numbers without padding, and [`RowVisitor`]s sent to them by their names.
 macro_rules! rows {
     ($(
         $(#[doc = $about:literal])+
@@ -407,7 +416,8 @@ macro_rules! rows {
         pub struct $row:ident: $what:literal {
             $($(#[doc = $says:literal])* pub $field:ident: $ty:ident $([$($change:tt)*])?,)*
         }
-    )*) => {$(
+    )*) => {
+    $(
         structs! {
             $(#[doc = $about])+
             #[derive($($derived),*)]
@@ -441,7 +451,16 @@ macro_rules! rows {
                 ($($field,)*)
             }
         }
-    )*};
+    )*
+
+        /// What `visitor` makes of the rows called `name`; `None` if there are none.
+        pub fn visit_row<V: $crate::RowVisitor>(name: &str, visitor: V) -> Option<V::Output> {
+            match name {
+                $(stringify!($row) => Some(visitor.visit::<$row>()),)*
+                _ => None,
+            }
+        }
+    };
 }
 
 pub(crate) use rows;

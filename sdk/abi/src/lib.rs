@@ -27,6 +27,6 @@ pub mod table;
 
 pub use columns::{Column, ColumnGroup};
 pub use decisions::{Function, Kind};
-pub use layout::{AnyRows, Field, Layout, NumberMeaning, NumberUnit, Primitive, Row, RowShape};
+pub use layout::{AnyRows, Field, Layout, NumberMeaning, NumberUnit, Primitive, Row, RowShape, RowVisitor};
 pub use rows::*;
 pub use sets::{EventKind, EventSet};

@@ -1,5 +1,6 @@
 //! Outputs of guests, and their ranges.
 
+use blis_abi::Field;
 use blis_abi::decisions::{NumberOf, OutputShape};
 use blis_sim::policy::{AdmissionDecision, ClusterView, RequestView, Ties};
 
@@ -90,7 +91,11 @@ pub(super) fn checked(
             let mut fields: Vec<Option<usize>> = truths.iter().map(|&truth| Some(usize::from(truth != 0))).collect();
             if function.row().inputs.lists.is_empty() {
                 // Numbers of their own: indices are those of lists.
-                fields.extend(others.iter().map(|&number| Some(number as usize)));
+                let number = |(&number, field): (&u64, &Field)| {
+                    let is_missing = field.meaning.optional && number == u64::from(NONE_U32);
+                    (!is_missing).then_some(number as usize)
+                };
+                fields.extend(others.iter().zip(&shape.fields[*flags..]).map(number));
             }
             for ((&word, field), list) in others.iter().zip(&shape.fields[*flags..]).zip(lists) {
                 let (what, len) = (field.name, list.rows().len());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blis_abi::decisions::{Missing, OutputShape};
-use blis_abi::{AnyRows, Row as _, RowShape};
+use blis_abi::{AnyRows, Field, Row as _, RowShape};
 use blis_sim::ids::RequestId;
 use blis_sim::policy::flow::ServedTokens;
 use blis_sim::policy::{AdmissionDecision, ClusterView, Event, Reason, RequestView, StepMemory, Ties};
@@ -621,6 +621,7 @@ impl ScriptGuest {
                 let prefill = views.list::<PoolInstanceRow, 1>(prefill);
                 call!((request.clone(), decode, prefill, LinkObject(request)))
             }
+            (_, [row]) if function.row().inputs.row.is_some() => call!((views.any(row),)),
             _ => call!(()),
         }
     }
@@ -676,10 +677,7 @@ impl ScriptGuest {
                 Ok(flag) => flag,
                 Err(_) => self.number(name, output)? != 0.0,
             }),
-            OutputShape::Record { shape, default, .. } if function == Function::Constants => {
-                self.constants(shape, default, output)?
-            }
-            OutputShape::Record { .. } => return Err(self.bad_output(name, FaultKind::Trap, "it returns no row")),
+            OutputShape::Record { shape, default, .. } => self.record(function, shape, default, output)?,
             _ => Output::Number(self.number(name, output)?),
         })
     }
@@ -704,22 +702,40 @@ impl ScriptGuest {
         Err(self.bad_output("admit", FaultKind::Trap, &text))
     }
 
-    /// The constants of a latency model from a map; those that it leaves out have their defaults.
-    fn constants(&self, shape: &RowShape, default: &[u64], output: &Dynamic) -> Result<Output, Fault> {
+    /// The fields of a record from a map; those that it leaves out have their defaults.
+    fn record(&self, function: Function, shape: &RowShape, default: &[u64], output: &Dynamic) -> Result<Output, Fault> {
+        let name = function.name();
         let Ok(map) = output.as_map_ref() else {
-            let text = format!("constants returned {}; it must return an object map", type_name(output));
-            return Err(self.bad_output("constants", FaultKind::Trap, &text));
+            let text = format!("{name} returned {}; it must return an object map", type_name(output));
+            return Err(self.bad_output(name, FaultKind::Trap, &text));
         };
         let mut words = default.to_vec();
-        for (name, value) in map.iter() {
-            let Some(index) = shape.fields.iter().position(|field| field.name == name) else {
+        for (key, value) in map.iter() {
+            let Some(index) = shape.fields.iter().position(|field| field.name == key) else {
                 let known: Vec<&str> = shape.fields.iter().map(|field| field.name).collect();
-                let text = format!("there is no constant `{name}`{}", super::header::near(name, &known, ""));
-                return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
+                let what = if function == Function::Constants { "constant" } else { "field" };
+                let text = format!("there is no {what} `{key}`{}", super::header::near(key, &known, ""));
+                return Err(self.bad_output(name, FaultKind::OutOfRange, &text));
             };
-            words[index] = self.constant(name, value)?;
+            words[index] = match function {
+                Function::Constants => self.constant(key, value)?,
+                _ => self.field(name, &shape.fields[index], value)?,
+            };
         }
         Ok(Output::Record(words.into()))
+    }
+
+    /// The value of a field, which is a whole number from 0 on; what is more than its largest counts as that.
+    fn field(&self, function: &str, field: &Field, value: &Dynamic) -> Result<u64, Fault> {
+        if field.meaning.optional && value.is_unit() {
+            return Ok(u64::MAX);
+        }
+        let number = self.number(function, value)?;
+        if number >= field.meaning.least {
+            return Ok((number.round() as u64).min(u32::MAX.into()));
+        }
+        let text = format!("{} is {}; it must be at least {}", field.name, short(number), field.meaning.least);
+        Err(self.bad_output(function, FaultKind::OutOfRange, &text))
     }
 
     /// Where a request is prefilled: a truth value, or a map with indices of `decode` and of `prefill` instances.

@@ -1,10 +1,12 @@
 //! The views of rows that scripts get: one row with its fields, or a list of rows with a column for each field. Fields and their
 //! names are those of the table of rows ([`blis_abi::Field`]).
 
+use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
 
-use blis_abi::decisions::Function;
-use blis_abi::{AnyRows, Field, Layout as _, NumberUnit, Row, RowShape};
+use blis_abi::decisions::{Function, InputShape};
+use blis_abi::rows::visit_row;
+use blis_abi::{AnyRows, Field, Layout as _, NumberUnit, Row, RowShape, RowVisitor, Running};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT};
@@ -14,8 +16,8 @@ use super::registry::Registry;
 use super::scan::Scan;
 use super::values::{NameTexts, int, register_column, text};
 use crate::rows::{
-    BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, NodeRow, PoolInstanceRow,
-    QueuedRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow, StepRow, TierHitRow,
+    BandRow, ChunkRow, FlowRow, GroupRow, InFlightRow, NodeRow, PoolInstanceRow, QueuedRow, ReplicaRow,
+    RoutedRequestRow, StepRow,
 };
 
 /// One row.
@@ -76,15 +78,43 @@ pub(super) fn list_name(shape: &RowShape, list: usize) -> &'static str {
 }
 
 /// The rows that policies get lists of.
-static LISTS: LazyLock<Vec<RowShape>> = LazyLock::new(|| {
+static LISTS: LazyLock<Vec<RowShape>> = LazyLock::new(|| shapes(|inputs| inputs.lists));
+
+/// The rows that `of` finds among the inputs of all functions, each once.
+fn shapes(of: impl Fn(&'static InputShape) -> &'static [RowShape]) -> Vec<RowShape> {
     let mut shapes: Vec<RowShape> = Vec::new();
-    for shape in Function::ALL.iter().flat_map(|function| function.row().inputs.lists) {
+    for shape in Function::ALL.iter().flat_map(|function| of(&function.row().inputs)) {
         if shapes.iter().all(|known| known.name != shape.name) {
             shapes.push(*shape);
         }
     }
     shapes
-});
+}
+
+/// The lists that scripts get: the running batch has a view of its own.
+fn lists() -> impl Iterator<Item = &'static RowShape> {
+    LISTS.iter().filter(|shape| shape.name != Running::NAME)
+}
+
+struct RegisteredRow<'a>(&'a mut Registry);
+
+impl RowVisitor for RegisteredRow<'_> {
+    type Output = ();
+
+    fn visit<R: Row + Debug + Send + Sync>(self) {
+        row::<R>(self.0);
+    }
+}
+
+struct RegisteredList<'a>(&'a mut Registry);
+
+impl RowVisitor for RegisteredList<'_> {
+    type Output = ();
+
+    fn visit<R: Row + Debug + Send + Sync>(self) {
+        rows::<R, 0>(self.0);
+    }
+}
 
 /// The fields of rows in lists that a script uses, found by the words in its code.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +166,11 @@ impl RowViews<'_> {
         RowObject { row: rows.typed()[0], now: self.now, saturation: None, names: Arc::clone(self.names) }
     }
 
+    /// The view of the first of `rows`, of any type.
+    pub fn any(self, rows: &AnyRows<'_>) -> Dynamic {
+        visit_row(rows.shape().name, AnyView { views: self, rows }).unwrap_or_default()
+    }
+
     /// The view of all `rows`.
     pub fn list<R: Row, const LIST: usize>(&self, rows: &AnyRows<'_>) -> RowsObject<R, LIST> {
         let wanted = self.used.of::<R>();
@@ -152,6 +187,19 @@ impl RowViews<'_> {
             chosen: 0,
             history: Arc::new([]),
         }))
+    }
+}
+
+struct AnyView<'a> {
+    views: RowViews<'a>,
+    rows: &'a AnyRows<'a>,
+}
+
+impl RowVisitor for AnyView<'_> {
+    type Output = Dynamic;
+
+    fn visit<R: Row + Debug + Send + Sync>(self) -> Dynamic {
+        Dynamic::from(self.views.one::<R>(self.rows))
     }
 }
 
@@ -196,35 +244,25 @@ const STEP_SUMS: [(&str, StepSum); 2] = [
 ];
 
 pub(super) fn register(to: &mut Registry) {
-    row::<QueuedRow>(to);
+    for shape in shapes(|inputs| inputs.row.as_slice()) {
+        visit_row(shape.name, RegisteredRow(to));
+    }
+    for shape in lists() {
+        visit_row(shape.name, RegisteredList(to));
+    }
     now::<QueuedRow>(to);
-    row::<StepRow>(to);
     for (name, sum) in STEP_SUMS {
         to.field(StepRow::WHAT, &[name], move |b: &RowObject<StepRow>| Ok(Dynamic::from_float(sum(&b.row) as f64)));
     }
-    row::<BandRow>(to);
     now::<BandRow>(to);
     to.field(BandRow::WHAT, &["saturation"], |b: &RowObject<BandRow>| {
         Ok(b.saturation.map_or(Dynamic::UNIT, Dynamic::from_float))
     });
-    row::<DrainGroupRow>(to);
-    row::<StartingReplicaRow>(to);
-    row::<ChunkOfferRow>(to);
-    row::<TierHitRow>(to);
-    row::<RoutedRequestRow>(to);
     to.engine.register_type_with_name::<LinkObject>(LINK);
     for field in link_fields() {
         to.field(LINK, &[link_name(field)], move |link: &LinkObject| Ok(link.0.value(field)));
     }
-    rows::<BandRow, 0>(to);
-    rows::<FlowRow, 0>(to);
-    rows::<InFlightRow, 0>(to);
-    rows::<GroupRow, 0>(to);
     history(to);
-    rows::<ReplicaRow, 0>(to);
-    rows::<NodeRow, 0>(to);
-    rows::<ChunkRow, 0>(to);
-    rows::<PoolInstanceRow, 0>(to);
     let decode = list_name(&PoolInstanceRow::SHAPE, 0);
     to.field(decode, &["chosen"], |d: &RowsObject<PoolInstanceRow, 0>| Ok(int(d.0.chosen)));
     rows::<PoolInstanceRow, 1>(to);

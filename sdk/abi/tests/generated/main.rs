@@ -158,6 +158,7 @@ fn files_are_what_the_tables_say() {
         Generated::blocks("c/blis_policy.h", &[("rows", c::rows()), ("functions", c::functions())]),
         Generated::blocks("c/blis_policy_wasm.h", &[("exports", c::exports())]),
         Generated::rust("abi/src/functions.rs", &rust::functions()),
+        Generated::rust("rust/src/policy/kinds.rs", &rust::traits()),
         Generated::rust("rust/src/export/native/exports.rs", &rust::native()),
         Generated::rust("rust/src/export/wasm/exports.rs", &rust::wasm()),
     ];

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use blis_abi::decisions::{Function, Kind, NumberShape, OutputShape};
+use blis_abi::decisions::{Function, Kind, Missing, NumberShape, OutputShape};
 use blis_abi::{Ages, Event, Field, Row as _, RowShape};
 
 use super::{TableInput, VERSION, c, inputs, is_flat, plain, wrapped};
@@ -169,6 +169,85 @@ fn call(function: Function) -> String {
         OutputShape::Numbers(_) | OutputShape::Record { .. } => format!("{{ {called}; CResult::Written }}"),
     };
     format!("                Function::{function:?} => {body}\n")
+}
+
+// The traits of the SDK.
+
+/// A trait for each kind.
+pub fn traits() -> String {
+    let rows = rows_of_all(true).replace("Ages, ", "").replace("Event, ", "");
+    let mut text = String::from("//! The traits of policies, one for each kind of decision.\n\n");
+    let _ = write!(text, "use super::{{AdmissionDecision, Policy}};\nuse crate::rows::{{Cluster, {rows}}};\n\n");
+    for kind in Kind::ALL {
+        text += &docs(kind.docs(), "");
+        let _ = writeln!(text, "pub trait {}: Policy {{", kind.row().rust);
+        let methods: Vec<_> = kind.functions().iter().map(|&function| method(function)).collect();
+        text += &methods.join("\n");
+        text += "}\n\n";
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn method(function: Function) -> String {
+    let parameter = |input: TableInput| match input {
+        TableInput::Row(name, row) => (name, format!("&{}", row.name)),
+        TableInput::Cluster => ("cluster", "&Cluster<'_, Self::Signals>".to_owned()),
+        TableInput::Now => ("now_us", "u64".to_owned()),
+        // An index in a list, or a number of its own.
+        TableInput::Number(name, NumberShape::U32) if !function.row().inputs.lists.is_empty() => {
+            (name, "usize".to_owned())
+        }
+        TableInput::Number(name, shape) => (name, number_shape(shape).to_owned()),
+        TableInput::Rows(name, row) => (name, format!("&[{}]", row.name)),
+    };
+    let (result, says) = match function.row().output {
+        OutputShape::Reason => (" -> AdmissionDecision".to_owned(), ""),
+        OutputShape::Index => (" -> usize".to_owned(), ""),
+        OutputShape::Chosen => (" -> Option<usize>".to_owned(), ""),
+        OutputShape::Flag => (" -> bool".to_owned(), ""),
+        OutputShape::Numbers(_) => (String::new(), " Pushed onto `numbers`, one for each row."),
+        OutputShape::Record { shape, .. } => (format!(" -> {}", shape.name), ""),
+        _ => (c_result(function).to_owned(), " NaN is a fault."),
+    };
+    let says = if matches!(function.row().output, OutputShape::Number(_)) || !says.contains("NaN") { says } else { "" };
+    let pushed =
+        matches!(function.row().output, OutputShape::Numbers(_)).then(|| ("numbers", "&mut Vec<f64>".to_owned()));
+    let parameters: Vec<_> = inputs(function).into_iter().map(parameter).chain(pushed).collect();
+    let names = parameters.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let own = if function.row().pure { "&self" } else { "&mut self" };
+    let typed: Vec<_> =
+        [own.to_owned()].into_iter().chain(parameters.iter().map(|(name, ty)| format!("{name}: {ty}"))).collect();
+    let unused = format!("        let _ = ({names});\n");
+    let body = match (function.row().missing, &function.row().output) {
+        (Missing::Never, _) => ";\n".to_owned(),
+        (Missing::WithoutScores, _) => format!(" {{\n{unused}    }}\n"),
+        (Missing::Decides(number) | Missing::InScripts(number), shape) => {
+            let (used, value) = match shape {
+                OutputShape::Numbers(_) => {
+                    let list = inputs(function)
+                        .iter()
+                        .find_map(|input| if let TableInput::Rows(name, _) = input { Some(*name) } else { None });
+                    ("", format!("numbers.resize({}.len(), {number:?});", list.expect("a list")))
+                }
+                OutputShape::Flag => (&*unused, (number != 0.0).to_string()),
+                OutputShape::Record { shape, .. } => ("", format!("{}::default()", shape.name)),
+                _ => (&*unused, format!("{number:.0}")),
+            };
+            let row = match inputs(function).iter().find(|input| matches!(input, TableInput::Row(..) | TableInput::Now))
+            {
+                Some(_) if used.is_empty() && names.contains("numbers") => {
+                    let first = parameters[0].0;
+                    if first == "numbers" { String::new() } else { format!("        let _ = {first};\n") }
+                }
+                _ => String::new(),
+            };
+            format!(" {{\n{used}{row}        {value}\n    }}\n").replace("let _ = ();\n", "")
+        }
+    };
+    let about = docs(&(function.docs().to_owned() + says), "    ");
+    format!("{about}    fn {}({}){result}{body}", function.name(), typed.join(", "))
+        .replace("let _ = (hit);", "let _ = hit;")
+        .replace("let _ = (input_tokens);", "let _ = input_tokens;")
 }
 
 // The exports of the SDK.
