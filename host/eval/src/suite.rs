@@ -624,7 +624,8 @@ fn decided_kinds() -> String {
         Area::KvTiers => "with a CPU tier ",
         Area::Roles => "with instances that prefill apart from others ",
     };
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_decision()).collect();
+    let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_decision()).collect();
+    kinds.sort_by_key(|kind| kind.area());
     let groups = kinds.chunk_by(|a, b| condition(*a) == condition(*b));
     let names = groups.map(|group| {
         let names: Vec<&str> = group.iter().map(|kind| kind.name()).collect();

@@ -13,7 +13,7 @@
 use std::fmt::Debug;
 
 use blis_abi::decisions::{Missing, OutputShape};
-use blis_abi::{AnyRows, Row as _};
+use blis_abi::{AnyRows, Row};
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{Band, Flow, InFlight};
@@ -193,6 +193,14 @@ fn other_form(function: Function, output: &Output) -> Fault {
 /// started for another kind. No range is checked, but for NaN in what is passed.
 #[allow(clippy::missing_errors_doc, reason = "the comment above has them, once for all")]
 impl dyn Guest + '_ {
+    /// The record that `function` returns for `row` at `now`.
+    pub fn record<R: Row, O: Row>(&mut self, function: Function, now: Micros, row: &R) -> Result<O, Fault> {
+        match self.call(function, Inputs::at(now, &[AnyRows::one(row)]), &mut Vec::new())? {
+            Output::Record(words) => Ok(O::from_words(&words)),
+            other => Err(other_form(function, &other)),
+        }
+    }
+
     /// Admits or rejects `request`.
     pub fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         let inputs = Inputs::of_cluster(request, cluster);

@@ -30,7 +30,7 @@ pub struct KindRow {
 }
 
 /// A part of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
     /// In front of the instances: admission, routing, priority.
     Front,

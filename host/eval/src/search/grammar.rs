@@ -47,6 +47,12 @@ fn decided(function: Function) -> Vec<(Option<&'static str>, DecisionOutput)> {
         OutputShape::Record { shape, flags, .. } => {
             let (truths, choices) = shape.fields.split_at(*flags);
             let truths = truths.iter().map(|field| (Some(field.name), DecisionOutput::Truth));
+            if function.row().inputs.lists.is_empty() {
+                // Without lists to choose from they are numbers.
+                return truths
+                    .chain(choices.iter().map(|field| (Some(field.name), DecisionOutput::NotNegative)))
+                    .collect();
+            }
             // Programs have the choices from the last on: the prefill instance before the decode instance.
             truths.chain(choices.iter().rev().map(|field| (Some(field.name), DecisionOutput::Choice))).collect()
         }

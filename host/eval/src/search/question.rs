@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use blis_plugin::Column;
+use blis_plugin::decisions::OutputShape;
+use blis_plugin::{Column, Function};
 
 use super::archive::SearchOutcome;
 use super::elites::Elite;
@@ -105,9 +106,21 @@ const MEANINGS: [(&str, &str); 20] = [
     ("disaggregate.decode", "a number for each instance; that with the highest decodes the request"),
 ];
 
+/// What the number of a decision means: as said above, or in the table of rows.
+fn meaning(decision: &DecisionGrammar) -> &'static str {
+    let name = decision_name(decision);
+    let said = MEANINGS.iter().find(|(known, _)| *known == name).map(|&(_, meaning)| meaning);
+    let function = Function::ALL.into_iter().find(|function| function.name() == decision.function);
+    let field = function.zip(decision.part).and_then(|(function, part)| match &function.row().output {
+        OutputShape::Record { shape, .. } => shape.fields.iter().find(|field| field.name == part),
+        _ => None,
+    });
+    said.or(field.map(|field| field.docs.trim().trim_end_matches('.'))).unwrap_or_default()
+}
+
 fn decision_text(decision: &DecisionGrammar) -> String {
     let name = decision_name(decision);
-    let meaning = MEANINGS.iter().find(|(known, _)| *known == name).map_or("", |(_, meaning)| meaning);
+    let meaning = meaning(decision);
     let mut text = format!(
         "## {name}\n{meaning}.\nInputs: name | unit | lowest, quartiles and highest value of a first run | meaning. A column has a \
          number for each row.\n"
@@ -230,8 +243,8 @@ mod tests {
         for kind in decided_kinds() {
             for decision in Grammar::new(&[kind]).expect("a kind of the grammar").decisions {
                 let name = decision_name(&decision);
-                assert!(MEANINGS.iter().any(|(known, _)| *known == name), "{name}");
-                named += 1;
+                assert!(!meaning(&decision).is_empty(), "{name}");
+                named += usize::from(MEANINGS.iter().any(|(known, _)| *known == name));
             }
         }
         assert_eq!(named, MEANINGS.len());

@@ -201,12 +201,14 @@ fn functions() -> String {
         Area::KvTiers => "and for KV tiers ",
         Area::Roles => "and for prefill apart from decode ",
     };
+    let mut entries: Vec<_> = ENTRIES.iter().filter_map(|entry| Some((entry.kind?, entry))).collect();
+    entries.sort_by_key(|(kind, _)| kind.area());
     let mut before = "";
-    let functions = ENTRIES.iter().filter_map(|entry| {
-        let area = area(entry.kind?);
+    let functions = entries.into_iter().map(|(kind, entry)| {
+        let area = area(kind);
         let shown = if area == before { "" } else { area };
         before = area;
-        Some(format!("{shown}{}({})", entry.name, entry.parameters.join(", ")))
+        format!("{shown}{}({})", entry.name, entry.parameters.join(", "))
     });
     functions.collect::<Vec<_>>().join(", ")
 }
