@@ -95,6 +95,22 @@ fn flags_are_those_of_the_program() {
     check("docs/flags.md", &::blis::cli::flags_page());
 }
 
+/// Where a schema lists all kinds of decisions, these are those of the table.
+#[test]
+fn schemas_have_the_kinds_of_the_table() {
+    const FIRST: &str = "[\"admission\", \"routing\", \"routing-filter\"";
+    let kinds = blis_plugin::Kind::ALL.map(|kind| format!("\"{kind}\"")).join(", ");
+    let name = "docs/plugin.schema.json";
+    let text = fs::read_to_string(root().join(name)).expect("readable");
+    let mut parts = text.split(FIRST);
+    let before = parts.next().unwrap_or_default().to_owned();
+    let all = parts.fold(before, |text, part| {
+        let (_, rest) = part.split_once(']').expect("the list ends");
+        format!("{text}[{kinds}]{rest}")
+    });
+    check(name, &all);
+}
+
 #[test]
 fn definitions_for_editors_are_those_of_the_engine() {
     let text = blis_plugin::script::definitions();

@@ -87,7 +87,7 @@ fn every_built_in_policy_passes_the_check() {
     assert!(blis!("plugin check kv-cache/arc --no-cost").with_code(1).stderr.contains("1 of 2 checks failed"));
     let line = format!("plugin check {} --no-cost --output json", names.join(" "));
     let checked = json(&line);
-    assert_eq!(checked.as_array().map(Vec::len), Some(62));
+    assert_eq!(checked.as_array().map(Vec::len), Some(65));
     for policy in checked.as_array().expect("a list") {
         assert_eq!(policy["passed"], true, "{policy}");
     }

@@ -7,6 +7,7 @@
 
 mod architectures;
 mod autoscaling;
+mod batching;
 mod blis;
 mod by_hand;
 mod capacity;

@@ -184,6 +184,13 @@ typedef struct blis_pool_instance {
         transfer_tokens;
 } blis_pool_instance;
 
+/* An instance before a step. Counts of tokens, requests and free blocks are on a grid: numbers up to 16 are exact,
+ * larger ones have four significant binary digits, rounded down (17 is 16, 100 is 96). */
+typedef struct blis_step_state {
+    uint32_t decoding, prefilling, prefill_tokens, waiting, head_tokens, free_kv_blocks, total_kv_blocks, block_size;
+    uint32_t max_num_batched_tokens, max_num_seqs;
+} blis_step_state;
+
 /* An event in the life of a request, or of a block in a prefix cache. */
 typedef struct blis_event {
     uint64_t at_us, ttft_us, e2e_us;
@@ -200,6 +207,11 @@ typedef struct blis_latency_constants {
 typedef struct blis_prefill_choice {
     uint32_t remote, decode, prefill;
 } blis_prefill_choice;
+
+/* What a step may compute of prompts. */
+typedef struct blis_step_budget {
+    uint32_t prefill_tokens, prefill_requests, reserve;
+} blis_step_budget;
 
 /* generated: end rows */
 
@@ -402,6 +414,10 @@ typedef struct blis_policy_v1 {
     void (*disaggregate)(const blis_host *host, void *state, const blis_routed_request *request, const void *decode,
                          size_t decode_count, const void *prefill, size_t prefill_count, size_t stride,
                          blis_prefill_choice *result);
+    /* The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+     * Where no request decodes, at least one token of one request is computed. Before the call the result has what
+     * holds if nothing is written. */
+    void (*budget)(const blis_host *host, const void *state, const blis_step_state *step, blis_step_budget *result);
     /* generated: end functions */
 } blis_policy_v1;
 

@@ -649,6 +649,19 @@ const blis_prefill_choice *blis_w_disaggregate(uint64_t request_now_us, double r
     return &result;
 }
 
+BLIS_W_DECISION("blis:policy/batching@1.1.0#budget")
+const blis_step_budget *blis_w_budget(uint32_t step_decoding, uint32_t step_prefilling, uint32_t step_prefill_tokens,
+    uint32_t step_waiting, uint32_t step_head_tokens, uint32_t step_free_kv_blocks, uint32_t step_total_kv_blocks,
+    uint32_t step_block_size, uint32_t step_max_num_batched_tokens, uint32_t step_max_num_seqs) {
+    const blis_step_state step = {step_decoding, step_prefilling, step_prefill_tokens, step_waiting, step_head_tokens,
+        step_free_kv_blocks, step_total_kv_blocks, step_block_size, step_max_num_batched_tokens, step_max_num_seqs};
+    static blis_step_budget result;
+    result = (blis_step_budget){4294967295u, 4294967295u, 0u};
+    blis_plugin_v1()->budget(&blis_w_host, blis_w_state, &step, &result);
+    blis_w_done();
+    return &result;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t
     instance, uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant, uint32_t session,

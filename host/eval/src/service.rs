@@ -9,8 +9,8 @@ use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingC
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::kv_cache::KvCacheChoice;
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep, InstanceInfo,
-    InstanceLabels, InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
+    AdmissionPolicy, AlwaysAdmit, BatchingPolicy, BlockIds, Classes, ClientTargets, DisaggregationPolicy, FilterStep,
+    InstanceInfo, InstanceLabels, InstanceRole, RoutingPolicy, ScorerStep, TenantBudgets, Ties, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
@@ -27,7 +27,7 @@ use crate::replicas::{ReplicaPolicies, ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
-use blis_config::policy::{PipelineStep, PlannedFilter, PlannedScorer, PolicySettings, PolicyUse, ScalingUse};
+use blis_config::policy::{BuiltIn, PipelineStep, PlannedFilter, PlannedScorer, PolicySettings, PolicyUse, ScalingUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
@@ -240,7 +240,8 @@ impl PluginStarter<'_> {
         instances: Arc<[InstanceInfo]>,
         instance: Option<InstanceIndex>,
     ) -> Result<Option<Box<PluginPolicy>>, RunError> {
-        let Some(used) = self.config.cluster.policies.plugin(kind) else { return Ok(None) };
+        let is_asked = |used: &&PolicyUse| used.built_in.is_none_or(BuiltIn::is_function);
+        let Some(used) = self.config.cluster.policies.used(kind).filter(is_asked) else { return Ok(None) };
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         self.plugin_policy(used, instances, &owner).map(Some)
     }
@@ -366,8 +367,12 @@ impl PluginStarter<'_> {
                 instance.policies.preemption = PreemptionChoice::Custom(policy);
             }
             kv_cache::attach_built_in(instance, &self.config.cluster.policies);
-            if let Some(policy) = self.policy_of(Kind::KvCache, own, Some(instance.index))? {
+            if let Some(policy) = self.policy_of(Kind::KvCache, Arc::clone(&own), Some(instance.index))? {
                 instance.policies.kv_cache = KvCacheChoice::Custom(policy);
+            }
+            if let Some(policy) = self.policy_of(Kind::Batching, own, Some(instance.index))? {
+                let policy: Box<dyn BatchingPolicy> = policy;
+                instance.policies.batching = policy.into();
             }
         }
         Ok(())

@@ -20,6 +20,7 @@
 //! | placement | the node of `first-fit` |
 //! | kv-cache | rank 0, that is least recently used; stored; loaded |
 //! | disaggregation | the chosen instance prefills the request |
+//! | batching | no limits |
 
 mod disaggregation;
 mod flow;
@@ -32,9 +33,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
-    PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep,
-    SchedulingPolicy, StepFailed, StepMemory, Ties,
+    AdmissionDecision, AdmissionPolicy, BatchView, BatchingPolicy, BlockIds, ClusterView, Event, EventKind, Events,
+    PreemptionPolicy, PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy,
+    RoutingStep, SchedulingPolicy, StepBudget, StepFailed, StepMemory, StepState, Ties,
 };
 use blis_sim::units::Micros;
 
@@ -416,6 +417,17 @@ impl PreemptionPolicy for PluginPolicy {
     }
 
     fn fork(&self) -> Box<dyn PreemptionPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl BatchingPolicy for PluginPolicy {
+    fn budget(&mut self, now: Micros, state: &StepState) -> StepBudget {
+        let budget = self.guest().record(Function::Budget, now, state);
+        self.checked(now, budget, StepBudget::default)
+    }
+
+    fn fork(&self) -> Box<dyn BatchingPolicy> {
         Box::new(self.copy())
     }
 }

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::layout::{Row as _, RowShape};
 use crate::rows::{
     Band, ChunkOffer, DrainGroup, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, NONE_U32, Node,
-    PoolInstance, PrefillChoice, Queued, Replica, RoutedRequest, Running, StartingReplica, Step,
+    PoolInstance, PrefillChoice, Queued, Replica, RoutedRequest, Running, StartingReplica, Step, StepBudget, StepState,
 };
 
 /// What is fixed about a kind.
@@ -585,6 +585,25 @@ decisions! {
             },
             output: OutputShape::Record {
                 shape: PrefillChoice::SHAPE, flags: 1, default: &[0, NONE_U32 as u64, NONE_U32 as u64]
+            },
+        },
+    },
+    /// Says what a step may compute of prompts, and which KV blocks stay free.
+    /// Called before a step for which requests wait or are in prefill.
+    Batching {
+        name: "batching", what: "batching policy", rust: "Batching",
+        area: Area::Engine, on_demand: true, beside: Some("sarathi"),
+    } has {
+        /// The budget of a step.
+        /// Must depend on the state only: the host asks once for each state and keeps the answer. Where no request decodes,
+        /// at least one token of one request is computed.
+        Budget {
+            parameters: &["step"], pure: true,
+            keys: &["state"], expect: &["prefill_tokens", "prefill_requests", "reserve"],
+            name: "budget", wit: "budget", interface: None, script: Some(&["v"]), missing: Missing::Never,
+            inputs: InputShape { row: Some(StepState::SHAPE), ..NO_INPUT },
+            output: OutputShape::Record {
+                shape: StepBudget::SHAPE, flags: 0, default: &[NONE_U32 as u64, NONE_U32 as u64, 0]
             },
         },
     },

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use crate::c_types::{CArguments, CHost, CResult, CText};
 use crate::decisions::Function;
 use crate::layout::structs;
-use crate::rows::{Ages, Band, ChunkOffer, DrainGroup, Event, KvHit, LatencyConstants, PrefillChoice, Queued, Request, RoutedRequest, StartingReplica, Step};
+use crate::rows::{Ages, Band, ChunkOffer, DrainGroup, Event, KvHit, LatencyConstants, PrefillChoice, Queued, Request, RoutedRequest, StartingReplica, Step, StepBudget, StepState};
 
 structs! {
     /// The functions of kinds, in the order in which they were added: hosts accept tables that end after any of them.
@@ -89,6 +89,9 @@ structs! {
         /// There is at least one of each. Called once for each request, after the routing policy chose the instance
         /// that decodes it.
         pub disaggregate: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const RoutedRequest, *const c_void, usize, *const c_void, usize, usize, *mut PrefillChoice)>,
+        /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+        /// Where no request decodes, at least one token of one request is computed.
+        pub budget: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const StepState, *mut StepBudget)>,
     }
 }
 
@@ -118,6 +121,7 @@ impl PolicyFunctions {
         store: None,
         load: None,
         disaggregate: None,
+        budget: None,
     };
 
     /// Whether it has `function`.
@@ -146,6 +150,7 @@ impl PolicyFunctions {
             Function::Store => self.store.is_some(),
             Function::Load => self.load.is_some(),
             Function::Disaggregate => self.disaggregate.is_some(),
+            Function::Budget => self.budget.is_some(),
             #[allow(unreachable_patterns)]
             _ => false,
         }
@@ -193,6 +198,7 @@ impl PolicyFunctions {
                 Function::Store => { self.store?(host, state, row.cast(), first, count, stride, numbers); CResult::Written }
                 Function::Load => CResult::Index(self.load?(host, state, row.cast())),
                 Function::Disaggregate => { self.disaggregate?(host, state, row.cast(), first, count, second, others, stride, result.cast()); CResult::Written }
+                Function::Budget => { self.budget?(host, state, row.cast(), result.cast()); CResult::Written }
                 #[allow(unreachable_patterns)]
                 _ => return None,
             }

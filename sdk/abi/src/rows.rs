@@ -583,6 +583,43 @@ rows! {
         pub prefill: u32,
     }
 
+    /// An instance before a step. Counts of tokens, requests and free blocks are on a grid: numbers up to 16 are exact, larger ones
+    /// have four significant binary digits, rounded down (17 is 16, 100 is 96).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct StepState: "step state" {
+        /// Requests of the batch that decode.
+        pub decoding: u32,
+        /// Requests of the batch that are in prefill.
+        pub prefilling: u32,
+        /// Tokens of their prompts that they still have to compute.
+        pub prefill_tokens: u32,
+        /// Requests in the waiting queue.
+        pub waiting: u32,
+        /// Length of the prompt at the head of the waiting queue, with what it generated before a preemption, tokens; 0 without one.
+        pub head_tokens: u32,
+        /// Free KV blocks.
+        pub free_kv_blocks: u32,
+        /// All KV blocks, exactly.
+        pub total_kv_blocks: u32,
+        /// Size of a KV block, tokens, exactly.
+        pub block_size: u32 [at_least(1.0)],
+        /// Token budget of a step, exactly.
+        pub max_num_batched_tokens: u32 [at_least(1.0)],
+        /// Maximum batch size, requests, exactly.
+        pub max_num_seqs: u32 [at_least(1.0)],
+    }
+
+    /// What a step may compute of prompts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct StepBudget: "budget" {
+        /// Most prompt tokens; the largest number for no limit but the token budget.
+        pub prefill_tokens: u32 [optional],
+        /// Most requests that compute a part of their prompts; the largest number for no limit.
+        pub prefill_requests: u32 [optional],
+        /// KV blocks that stay free when a request enters a batch that is not empty.
+        pub reserve: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants: "constants" {
@@ -808,6 +845,13 @@ impl Event {
 impl Default for Event {
     fn default() -> Self {
         Self { ttft_us: NONE_U64, e2e_us: NONE_U64, instance: NONE_U32, ..Self::ZERO }
+    }
+}
+
+/// No limits.
+impl Default for StepBudget {
+    fn default() -> Self {
+        Self { prefill_tokens: NONE_U32, prefill_requests: NONE_U32, reserve: 0 }
     }
 }
 

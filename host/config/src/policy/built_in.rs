@@ -141,6 +141,7 @@ impl Plugin for BuiltInPlugin {
             }
             Build::KvCache(build) => guest(kind, build(&values)),
             Build::Disaggregation(build) => guest(kind, build(&values)),
+            Build::Function(decide) => guest(kind, BuiltInFunction { decide, values: Arc::new(values) }),
         })
     }
 }
@@ -324,6 +325,23 @@ without_events! {
         let request = &request.typed()[0];
         Output::Record(disaggregated(policy.as_mut(), request, decode.typed(), prefill.typed()))
     }, |policy: &Self| policy.fork();
+}
+
+/// A policy that is a function of its inputs, with its parameters.
+#[derive(Clone, Debug)]
+struct BuiltInFunction {
+    decide: fn(&ParameterValues, &Inputs<'_>) -> Option<Output>,
+    values: Arc<ParameterValues>,
+}
+
+impl BuiltInPolicy for BuiltInFunction {
+    fn decide(&mut self, _: Function, inputs: &Inputs<'_>, _: &mut Vec<f64>) -> Option<Output> {
+        (self.decide)(&self.values, inputs)
+    }
+
+    fn copy(&self) -> Self {
+        self.clone()
+    }
 }
 
 impl BuiltInPolicy for Box<dyn KvCachePolicy> {

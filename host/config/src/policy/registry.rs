@@ -17,7 +17,7 @@ use blis_sim::policy::{
     ConcurrencyFilter, ConstantPriority, DisaggregationPolicy, DriftPlusPenalty, EPP_PROFILE, GaieLegacy, InvertedSlo,
     LatencySlo, LeastLoaded, NeverDisaggregate, PrefixAffinity, PrefixCacheFilter, PrefixThreshold, PriorityPolicy,
     Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SENT_BLOCKS, SaturationFilter, ScorerKind,
-    SloBased, TierShed, TokenBucket, Weighted,
+    SloBased, StepBudget, StepState, TierShed, TokenBucket, Weighted, sarathi, sglang_ratio,
 };
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{
@@ -27,7 +27,7 @@ use blis_sim::units::Micros;
 
 use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
 use crate::{LatencyKind, latency_parameters};
-use blis_plugin::{Kind, PolicyParameter};
+use blis_plugin::{Inputs, Kind, Output, PolicyParameter};
 
 #[derive(Debug)]
 pub struct BuiltIn {
@@ -71,6 +71,8 @@ pub(super) enum Build {
     ChunkEviction(ChunkEviction, Option<fn() -> Box<dyn KvCachePolicy>>),
     KvCache(fn(&ParameterValues) -> Box<dyn KvCachePolicy>),
     Disaggregation(fn(&ParameterValues) -> Box<dyn DisaggregationPolicy>),
+    /// A function of its inputs, called as a plugin is; that of the default is never called.
+    Function(fn(&ParameterValues, &Inputs<'_>) -> Option<Output>),
 }
 
 const fn number(
@@ -93,7 +95,19 @@ const fn row(kind: Kind, name: &'static str, about: &'static str, build: Build) 
     BuiltIn { kind, name, about, parameters: &[], scores: false, build }
 }
 
+/// A batching policy.
+fn batching(inputs: &Inputs<'_>, budget: impl FnOnce(&StepState) -> StepBudget) -> Option<Output> {
+    let StepBudget { prefill_tokens, prefill_requests, reserve } = budget(inputs.rows.first()?.typed().first()?);
+    Some(Output::Record([prefill_tokens, prefill_requests, reserve].map(u64::from).into()))
+}
+
 impl BuiltIn {
+    /// Whether it is called as a plugin is.
+    #[must_use]
+    pub fn is_function(&self) -> bool {
+        matches!(self.build, Build::Function(_)) && self.name != Self::default_of(self.kind).name
+    }
+
     const fn with(self, parameters: &'static [NumericParameter]) -> Self {
         Self { parameters, ..self }
     }
@@ -613,6 +627,38 @@ static BUILT_INS: &[BuiltIn] = &[
             1000.0,
             1.0..=1e7,
             "TTFT that requests prefilled elsewhere should have, ms",
+        ),
+    ]),
+    row(
+        Kind::Batching,
+        "vllm",
+        "No limits but those of the scheduler",
+        Build::Function(|_, inputs| batching(inputs, |_| StepBudget::default())),
+    ),
+    row(
+        Kind::Batching,
+        "sarathi",
+        "Decodes and prompts share a budget of tokens in each step",
+        Build::Function(|set, inputs| batching(inputs, |state| sarathi(state, set.get("tokens") as u32))),
+    )
+    .with(&[
+        NumericParameter::new("tokens", 512.0, 1.0..=1e6, "Tokens of a step, decodes included").rounded(Rounding::Down)
+    ]),
+    row(
+        Kind::Batching,
+        "sglang-ratio",
+        "KV blocks stay free for further tokens of decoding requests (SGLang's new_token_ratio, fixed)",
+        Build::Function(|set, inputs| {
+            batching(inputs, |state| sglang_ratio(state, set.get("ratio"), set.get("tokens")))
+        }),
+    )
+    .with(&[
+        NumericParameter::new("ratio", 0.7, 0.0..=1.0, "Share of the further tokens for which blocks stay free"),
+        NumericParameter::new(
+            "tokens",
+            256.0,
+            0.0..=1e6,
+            "Further tokens that a decoding request is expected to generate",
         ),
     ]),
 ];

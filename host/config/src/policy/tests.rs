@@ -110,7 +110,7 @@ fn what_is_left_out_is_the_default() {
     let names = Kind::ALL.map(|kind| usual.name(kind));
     assert_eq!(
         names,
-        ["always-admit", "round-robin", "", "class", "fcfs", "fcfs", "", "", "", "", "", "", "", "", "", "", ""]
+        ["always-admit", "round-robin", "", "class", "fcfs", "fcfs", "", "", "", "", "", "", "", "", "", "", "", ""]
     );
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
         assert_eq!(settings(text), usual, "{text}");

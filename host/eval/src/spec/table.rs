@@ -343,6 +343,8 @@ settings! {
         scheduler: String = "scheduler", "NAME" NAME, { chooses: Some(Kind::Scheduling), in_bundle: true, example: "sjf" };
         /// Preemption policy: the victim when KV blocks run out [default: fcfs]
         preemption_policy: String = "preemption-policy", "NAME" NAME, { chooses: Some(Kind::Preemption), in_bundle: true, example: "priority", beside: "--rate 30 --num-requests 60 --num-instances 2 --scheduler priority-fcfs --total-kv-blocks 300 --workload mixed-slo" };
+        /// Batching policy: what a step may compute of prompts, and which KV blocks stay free [default: vllm]
+        batching_policy: String = "batching-policy", "NAME" NAME, { chooses: Some(Kind::Batching), in_bundle: true, example: "sarathi", apart: &[is("parity", "blis").hint("BLIS has none: leave it out")], beside: "--rate 30 --num-requests 60 --num-instances 2" };
         /// --scheduler and --preemption-policy together, as in vLLM
         scheduling_policy: String = "scheduling-policy", "NAME" SCHEDULING_POLICY, { apart: &[set("scheduler"), set("preemption-policy")], in_bundle: true, example: "priority" };
         /// Reference where vLLM and BLIS differ: the real scheduler or the published simulator

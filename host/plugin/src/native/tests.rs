@@ -6,7 +6,10 @@ use std::process::Command;
 
 use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
-use blis_sim::policy::{AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
+use blis_sim::policy::{
+    AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, StepBudget, StepState,
+    Ties,
+};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand::Rng as _;
@@ -267,7 +270,7 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation, batching; correct the name, or use a newer blis [version-skew]
     routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score, adapter-active, adapter-waiting, free-adapter-slots; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
@@ -387,6 +390,11 @@ fn every_kind_and_every_question_to_the_host() {
     };
     let choice = |remote| Ok(PrefillChoiceRow::new(remote).prefilled_by(1));
     assert_eq!([prefilled(0), prefilled(1)], [choice(true), choice(false)]);
+
+    let state = StepState { max_num_batched_tokens: 100, decoding: 30, waiting: 4, ..StepState::default() };
+    let budget =
+        start(Kind::Batching, plugin.as_ref(), &[], true).record(crate::Function::Budget, Micros::ZERO, &state);
+    assert_eq!(budget, Ok(StepBudget { prefill_tokens: 70, reserve: 4, ..StepBudget::default() }));
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

@@ -10,7 +10,7 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{Band, Flow, InFlight};
 use blis_sim::policy::{
     AdmissionDecision, BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads,
-    RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
+    RequestView, RoutingPolicy, Signals, StepBudget, StepState, Ties, Versions, Weighted,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::Stream;
@@ -501,6 +501,7 @@ fn every_kind_has_its_function() {
         fn store(t, c) { c.offers > 1.0 + t.fill }
         fn load(h) { h.tokens > h.prefill_tokens }
         fn disaggregate(r, d, p, link) { #{ remote: d.uncached[d.chosen] > link.tokens, prefill: -p.in_flight } }
+        fn budget(v) { #{ prefill_tokens: v.max_num_batched_tokens - v.decoding, reserve: 2.4 * v.waiting } }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -604,6 +605,9 @@ fn every_kind_has_its_function() {
     };
     let choice = |remote| Ok(PrefillChoiceRow::new(remote).prefilled_by(1));
     assert_eq!([prefilled(0), prefilled(1)], [choice(true), choice(false)]);
+    let state = StepState { max_num_batched_tokens: 100, decoding: 30, waiting: 4, ..StepState::default() };
+    let budget = start(Kind::Batching, plugin).record(crate::Function::Budget, Micros::ZERO, &state);
+    assert_eq!(budget, Ok(StepBudget { prefill_tokens: 70, reserve: 10, ..StepBudget::default() }));
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

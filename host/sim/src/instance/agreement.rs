@@ -5,13 +5,14 @@ mod cpu_tier;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::hash::Hasher as _;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::config::{InstanceConfig, SchedulerOptions};
+use super::policy::BatchingChoice;
 use super::{
     Fast, Instance, InstancePolicies, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
     run_alone,
@@ -34,7 +35,10 @@ use crate::outcome::{
     PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, Status, WaitReason,
 };
 use crate::policy::kv_cache::{ChunkOffer, KvCacheChoice, KvCacheDecisions, KvCachePolicy, KvChunk, KvHit};
-use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
+use crate::policy::{
+    BatchView, BatchingPolicy, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy, StepBudget, StepState,
+    sarathi,
+};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
 use crate::semantics::Semantics;
@@ -387,15 +391,60 @@ fn options() -> impl Strategy<Value = SchedulerOptions> {
     prop_oneof![2 => Just(SchedulerOptions::default()), 1 => set]
 }
 
+/// Budgets that depend on the state in no useful way.
+#[derive(Clone, Debug)]
+struct HashedBudget(u64);
+
+impl BatchingPolicy for HashedBudget {
+    fn budget(&mut self, _: Micros, state: &StepState) -> StepBudget {
+        let mut hasher = FxHasher::default();
+        (self.0, state).hash(&mut hasher);
+        let bits = hasher.finish();
+        let one_of = |numbers: [u32; 5], at: u32| numbers[(bits >> at) as usize % 5];
+        StepBudget {
+            prefill_tokens: one_of([0, 1, 5, 23, u32::MAX], 40),
+            prefill_requests: one_of([0, 1, 2, 5, u32::MAX], 48),
+            reserve: one_of([0, 0, 1, 7, u32::MAX], 56),
+        }
+    }
+
+    fn fork(&self) -> Box<dyn BatchingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+/// [`sarathi`] with so many tokens.
+#[derive(Clone, Debug)]
+struct SharedBudget(u32);
+
+impl BatchingPolicy for SharedBudget {
+    fn budget(&mut self, _: Micros, state: &StepState) -> StepBudget {
+        sarathi(state, self.0)
+    }
+
+    fn fork(&self) -> Box<dyn BatchingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+fn batching() -> impl Strategy<Value = BatchingChoice> {
+    let custom = |policy: Box<dyn BatchingPolicy>| BatchingChoice::from(policy);
+    prop_oneof![
+        3 => Just(BatchingChoice::default()),
+        1 => (1u32..60).prop_map(move |tokens| custom(Box::new(SharedBudget(tokens)))),
+        2 => any::<u64>().prop_map(move |seed| custom(Box::new(HashedBudget(seed)))),
+    ]
+}
+
 fn config() -> impl Strategy<Value = InstanceConfig> {
     let limits =
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 5]>();
-    let policies = (scheduling(), preemption(), kv_cache());
+    let policies = (scheduling(), preemption(), kv_cache(), batching());
     (limits, kv, (flags, options()), policies, semantics(), latency(), adapters()).prop_map(
         |(limits, (block_size, total_kv_blocks), (flags, options), policies, semantics, latency, adapters)| {
-            let (scheduler, preemption, kv_cache) = policies;
+            let (scheduler, preemption, kv_cache, batching) = policies;
             InstanceConfig {
                 index: InstanceIndex(3),
                 labels: crate::policy::InstanceLabels::default(),
@@ -410,7 +459,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
                 async_scheduling: flags[2] && flags[3],
                 reserve_full_prompt: flags[4],
                 options,
-                policies: InstancePolicies { scheduler, preemption, kv_cache },
+                policies: InstancePolicies { scheduler, preemption, kv_cache, batching },
                 classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
                 blis_tiers: None,
                 semantics,

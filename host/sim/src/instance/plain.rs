@@ -27,7 +27,7 @@ use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, Status};
-use crate::policy::{BatchView, Progress};
+use crate::policy::{BatchView, Progress, StepState};
 use crate::request::{Request, Stage};
 use crate::units::Micros;
 
@@ -216,6 +216,11 @@ impl Plain {
         self.load_for_head(now, observer);
         let holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
         self.limits = StepLimits::new(&self.config, self.running.len() + self.queue_len(), holds_prefill);
+        if self.config.policies.batching.is_used() {
+            let state = self.step_state();
+            let budget = self.config.policies.batching.budget(now, state);
+            self.limits = budget.map_or(self.limits, |budget| self.limits.within(budget));
+        }
         let (budget, mut prefill) = self.plan_running(now, observer)?;
         self.tiers.iter_mut().for_each(|tiers| tiers.poll());
         if self.last_step.preempted.is_empty() {
@@ -261,6 +266,24 @@ impl Plain {
         self.step_at = (!self.running.is_empty() || waits).then_some(end);
         self.end_step_of_transfers(end);
         Ok(())
+    }
+
+    /// What a batching policy gets before a step.
+    fn step_state(&self) -> StepState {
+        let present = self.running.iter().filter(|live| !live.draining);
+        let (decoding, prefilling): (Vec<_>, Vec<_>) = present.partition(|live| live.decoding);
+        StepState {
+            decoding: decoding.len() as u32,
+            prefilling: prefilling.len() as u32,
+            prefill_tokens: prefilling.iter().map(|live| live.target.saturating_sub(live.computed)).sum(),
+            waiting: self.queue_len() as u32,
+            head_tokens: self.waiting.first_key_value().map_or(0, |(_, live)| live.target),
+            free_kv_blocks: self.kv.free_blocks(),
+            total_kv_blocks: self.config.total_kv_blocks,
+            block_size: self.config.block_size,
+            max_num_batched_tokens: self.config.max_num_batched_tokens,
+            max_num_seqs: self.config.batch_limit(),
+        }
     }
 
     /// Checks the invariants that hold after every step. `batch` is the batch of that step.

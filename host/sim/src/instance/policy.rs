@@ -2,8 +2,12 @@
 
 use std::cmp::Ordering;
 
+use rustc_hash::FxHashMap;
+
 use crate::policy::kv_cache::KvCacheChoice;
-use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
+use crate::policy::{
+    BatchView, BatchingPolicy, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy, StepBudget, StepState,
+};
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
@@ -16,6 +20,68 @@ pub struct InstancePolicies {
     pub preemption: PreemptionChoice,
     /// The policy of the CPU tier, which an instance takes out, and, copied, of the room for adapters.
     pub kv_cache: KvCacheChoice,
+    /// What a step may compute of prompts.
+    pub batching: BatchingChoice,
+}
+
+/// The batching policy of an instance, with the budgets that it has given; `None` for vLLM's, which has no further limits. A
+/// clone forks it.
+#[derive(Debug, Default)]
+pub struct BatchingChoice(Option<(Box<dyn BatchingPolicy>, FxHashMap<StepState, StepBudget>)>);
+
+impl From<Box<dyn BatchingPolicy>> for BatchingChoice {
+    fn from(policy: Box<dyn BatchingPolicy>) -> Self {
+        Self(Some((policy, FxHashMap::default())))
+    }
+}
+
+impl BatchingChoice {
+    /// Whether a policy limits steps.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The budget of a step that starts at `now` in `state`, which is put on the grid first; `None` if no policy limits it, or
+    /// nothing of it can be limited: no request is in prefill, and none can enter the batch.
+    pub(super) fn budget(&mut self, now: Micros, state: StepState) -> Option<StepBudget> {
+        let (policy, known) = self.0.as_mut()?;
+        let running = state.decoding + state.prefilling;
+        let may_enter =
+            state.waiting > 0 && running < state.max_num_seqs && state.decoding < state.max_num_batched_tokens;
+        if state.prefilling == 0 && !may_enter {
+            return None;
+        }
+        let state = StepState {
+            decoding: on_grid(state.decoding),
+            prefilling: on_grid(state.prefilling),
+            prefill_tokens: on_grid(state.prefill_tokens),
+            waiting: on_grid(state.waiting),
+            head_tokens: on_grid(state.head_tokens),
+            free_kv_blocks: on_grid(state.free_kv_blocks),
+            ..state
+        };
+        let budget = *known.entry(state).or_insert_with(|| policy.budget(now, &state));
+        // Without decodes the step has nothing else to compute: it must make progress.
+        let least = u32::from(state.decoding == 0);
+        Some(StepBudget {
+            prefill_tokens: budget.prefill_tokens.max(least),
+            prefill_requests: budget.prefill_requests.max(least),
+            reserve: budget.reserve.min(state.total_kv_blocks),
+        })
+    }
+}
+
+impl Clone for BatchingChoice {
+    fn clone(&self) -> Self {
+        Self(self.0.as_ref().map(|(policy, known)| (policy.fork(), known.clone())))
+    }
+}
+
+/// The largest number up to `number` that has at most four significant binary digits.
+fn on_grid(number: u32) -> u32 {
+    let shift = number.checked_ilog2().unwrap_or(0).saturating_sub(3);
+    number >> shift << shift
 }
 
 /// The scheduling policy of an instance.

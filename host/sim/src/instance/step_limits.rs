@@ -2,6 +2,7 @@
 
 use super::config::InstanceConfig;
 use crate::outcome::WaitReason;
+use crate::policy::StepBudget;
 
 /// Limits of the prefill in one step, less what was planned of it so far.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub(super) struct StepLimits {
     chunked: bool,
     /// KV blocks that stay free when a request enters a batch that is not empty.
     spare: u32,
+    /// Whether a batching policy set them: with other counts it may set others.
+    pub has_budget: bool,
 }
 
 impl StepLimits {
@@ -31,7 +34,15 @@ impl StepLimits {
             holds_prefill,
             chunked: config.enable_chunked_prefill,
             spare: config.options.watermark_blocks,
+            has_budget: false,
         }
+    }
+
+    /// The same within the `budget` of a batching policy.
+    pub fn within(self, budget: StepBudget) -> Self {
+        let StepBudget { prefill_tokens, prefill_requests, reserve } = budget;
+        let spare = self.spare.saturating_add(reserve);
+        Self { tokens: prefill_tokens, requests: prefill_requests, spare, has_budget: true, ..self }
     }
 
     /// A request computes `tokens` of its prompt.
@@ -61,6 +72,10 @@ impl StepLimits {
             return Err(WaitReason::PrefillInterval);
         }
         let chunk = left.min(self.chunk());
+        if chunk == 0 && left > 0 {
+            // The batching policy leaves nothing to it.
+            return Err(WaitReason::TokenBudget);
+        }
         if !self.chunked && chunk > budget {
             // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
             return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });

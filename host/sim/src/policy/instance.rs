@@ -4,6 +4,8 @@
 
 use std::fmt::Debug;
 
+pub use blis_abi::rows::{StepBudget, StepState};
+
 use super::{RequestView, Ties};
 use crate::ids::RequestId;
 use crate::request::{Request, Tags};
@@ -29,6 +31,28 @@ pub trait PreemptionPolicy: Debug + Send + Sync {
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn PreemptionPolicy>;
+}
+
+/// Decides what a step may compute of prompts, and which KV blocks stay free.
+pub trait BatchingPolicy: Debug + Send + Sync {
+    /// The budget of a step that starts at `now` in `state`. It must depend on the state only.
+    fn budget(&mut self, now: Micros, state: &StepState) -> StepBudget;
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn BatchingPolicy>;
+}
+
+/// Sarathi: decodes and prompts share a budget of `tokens` in each step, so that its duration is bounded.
+#[must_use]
+pub fn sarathi(state: &StepState, tokens: u32) -> StepBudget {
+    StepBudget { prefill_tokens: tokens.saturating_sub(state.decoding), ..StepBudget::default() }
+}
+
+/// SGLang's `new_token_ratio`, fixed: KV blocks stay free for `ratio` of `tokens` further tokens of every decoding request.
+#[must_use]
+pub fn sglang_ratio(state: &StepState, ratio: f64, tokens: f64) -> StepBudget {
+    let reserved = (f64::from(state.decoding) * ratio * tokens / f64::from(state.block_size.max(1))).ceil();
+    StepBudget { reserve: reserved as u32, ..StepBudget::default() }
 }
 
 /// Sort key in a waiting queue: the smallest rank is served first. Among equal ranks the earlier arrival is first, then

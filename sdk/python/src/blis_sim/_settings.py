@@ -74,6 +74,7 @@ Settings = TypedDict(
         "lora-footprint-bytes-per-rank": "float",
         "scheduler": "str",
         "preemption-policy": "str",
+        "batching-policy": "str",
         "scheduling-policy": "str",
         "parity": 'Literal["vllm", "blis"]',
         "simulation": 'Literal["fast", "plain"]',

@@ -3,7 +3,7 @@
 //! The traits of policies, one for each kind of decision.
 
 use super::{AdmissionDecision, Policy};
-use crate::rows::{Cluster, Band, ChunkOffer, DrainGroup, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step};
+use crate::rows::{Cluster, Band, ChunkOffer, DrainGroup, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step, StepBudget, StepState};
 
 /// Admits or rejects a request. Called once per arrival.
 pub trait Admission: Policy {
@@ -169,4 +169,12 @@ pub trait Disaggregation: Policy {
     /// is at least one of each. Called once for each request, after the routing policy chose the instance that decodes
     /// it.
     fn disaggregate(&mut self, request: &RoutedRequest, decode: &[PoolInstance], prefill: &[PoolInstance]) -> PrefillChoice;
+}
+
+/// Says what a step may compute of prompts, and which KV blocks stay free. Called before a step for which requests wait
+/// or are in prefill.
+pub trait Batching: Policy {
+    /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+    /// Where no request decodes, at least one token of one request is computed.
+    fn budget(&self, step: &StepState) -> StepBudget;
 }

@@ -592,8 +592,8 @@ fn what_is_no_policy_is_named() {
         load_fault("fn route(r, s) { 0 }\nfn constants() { #{} }"),
         load_fault(&"x".repeat(10 << 20)),
     ]), @r"
-    test.rhai: it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h), and for prefill apart from decode disaggregate(r, d, p, link) [missing-export]
-    test.rhai:1:4: it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h), and for prefill apart from decode disaggregate(r, d, p, link); did you mean `route`?
+    test.rhai: it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), priority(r), rank(r, q), victim(b), step_time(b), budget(v), and for flow control saturation(s), ceilings(saturation, b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h), and for prefill apart from decode disaggregate(r, d, p, link) [missing-export]
+    test.rhai:1:4: it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), priority(r), rank(r, q), victim(b), step_time(b), budget(v), and for flow control saturation(s), ceilings(saturation, b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n), and for KV tiers keep(c), store(t, c), load(h), and for prefill apart from decode disaggregate(r, d, p, link); did you mean `route`?
       1 | fn rout(r, s) { 0 }
         |    ^^^^ [missing-export]
     test.rhai:1:4: route takes 2 parameters (r, s); line 1 has 3

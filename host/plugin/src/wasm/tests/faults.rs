@@ -388,11 +388,11 @@ fn nonsense_about_itself_is_refused() {
     # text many times over
     router.wasm: describe: returned more data than allowed [out-of-memory]
     # no kind
-    router.wasm: describe: no kind of policy; name at least one of admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation [out-of-range]
+    router.wasm: describe: no kind of policy; name at least one of admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation, batching [out-of-range]
     # a kind that it has no functions for
     router.wasm: does not export blis:policy/latency, which its description requires [missing-export]
     # a kind of a later version
-    router.wasm: describe: kind `cooking` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation; correct the name, or use a newer blis [version-skew]
+    router.wasm: describe: kind `cooking` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement, kv-cache, disaggregation, batching; correct the name, or use a newer blis [version-skew]
     # events that it has no function for
     router.wasm: does not export blis:policy/lifecycle, which its description requires [missing-export]
     # a default outside its limits

@@ -12,6 +12,8 @@ fn blis_config() -> impl Strategy<Value = InstanceConfig> {
         reserve_full_prompt: false,
         options: SchedulerOptions::default(),
         semantics: Semantics::BLIS,
+        // BLIS has no batching policy.
+        policies: InstancePolicies { batching: BatchingChoice::default(), ..config.policies },
         ..config
     })
 }

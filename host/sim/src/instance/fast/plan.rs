@@ -12,7 +12,7 @@ use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult, WaitReason};
-use crate::policy::{BatchView, Progress};
+use crate::policy::{BatchView, Progress, StepState};
 use crate::units::Micros;
 
 /// The result of scheduling the running requests.
@@ -54,6 +54,11 @@ impl Fast {
         let decoding = self.prefilling.len() < self.running as usize;
         let holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
         self.limits = StepLimits::new(&self.config, self.live.len(), holds_prefill);
+        if self.config.policies.batching.is_used() {
+            let state = self.step_state();
+            let budget = self.config.policies.batching.budget(now, state);
+            self.limits = budget.map_or(self.limits, |budget| self.limits.within(budget));
+        }
         let plan = match self.budget_if_all_fit() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
@@ -107,6 +112,23 @@ impl Fast {
         Ok(())
     }
 
+    /// What a batching policy gets before a step.
+    fn step_state(&self) -> StepState {
+        let prefilling = self.prefilling.iter().map(|&key| &self.live[key]);
+        StepState {
+            decoding: self.decoders.count,
+            prefilling: self.prefilling.len() as u32,
+            prefill_tokens: prefilling.map(|live| live.target.saturating_sub(live.computed)).sum(),
+            waiting: self.queue_len() as u32,
+            head_tokens: self.waiting.head().map_or(0, |(_, head)| self.live[head].target),
+            free_kv_blocks: self.kv.free_blocks(),
+            total_kv_blocks: self.config.total_kv_blocks,
+            block_size: self.config.block_size,
+            max_num_batched_tokens: self.config.max_num_batched_tokens,
+            max_num_seqs: self.config.batch_limit(),
+        }
+    }
+
     /// Checks the invariants that hold after every step, as far as comparisons can. `batch` is the batch of that step.
     /// The checks cost 0.2 to 0.6 % of the instructions of a run; quiet steps check their KV blocks beforehand.
     #[inline]
@@ -132,8 +154,8 @@ impl Fast {
     /// served; otherwise `None`. Sets the chunks of the requests in prefill.
     #[inline]
     fn budget_if_all_fit(&mut self) -> Option<u32> {
-        if self.limits.holds_prefill && !self.prefilling.is_empty() {
-            // A prefill that is held back gets less than it can use.
+        if (self.limits.holds_prefill || self.limits.has_budget) && !self.prefilling.is_empty() {
+            // A prefill that is held back, or shares a budget, gets less than it can use.
             return None;
         }
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
@@ -579,7 +601,11 @@ impl Fast {
     /// No request of the queue can be scheduled while nothing is released. If requests were `passed` over, the head stands for
     /// all of them.
     fn remember_head(&mut self, passed: bool, budget: u32) {
-        if passed && let Some((_, head)) = self.waiting.head() {
+        // With other counts a batching policy may leave it more.
+        if passed
+            && !self.limits.has_budget
+            && let Some((_, head)) = self.waiting.head()
+        {
             self.refused = Some((head, budget));
         }
     }
@@ -642,7 +668,8 @@ impl Fast {
             // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that
             // does not fit as a whole does not fit either way, if the look-up does nothing else.
             let tier = self.offloading.as_ref().is_some_and(|tier| !whole || tier.look_ups_have_effects());
-            if stays && !tier && !self.config.options.adaptive_prefill_threshold {
+            let may_change = self.config.options.adaptive_prefill_threshold || self.limits.has_budget;
+            if stays && !tier && !may_change {
                 self.refused = Some((key, budget));
             }
             // No part of it is allocated: it waits until KV blocks and budget suffice.

@@ -7,8 +7,8 @@ use std::ffi::c_void;
 use blis_abi::table::{CHost, CText, PolicyFunctions};
 
 use super::{NativeTable, rows, with_policy};
-use crate::policy::{Admission, Routing, Filter, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering, Eviction, Scaling, Drain, Placement, KvCache, Disaggregation, Lifecycle, Policy};
-use crate::rows::{Cluster, Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step};
+use crate::policy::{Admission, Routing, Filter, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering, Eviction, Scaling, Drain, Placement, KvCache, Disaggregation, Batching, Lifecycle, Policy};
+use crate::rows::{Cluster, Ages, Band, ChunkOffer, DrainGroup, Event, Flow, Group, InFlight, KvChunk, KvHit, LatencyConstants, Node, PoolInstance, PrefillChoice, Queued, Replica, Request, RoutedRequest, Running, StartingReplica, Step, StepBudget, StepState};
 
 /// Adds the functions of a kind; each method has the name of its trait.
 #[allow(non_snake_case, missing_docs)]
@@ -146,6 +146,14 @@ impl<P: Policy> NativeTable<P> {
         P: Disaggregation,
     {
         let functions = PolicyFunctions { disaggregate: Some(disaggregate::<P>), ..self.functions() };
+        self.with(functions)
+    }
+
+    pub const fn Batching(self) -> Self
+    where
+        P: Batching,
+    {
+        let functions = PolicyFunctions { budget: Some(budget::<P>), ..self.functions() };
         self.with(functions)
     }
 
@@ -375,6 +383,15 @@ unsafe extern "C" fn disaggregate<P: Disaggregation>(host: *const CHost, state: 
             let decode = rows::<PoolInstance>(decode, decode_count, stride);
             let prefill = rows::<PoolInstance>(prefill, prefill_count, stride);
             policy.disaggregate(&*request, &decode, &prefill)
+        });
+    }
+}
+
+unsafe extern "C" fn budget<P: Batching>(host: *const CHost, state: *mut c_void, step: *const StepState, result: *mut StepBudget) {
+    // SAFETY: the host's arguments.
+    unsafe {
+        super::record(host, state, result, |policy: &mut P| {
+            policy.budget(&*step)
         });
     }
 }

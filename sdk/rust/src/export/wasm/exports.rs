@@ -190,6 +190,13 @@ macro_rules! __blis_wasm {
             GUEST.record(|policy| $crate::Disaggregation::disaggregate(policy, request, decode, prefill))
         }
     };
+    (Batching) => {
+        #[unsafe(export_name = "blis:policy/batching@1.1.0#budget")]
+        unsafe extern "C" fn budget(step_decoding: u32, step_prefilling: u32, step_prefill_tokens: u32, step_waiting: u32, step_head_tokens: u32, step_free_kv_blocks: u32, step_total_kv_blocks: u32, step_block_size: u32, step_max_num_batched_tokens: u32, step_max_num_seqs: u32) -> *const $crate::StepBudget {
+            let step = &$crate::StepState { decoding: step_decoding, prefilling: step_prefilling, prefill_tokens: step_prefill_tokens, waiting: step_waiting, head_tokens: step_head_tokens, free_kv_blocks: step_free_kv_blocks, total_kv_blocks: step_total_kv_blocks, block_size: step_block_size, max_num_batched_tokens: step_max_num_batched_tokens, max_num_seqs: step_max_num_seqs };
+            GUEST.record(|policy| $crate::Batching::budget(policy, step))
+        }
+    };
     (Lifecycle) => {
         #[unsafe(export_name = "blis:policy/lifecycle@1.1.0#observe")]
         extern "C" fn observe(at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32, generated_tokens: u32, slo_class: u32, tenant: u32, session: u32, prefix_group: u32, block: u32) {
