@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
@@ -11,50 +10,14 @@ use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 /// An error that a host function returns to the script engine.
 pub(super) type ScriptError = Box<EvalAltResult>;
 
-type GetNumber = dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync;
-type GetColumn = dyn Fn(&dyn Any) -> Option<&dyn Any> + Send + Sync;
+/// Reads a field that is no column from a view; `None` if the view is another one, or the field cannot be read.
+pub(super) type NumberGetter = Arc<dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync>;
 
-/// Reads a field that is no column from a view.
-#[derive(Clone)]
-pub(super) struct NumberGetter(Arc<GetNumber>);
-
-impl NumberGetter {
-    /// The value of the field; `None` if `view` is another one or the field cannot be read.
-    pub fn of(&self, view: &dyn Any) -> Option<Dynamic> {
-        (self.0)(view)
-    }
-}
-
-/// Reads a field that is a column from a view.
-#[derive(Clone)]
-pub(super) struct ColumnGetter(Arc<GetColumn>);
-
-impl ColumnGetter {
-    /// Reads the column by `get`; `None` if the view is another one or has not built it.
-    pub fn new(get: impl Fn(&dyn Any) -> Option<&dyn Any> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(get))
-    }
-
-    /// The column of `view`, of the type `C`.
-    pub fn of<'a, C: 'static>(&self, view: &'a dyn Any) -> Option<&'a C> {
-        (self.0)(view)?.downcast_ref()
-    }
-}
-
-impl fmt::Debug for NumberGetter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NumberGetter").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ColumnGetter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ColumnGetter").finish_non_exhaustive()
-    }
-}
+/// Reads a field that is a column from a view; `None` if the view is another one or has not built it.
+pub(super) type ColumnGetter = Arc<dyn Fn(&dyn Any) -> Option<&dyn Any> + Send + Sync>;
 
 /// The names of all functions and fields.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct KnownNames {
     /// With the numbers of arguments that they take.
     pub functions: BTreeMap<&'static str, BTreeSet<usize>>,
@@ -94,7 +57,7 @@ impl Registry {
             self.engine.register_get(name, move |view: &mut T| get(view));
             self.names.fields.entry(what).or_default().insert(name);
             let number = move |view: &dyn Any| get(view.downcast_ref::<T>()?).ok();
-            self.names.numbers.insert((what, name), NumberGetter(Arc::new(number)));
+            self.names.numbers.insert((what, name), Arc::new(number));
         }
     }
 }

@@ -42,6 +42,6 @@ pub(super) fn register_column<T: Clone + Send + Sync + 'static>(
 ) {
     to.engine.register_get(name, move |view: &mut T| column_of(get(view), name));
     to.names.fields.entry(what).or_default().insert(name);
-    let column = ColumnGetter::new(move |view| get(view.downcast_ref::<T>()?).map(|column| column as &dyn Any));
+    let column: ColumnGetter = Arc::new(move |view| get(view.downcast_ref::<T>()?).map(|column| column as &dyn Any));
     to.names.columns.insert((what, name), column);
 }

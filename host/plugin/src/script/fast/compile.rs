@@ -9,7 +9,6 @@ use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
 /// Statements in their order. The value is that of the last.
 pub(super) type Statements = Box<[Statement]>;
 
-#[derive(Debug)]
 pub(super) enum Statement {
     Set {
         variable: usize,
@@ -31,14 +30,12 @@ pub(super) enum Statement {
     Return(Expression),
 }
 
-#[derive(Debug)]
 pub(super) struct Condition {
     pub holds: Expression,
     pub then: Statements,
     pub otherwise: Statements,
 }
 
-#[derive(Debug)]
 pub(super) enum Expression {
     Unit,
     Bool(bool),

@@ -177,11 +177,11 @@ impl<'a> Evaluation<'a, '_> {
             Expression::Argument(number) => self.argument(*number),
             Expression::Number(argument, get) => {
                 self.operations += 2;
-                get.of(self.arguments[*argument]).and_then(|value| self.field(&value))
+                get(self.arguments[*argument]).and_then(|value| self.field(&value))
             }
             Expression::Column(argument, get) => {
                 self.operations += 2;
-                get.of::<Column>(self.arguments[*argument]).map(FastValue::View)
+                get(self.arguments[*argument])?.downcast_ref().map(FastValue::View)
             }
             Expression::Pair(pair, operands) => {
                 let [left, right] = &**operands;

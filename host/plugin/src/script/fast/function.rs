@@ -47,7 +47,6 @@ where
 }
 
 /// A function of a script as an expression tree.
-#[derive(Debug)]
 pub(in crate::script) struct FastFunction {
     pub(super) body: Statements,
     /// Names of the tables of the state.
