@@ -170,27 +170,28 @@ pub(crate) fn update(
     changed: &[u32],
     signals: &Signals,
 ) {
-    let mut write = |value: &dyn Fn(usize) -> Option<f64>| {
-        for i in changed.iter().map(|&i| i as usize) {
-            if let (Some(number), Some(value)) = (numbers.get_mut(i * width + position), value(i)) {
-                *number = value;
-            }
+    let mut write = |index: usize, value: f64| {
+        if let Some(number) = numbers.get_mut(index * width + position) {
+            *number = value;
         }
     };
     match column {
-        Column::InFlight => {
-            for i in changed.iter().map(|&i| i as usize) {
-                if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + position), signals.in_flight.get(i))
-                {
-                    *number = count.into();
-                }
-            }
-        }
-        Column::InFlightTokens => write(&|i| signals.in_flight_tokens.get(i).map(|&tokens| tokens as f64)),
-        Column::InFlightOutput => write(&|i| signals.in_flight_output.get(i).map(|&tokens| tokens as f64)),
-        Column::TtftEwma => write(&|i| signals.ttft_ewma.get(i).copied()),
-        Column::ItlEwma => write(&|i| signals.itl_ewma.get(i).copied()),
+        Column::InFlight => each_at(changed, &signals.in_flight, |i, count| write(i, count.into())),
+        Column::InFlightTokens => each_at(changed, &signals.in_flight_tokens, |i, tokens| write(i, tokens as f64)),
+        Column::InFlightOutput => each_at(changed, &signals.in_flight_output, |i, tokens| write(i, tokens as f64)),
+        Column::TtftEwma => each_at(changed, &signals.ttft_ewma, write),
+        Column::ItlEwma => each_at(changed, &signals.itl_ewma, write),
         other => unreachable!("{} is no column of the router", other.name()),
+    }
+}
+
+/// Gives `to` the entries of a column at these indices, with their index.
+#[inline]
+fn each_at<T: Copy>(indices: &[u32], column: &[T], mut to: impl FnMut(usize, T)) {
+    for i in indices.iter().map(|&i| i as usize) {
+        if let Some(&value) = column.get(i) {
+            to(i, value);
+        }
     }
 }
 
