@@ -92,9 +92,23 @@ impl ScriptGuest {
             unwritten: 0,
             line_bytes: setup.limits.message_bytes,
         };
-        let mut guest = Self {
+        let evaluation = ScriptEvaluation::new(&script.kit.engine, &code.ast);
+        let mut guest = Self::with(script, code, setup, evaluation, log);
+        guest.initialise()?;
+        Ok(guest)
+    }
+
+    /// A guest with an empty state.
+    fn with(
+        script: Arc<Script>,
+        code: SpecializedCode,
+        setup: &GuestSetup,
+        evaluation: ScriptEvaluation,
+        log: ScriptLog,
+    ) -> Self {
+        Self {
             names: Arc::clone(&setup.names),
-            evaluation: ScriptEvaluation::new(&script.kit.engine, &code.ast),
+            evaluation,
             fast: Some(FastMemory::default()),
             functions: functions_of(&script, setup.kind),
             script,
@@ -110,9 +124,7 @@ impl ScriptGuest {
             changed: None,
             log,
             used: 0,
-        };
-        guest.initialise()?;
-        Ok(guest)
+        }
     }
 
     /// Calls `init`, which turns the empty state into the initial one.
@@ -337,6 +349,22 @@ impl ScriptGuest {
         self.script.source.fault_in_line(kind, line, text)
     }
 
+    /// The fault of a result that is not what `wanted` says.
+    fn other_type(&self, function: &str, output: &Dynamic, wanted: &str) -> Fault {
+        let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
+        let text = format!("{function} returned {}; {wanted}{hint}", type_name(output));
+        self.bad_output(function, FaultKind::Trap, &text)
+    }
+
+    /// The fault of a result that is not-a-number, if it is.
+    fn check_number(&self, function: &str, number: f64) -> Result<(), Fault> {
+        if !number.is_nan() {
+            return Ok(());
+        }
+        let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
+        Err(self.bad_output(function, FaultKind::NotANumber, &text))
+    }
+
     fn missing(&self, function: &str, kind: Kind) -> Result<(), Fault> {
         if self.script.function(function).is_some() {
             return Ok(());
@@ -446,18 +474,13 @@ impl ScriptGuest {
                 Err(error) => return Err(self.script.source.runtime(&error, &self.script.kit, function)),
             }
         } else {
-            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
-            let text = format!("{function} returned {}; {wanted}{hint}", type_name(output));
-            return Err(self.bad_output(function, FaultKind::Trap, &text));
+            return Err(self.other_type(function, output, wanted));
         }
         Ok(())
     }
 
     fn index(&self, function: &str, index: f64, len: usize) -> Result<usize, Fault> {
-        if index.is_nan() {
-            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
-            return Err(self.bad_output(function, FaultKind::NotANumber, &text));
-        }
+        self.check_number(function, index)?;
         if index.fract() == 0.0 && index >= 0.0 && index < len as f64 {
             return Ok(index as usize);
         }
@@ -472,14 +495,9 @@ impl ScriptGuest {
 
     fn number(&self, function: &str, output: &Dynamic) -> Result<f64, Fault> {
         let Some(value) = number(output).filter(|_| !output.is_bool()) else {
-            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
-            let text = format!("{function} returned {}; it must return a number{hint}", type_name(output));
-            return Err(self.bad_output(function, FaultKind::Trap, &text));
+            return Err(self.other_type(function, output, "it must return a number"));
         };
-        if value.is_nan() {
-            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
-            return Err(self.bad_output(function, FaultKind::NotANumber, &text));
-        }
+        self.check_number(function, value)?;
         Ok(value)
     }
 
@@ -694,12 +712,8 @@ impl ScriptGuest {
             let reason = plain(&reason, self.setup.limits.message_bytes);
             return Ok(AdmissionDecision::Reject(Reason::Text(reason.into())));
         }
-        let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
-        let text = format!(
-            "admit returned {}; it must return true, or false or a text (the reason) to reject{hint}",
-            type_name(output)
-        );
-        Err(self.bad_output("admit", FaultKind::Trap, &text))
+        let wanted = "it must return true, or false or a text (the reason) to reject";
+        Err(self.other_type("admit", output, wanted))
     }
 
     /// The fields of a record from a map; those that it leaves out have their defaults.
@@ -776,10 +790,8 @@ impl ScriptGuest {
         match number(output) {
             Some(remote) if !remote.is_nan() => Ok(remote != 0.0),
             _ => {
-                let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
                 let wanted = "it must return true or false, or a map such as `#{ remote: true, prefill: 0 }`";
-                let text = format!("disaggregate returned {}; {wanted}{hint}", type_name(output));
-                Err(self.bad_output("disaggregate", FaultKind::Trap, &text))
+                Err(self.other_type("disaggregate", output, wanted))
             }
         }
     }
@@ -859,26 +871,10 @@ impl Guest for ScriptGuest {
 
     fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
         let state = self.save()?;
-        let mut fork = Self {
-            // What the engine has looked up takes memory, which calls are charged for.
-            evaluation: self.evaluation.clone(),
-            fast: self.fast.as_ref().map(|_| FastMemory::default()),
-            script: Arc::clone(&self.script),
-            code: self.code.clone(),
-            functions: self.functions,
-            setup: self.setup.clone(),
-            names: Arc::clone(&self.names),
-            state: Dynamic::UNIT,
-            grown: 0,
-            size: StateSize::default(),
-            paid: 0,
-            request: None,
-            cluster: Arc::default(),
-            latest: LatestView::default(),
-            changed: None,
-            log: self.log.clone(),
-            used: 0,
-        };
+        // What the engine has looked up takes memory, which calls are charged for.
+        let (evaluation, log) = (self.evaluation.clone(), self.log.clone());
+        let mut fork = Self::with(Arc::clone(&self.script), self.code.clone(), &self.setup, evaluation, log);
+        fork.fast = self.fast.as_ref().map(|_| FastMemory::default());
         fork.restore(&state)?;
         // Calls of the copy are charged and checked as those of the original.
         (fork.grown, fork.size, fork.paid) = (self.grown, self.size, self.paid);

@@ -233,41 +233,31 @@ struct RunningFields {
     names: NameTexts,
 }
 
-const RUNNING: [&str; 10] = [
-    "id",
-    "priority",
-    "arrival",
-    "deadline",
-    "class_priority",
-    "input_tokens",
-    "computed_tokens",
-    "generated_tokens",
-    "kv_blocks",
-    "preemptions",
+/// The columns, and how they are made.
+const RUNNING: [(&str, fn(&BatchView) -> Column); 10] = [
+    ("id", |batch| column(&batch.id, |id| id.0.into())),
+    ("priority", |batch| column(&batch.priority, |priority| priority as f64)),
+    ("arrival", |batch| column(&batch.arrival, |at| at.0 as f64)),
+    ("deadline", |batch| column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64))),
+    ("class_priority", |batch| column(&batch.class_priority, f64::from)),
+    ("input_tokens", |batch| column(&batch.input_tokens, f64::from)),
+    ("computed_tokens", |batch| column(&batch.computed_tokens, f64::from)),
+    ("generated_tokens", |batch| column(&batch.generated_tokens, f64::from)),
+    ("kv_blocks", |batch| column(&batch.kv_blocks, f64::from)),
+    ("preemptions", |batch| column(&batch.preemptions, f64::from)),
 ];
+
+fn column<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Column {
+    Column::new(values.iter().map(|&value| number(value)))
+}
 
 impl BatchObject {
     pub fn new(batch: &BatchView, names: &NameTexts) -> Self {
-        fn column<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Column {
-            Column::new(values.iter().map(|&value| number(value)))
-        }
-        let columns = [
-            column(&batch.id, |id| id.0.into()),
-            column(&batch.priority, |priority| priority as f64),
-            column(&batch.arrival, |at| at.0 as f64),
-            column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64)),
-            column(&batch.class_priority, f64::from),
-            column(&batch.input_tokens, f64::from),
-            column(&batch.computed_tokens, f64::from),
-            column(&batch.generated_tokens, f64::from),
-            column(&batch.kv_blocks, f64::from),
-            column(&batch.preemptions, f64::from),
-        ];
         Self(Arc::new(RunningFields {
             now: batch.now,
             requester: batch.requester,
             len: batch.len(),
-            columns,
+            columns: RUNNING.map(|(_, column)| column(batch)),
             tags: batch.tags.clone(),
             names: Arc::clone(names),
         }))
@@ -371,7 +361,7 @@ impl IntoIterator for ClusterObject {
 fn running(to: &mut Registry) {
     const WHAT: &str = BATCH;
     to.engine.register_type_with_name::<BatchObject>(WHAT);
-    for (number, name) in RUNNING.into_iter().enumerate() {
+    for (number, (name, _)) in RUNNING.into_iter().enumerate() {
         register_column(to, WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
     }
     let texts: [(&'static str, NameOf); 3] =
