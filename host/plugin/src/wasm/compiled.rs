@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use blis_sim::policy::{Events, Reads};
 use blis_sim::rng::Stream;
 use wasmtime::Store;
 
@@ -22,75 +21,59 @@ pub(super) struct CompiledPlugin<F: Functions> {
 }
 
 impl<F: Functions> CompiledPlugin<F> {
-    /// Compiles the plugin in `file` to `code` and reads its description.
+    /// The plugin in `file`, compiled to `code`: reads its description and checks that it exports the functions that this requires.
     pub fn new(file: &PluginPath, code: F::Code, host_inputs: HostInputs, limits: &Limits) -> Result<Self, Fault> {
-        let mut compiled = Self { file: file.clone(), description: no_description(), code, host_inputs };
-        compiled.describe(limits)?;
-        Ok(compiled)
-    }
-
-    /// Checks that the functions in `code` have the types that a plugin with this description needs. Their results do not
-    /// matter.
-    pub fn check_types(
-        file: &PluginPath,
-        code: F::Code,
-        host_inputs: HostInputs,
-        description: &PolicyDescription,
-        limits: &Limits,
-    ) -> Result<(), Fault> {
-        let compiled = Self { file: file.clone(), description: description.clone(), code, host_inputs };
-        let host = WasmHost::new(file, *limits, &Arc::from([]), Stream::new(0, "check"), WasmLog::default());
-        let (mut store, instance) = compiled.instantiate(host, limits)?;
-        let _ = F::describe(file, &compiled.code, &mut store, &instance)?;
-        for &kind in &description.kinds {
-            F::find(file, &compiled.code, &mut store, &instance, kind, description)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the description and checks that the plugin exports the functions that it requires.
-    fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
-        let stream = Stream::new(0, "describe");
-        let host = WasmHost::new(&self.file, *limits, &Arc::from([]), stream, WasmLog::default());
-        let (mut store, instance) = self.instantiate(host, limits)?;
+        let (mut store, instance) = instantiate::<F>(file, &code, without_names(file, limits, "describe"), limits)?;
         store.set_hostcall_fuel(DESCRIPTION_BYTES);
-        store.set_fuel(limits.fuel_per_call).map_err(|error| self.file.failed("describe", &error, "", limits))?;
-        let result = F::describe(&self.file, &self.code, &mut store, &instance)?;
-        let wire = result.map_err(|error| self.file.failed("describe", &error, store.data().last_error(), limits))?;
-        self.description = describe::checked(&self.file, wire)?;
-        for kind in self.description.kinds.clone() {
-            F::find(&self.file, &self.code, &mut store, &instance, kind, &self.description)?;
+        store.set_fuel(limits.fuel_per_call).map_err(|error| file.failed("describe", &error, "", limits))?;
+        let result = F::describe(file, &code, &mut store, &instance)?;
+        let wire = result.map_err(|error| file.failed("describe", &error, store.data().last_error(), limits))?;
+        let description = describe::checked(file, wire)?;
+        for &kind in &description.kinds {
+            F::find(file, &code, &mut store, &instance, kind, &description)?;
         }
-        Ok(())
+        Ok(Self { file: file.clone(), description, code, host_inputs })
     }
 
     /// Creates an instance. Its start function runs under the limits of a call.
     pub fn instantiate(&self, host: WasmHost, limits: &Limits) -> Result<(Store<WasmHost>, F::Instance), Fault> {
-        let mut store = Store::new(F::engine(&self.code), host);
-        store.limiter(|host| host);
-        // Texts and lists come out of the guest's memory, so that size bounds them; lists may overlap there.
-        store.set_hostcall_fuel(limits.memory_bytes);
-        let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(&self.code, &mut store));
-        match instance {
-            Ok(instance) => Ok((store, instance)),
-            Err(error) => Err(self.file.failed("start", &error, store.data().last_error(), limits)),
-        }
+        instantiate::<F>(&self.file, &self.code, host, limits)
     }
 }
 
-/// The description before the guest has returned its own.
-fn no_description() -> PolicyDescription {
-    PolicyDescription {
-        name: String::new(),
-        version: String::new(),
-        about: String::new(),
-        kinds: Vec::new(),
-        columns: Vec::new(),
-        reads: Reads::NOTHING,
-        events: Events::NONE,
-        scores: false,
-        every_step: false,
-        parameters: Vec::new(),
-        others: Vec::new(),
+/// Checks that the functions in `code` have the types that a plugin with this description needs. Their results do not matter.
+pub(super) fn check_types<F: Functions>(
+    file: &PluginPath,
+    code: &F::Code,
+    description: &PolicyDescription,
+    limits: &Limits,
+) -> Result<(), Fault> {
+    let (mut store, instance) = instantiate::<F>(file, code, without_names(file, limits, "check"), limits)?;
+    let _ = F::describe(file, code, &mut store, &instance)?;
+    for &kind in &description.kinds {
+        F::find(file, code, &mut store, &instance, kind, description)?;
+    }
+    Ok(())
+}
+
+/// The host of an instance that decides nothing.
+fn without_names(file: &PluginPath, limits: &Limits, stream: &str) -> WasmHost {
+    WasmHost::new(file, *limits, &Arc::from([]), Stream::new(0, stream), WasmLog::default())
+}
+
+fn instantiate<F: Functions>(
+    file: &PluginPath,
+    code: &F::Code,
+    host: WasmHost,
+    limits: &Limits,
+) -> Result<(Store<WasmHost>, F::Instance), Fault> {
+    let mut store = Store::new(F::engine(code), host);
+    store.limiter(|host| host);
+    // Texts and lists come out of the guest's memory, so that size bounds them; lists may overlap there.
+    store.set_hostcall_fuel(limits.memory_bytes);
+    let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(code, &mut store));
+    match instance {
+        Ok(instance) => Ok((store, instance)),
+        Err(error) => Err(file.failed("start", &error, store.data().last_error(), limits)),
     }
 }

@@ -226,11 +226,7 @@ impl Functions for Direct {
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
             restore: find.memory_result("plugin", "restore")?,
-            observe: if description.events != Events::NONE {
-                Some(find.function("lifecycle", "observe")?)
-            } else {
-                None
-            },
+            observe: (description.events != Events::NONE).then(|| find.function("lifecycle", "observe")).transpose()?,
         })
     }
 

@@ -165,11 +165,11 @@ fn standard_plugin(
     limits: &Limits,
 ) -> Option<WasmPlugin<direct::Direct>> {
     let skeleton = Component::new(engine, skeleton::of(bytes, &module)?).ok()?;
-    let (pre, host_inputs) = link(file, engine, &skeleton).ok()?;
+    let (pre, _) = link(file, engine, &skeleton).ok()?;
     let module = Module::new(engine, &bytes[module]).ok()?;
     let plugin = direct(file, &module, limits).ok()?;
     let skeleton = typed::LinkedComponent { pre, exports: exports.clone() };
-    CompiledPlugin::<typed::Typed>::check_types(file, skeleton, host_inputs, &plugin.0.description, limits).ok()?;
+    compiled::check_types::<typed::Typed>(file, &skeleton, &plugin.0.description, limits).ok()?;
     cache.store_module(&module);
     Some(plugin)
 }

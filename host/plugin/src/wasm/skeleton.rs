@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use wasmparser::{Parser, Payload, RefType, ValType};
+use wasmparser::{BinaryReader, Parser, Payload, RefType, ValType};
 
 /// Bytes of a header: magic number and version.
 const HEADER_BYTES: usize = 8;
@@ -20,14 +20,12 @@ const KEPT_SECTIONS: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 13];
 pub(super) fn of(component: &[u8], module: &Range<usize>) -> Option<Vec<u8>> {
     let emptied = emptied(&component[module.clone()])?;
     let mut skeleton = component.get(..HEADER_BYTES)?.to_vec();
-    let mut at = HEADER_BYTES;
-    while at < component.len() {
-        let id = component[at];
-        let (size, start) = number(component, at + 1)?;
-        let content = start..start.checked_add(size)?;
-        let bytes = component.get(content.clone())?;
-        section(&mut skeleton, id, if content == *module { &emptied } else { bytes });
-        at = content.end;
+    let mut reader = BinaryReader::new(component.get(HEADER_BYTES..)?, HEADER_BYTES);
+    while !reader.eof() {
+        let (id, size) = (reader.read_u8().ok()?, reader.read_var_u32().ok()? as usize);
+        let start = reader.original_position();
+        let bytes = reader.read_bytes(size).ok()?;
+        section(&mut skeleton, id, if (start..start + size) == *module { &emptied } else { bytes });
     }
     Some(skeleton)
 }
@@ -113,16 +111,4 @@ fn push_number(to: &mut Vec<u8>, mut number: usize) {
         number >>= 7;
     }
     to.push(number as u8);
-}
-
-/// The LEB128 number at `at`, and where it ends.
-fn number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let mut value = 0;
-    for (index, &byte) in bytes.get(at..)?.iter().take(5).enumerate() {
-        value |= usize::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((value, at + index + 1));
-        }
-    }
-    None
 }

@@ -6,7 +6,9 @@
 use blis_abi::decisions::{FunctionRow, InputShape, NumberShape, OutputShape};
 use blis_abi::{AnyRows, Field, Row as _, RowShape};
 use blis_sim::policy::{AdmissionDecision, Events, Reason};
-use wasmtime::component::{ComponentNamedList, Func, Instance, InstancePre, Lift, Lower, Type, TypedFunc, Val};
+use wasmtime::component::{
+    ComponentExportIndex, ComponentNamedList, Func, Instance, InstancePre, Lift, Lower, Type, TypedFunc, Val,
+};
 use wasmtime::{Engine, Store};
 
 use super::bindings::{Ages, Decision, Description, Event, InstanceInfo, ModelFact, Request, Value};
@@ -89,11 +91,7 @@ impl Functions for Typed {
             configure: find.function("plugin", "configure")?,
             save: find.function("plugin", "save")?,
             restore: find.function("plugin", "restore")?,
-            observe: if description.events != Events::NONE {
-                Some(find.function("lifecycle", "observe")?)
-            } else {
-                None
-            },
+            observe: (description.events != Events::NONE).then(|| find.function("lifecycle", "observe")).transpose()?,
         })
     }
 
@@ -317,7 +315,7 @@ struct ComponentExports<'a> {
     instance: &'a Instance,
 }
 
-impl ComponentExports<'_> {
+impl<'a> ComponentExports<'a> {
     /// A function of the table of decisions.
     fn decision(&mut self, function: Function) -> Result<TypedFunction, Fault> {
         let (row, interface) = (function.row(), function.interface());
@@ -338,22 +336,15 @@ impl ComponentExports<'_> {
 
     /// A function that gets no instances, if it has the type that follows from `row`.
     fn other(&mut self, interface: &str, row: &FunctionRow) -> Result<Func, Fault> {
-        let full_name = self.exports.full_name(interface).ok_or_else(|| not_exported(self.file, interface))?;
-        let missing = |what: String| does_not_fit(self.file, full_name, &what);
-        let name = row.wit;
-        let lacks = || missing(format!("{full_name} lacks the function {name}"));
-        let index = self
-            .instance
-            .get_export_index(&mut *self.store, None, full_name)
-            .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name))
-            .ok_or_else(lacks)?;
-        let found = self.instance.get_func(&mut *self.store, index).ok_or_else(lacks)?;
+        let (index, full_name) = self.index(interface, row.wit)?;
+        let found = self.instance.get_func(&mut *self.store, index);
+        let found = found.ok_or_else(|| self.lacks(full_name, row.wit))?;
         let ty = found.ty(&*self.store);
         let parameters: Vec<Type> = ty.params().map(|(_, ty)| ty).collect();
         if fits(row, &parameters, &ty.results().collect::<Vec<_>>()) {
             return Ok(found);
         }
-        Err(missing(format!("{full_name}: {name} is not the function that it should be: its type is another")))
+        Err(self.is_another(full_name, row.wit, "its type is another"))
     }
 
     fn function<P, R>(&mut self, interface: &str, name: &str) -> Result<TypedFunc<P, R>, Fault>
@@ -361,15 +352,27 @@ impl ComponentExports<'_> {
         P: ComponentNamedList + Lower,
         R: ComponentNamedList + Lift,
     {
+        let (index, full_name) = self.index(interface, name)?;
+        let found = self.instance.get_typed_func(&mut *self.store, index);
+        found.map_err(|error| self.is_another(full_name, name, &format!("{error:#}")))
+    }
+
+    /// The index of a function, and the full name of its interface.
+    fn index(&mut self, interface: &str, name: &str) -> Result<(ComponentExportIndex, &'a str), Fault> {
         let full_name = self.exports.full_name(interface).ok_or_else(|| not_exported(self.file, interface))?;
-        let missing = |what: String| does_not_fit(self.file, full_name, &what);
         let index = self
             .instance
             .get_export_index(&mut *self.store, None, full_name)
-            .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name))
-            .ok_or_else(|| missing(format!("{full_name} lacks the function {name}")))?;
-        self.instance
-            .get_typed_func(&mut *self.store, index)
-            .map_err(|error| missing(format!("{full_name}: {name} is not the function that it should be: {error:#}")))
+            .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name));
+        Ok((index.ok_or_else(|| self.lacks(full_name, name))?, full_name))
+    }
+
+    fn lacks(&self, full_name: &str, name: &str) -> Fault {
+        does_not_fit(self.file, full_name, &format!("{full_name} lacks the function {name}"))
+    }
+
+    fn is_another(&self, full_name: &str, name: &str, why: &str) -> Fault {
+        let what = format!("{full_name}: {name} is not the function that it should be: {why}");
+        does_not_fit(self.file, full_name, &what)
     }
 }
