@@ -5,6 +5,8 @@
 //! equal inputs give equal outputs in every run; a forked guest continues as the original does; a saved state is
 //! complete.
 
+use std::ops::Range;
+
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{Changes, ClusterView, Events, StepMemory, Versions};
@@ -174,8 +176,13 @@ impl Subject<'_> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
+    /// As [`Self::sequence`], with the fault and where it was as text.
+    fn outputs(&self, guest: &mut dyn Guest, n: usize, items: Range<u64>) -> Result<Vec<GuestOutput>, String> {
+        self.sequence(guest, n, items).map_err(|(call, fault)| format!("{call}: {fault}"))
+    }
+
     /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to are delivered in between.
-    fn sequence(&self, guest: &mut dyn Guest, n: usize, items: std::ops::Range<u64>) -> Outputs {
+    fn sequence(&self, guest: &mut dyn Guest, n: usize, items: Range<u64>) -> Outputs {
         let (events, ties) = (self.plugin.description().events, ties());
         let mut outputs = Vec::new();
         for item in items {
@@ -219,7 +226,7 @@ impl Subject<'_> {
         let sizes = self.possible_sizes();
         for &n in &sizes {
             let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
-            self.sequence(&mut *guest, n, 0..50).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            self.outputs(&mut *guest, n, 0..50)?;
         }
         Ok(format!("50 calls each with N = {}", list(&sizes)))
     }
@@ -279,8 +286,7 @@ impl Subject<'_> {
         let silent = GuestSetup { explain: false, ..usual.clone() };
         let indices = |setup: &GuestSetup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let outputs =
-                self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            let outputs = self.outputs(&mut *guest, 4, 0..AFTER)?;
             let index = |output| match output {
                 GuestOutput::Index(index, _) => GuestOutput::Index(index, Vec::new()),
                 other => other,
@@ -334,7 +340,7 @@ impl Subject<'_> {
     fn agree(&self) -> Result<String, String> {
         let run = || {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-            self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))
+            self.outputs(&mut *guest, 4, 0..AFTER)
         };
         // Two runs in sequence, then two in parallel: state that they share shows as a difference.
         let (first, second) = (run()?, run()?);
@@ -342,8 +348,7 @@ impl Subject<'_> {
         let mut in_parallel = Vec::new();
         for item in 0..AFTER {
             for guest in [&mut a, &mut b] {
-                let outputs = self.sequence(&mut **guest, 4, item..item + 1);
-                in_parallel.push(outputs.map_err(|(call, fault)| format!("{call}: {fault}"))?);
+                in_parallel.push(self.outputs(&mut **guest, 4, item..item + 1)?);
             }
         }
         let of = |which: usize| in_parallel.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
@@ -386,15 +391,12 @@ impl Subject<'_> {
 
     fn warmed_up(&self) -> Result<Box<dyn Guest>, String> {
         let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-        self.sequence(&mut *guest, 4, 0..BEFORE).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+        self.outputs(&mut *guest, 4, 0..BEFORE)?;
         Ok(guest)
     }
 
     fn continue_alike(&self, original: &mut dyn Guest, other: &mut dyn Guest, which: &str) -> Result<String, String> {
-        let advance = |guest: &mut dyn Guest| {
-            let outputs = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
-            outputs.map_err(|(call, fault)| format!("{call}: {fault}"))
-        };
+        let advance = |guest: &mut dyn Guest| self.outputs(guest, 4, BEFORE..BEFORE + AFTER);
         let (expected, actual) = (advance(original)?, advance(other)?);
         match first_difference(&expected, &actual) {
             None => Ok(format!("{AFTER} decisions after {BEFORE}")),

@@ -75,14 +75,9 @@ fn chunks(n: usize, item: u64) -> (ChunkOfferRow, Vec<ChunkRow>) {
             uses,
             offers: uses + rng.random_range(0..2),
             touch: (item % 3) as u32,
-            slo_class: 0,
-            tenant: 0,
-            session: 0,
-            prefix_group: 0,
             round: rng.random_range(0..4),
             input_tokens: 16 * n as u32 + rng.random_range(0..16),
-            client: 0,
-            adapter: 0,
+            ..ChunkRow::ZERO
         }
     };
     (offer, (0..n).map(chunk).collect())
@@ -104,10 +99,7 @@ fn hit(item: u64) -> TierHitRow {
         prefill_tokens: rng.random_range(0..20_000),
         waiting: rng.random_range(1..40),
         running: rng.random_range(0..256),
-        slo_class: 0,
-        tenant: 0,
-        session: 0,
-        prefix_group: 0,
         round: rng.random_range(0..4),
+        ..TierHitRow::ZERO
     }
 }
