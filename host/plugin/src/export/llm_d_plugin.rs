@@ -35,36 +35,55 @@ pub fn llm_d_plugin(script: &ExportedScript) -> Result<GoPlugin, Fault> {
     Ok(GoFile::of(script, &decision, interface, &script.values()?).text(script))
 }
 
-/// What a plugin does, and the function of the script that decides it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GoInterface {
-    Scorer,
-    Filter,
-    Admitter,
+/// What a plugin does.
+#[derive(Debug)]
+struct GoInterface {
+    kind: Kind,
+    /// The function of the script that decides it.
+    function: &'static str,
+    /// What the decision returns, in words.
+    result: &'static str,
+    /// Its methods.
+    methods: &'static str,
 }
 
-impl GoInterface {
-    const ALL: [(Self, &'static str, Kind); 3] = [
-        (Self::Scorer, "route", Kind::Routing),
-        (Self::Filter, "filter", Kind::RoutingFilter),
-        (Self::Admitter, "admit", Kind::Admission),
-    ];
+const INTERFACES: [GoInterface; 3] = [
+    GoInterface {
+        kind: Kind::Routing,
+        function: "route",
+        result: "the score of each endpoint, of which the highest is the best.",
+        methods: include_str!("llm_d_plugin/scorer.go.in"),
+    },
+    GoInterface {
+        kind: Kind::RoutingFilter,
+        function: "filter",
+        result: "not 0 for each endpoint that may be used.",
+        methods: include_str!("llm_d_plugin/filter.go.in"),
+    },
+    GoInterface {
+        kind: Kind::Admission,
+        function: "admit",
+        result: "not 0 for a request that is admitted, the same for each endpoint.",
+        methods: include_str!("llm_d_plugin/admitter.go.in"),
+    },
+];
 
-    fn function(self) -> (&'static str, Kind) {
-        let found = Self::ALL.iter().find(|(known, ..)| *known == self);
-        found.map_or(("route", Kind::Routing), |&(_, name, kind)| (name, kind))
+impl GoInterface {
+    /// Whether it is about the request, before there is a profile of scorers and filters.
+    fn is_admitter(&self) -> bool {
+        self.kind == Kind::Admission
     }
 }
 
 /// The decision of a script, with its parameters by name unless constants of the script depend on them.
-fn read(script: &ExportedScript) -> Result<(GoInterface, DecisionTerm), Fault> {
-    let found: Vec<_> = GoInterface::ALL.iter().filter(|(_, name, _)| script.plugin.has(name)).collect();
-    let [(interface, name, kind)] = found[..] else {
+fn read(script: &ExportedScript) -> Result<(&'static GoInterface, DecisionTerm), Fault> {
+    let found: Vec<_> = INTERFACES.iter().filter(|interface| script.plugin.has(interface.function)).collect();
+    let [interface] = found[..] else {
         let text = "it needs one of `route`, `filter` and `admit`: a plugin is a Scorer, a Filter or an Admitter of llm-d's endpoint picker";
         return Err(script.plugin.fault(FaultKind::MissingExport, Position::NONE, text));
     };
     let code = script.plugin.code_with_names(&script.values()?)?;
-    let known = inputs(*kind, name).map(|(_, fields)| fields).unwrap_or_default();
+    let known = inputs(interface.kind, interface.function).map(|(_, fields)| fields).unwrap_or_default();
     let shape = |argument: usize, field: &str| {
         let argument = ["r", "s"][argument.min(1)];
         let found = known.iter().find(|one| one.argument == argument && one.field == field)?;
@@ -75,7 +94,7 @@ fn read(script: &ExportedScript) -> Result<(GoInterface, DecisionTerm), Fault> {
             false => Some(ValueShape::Whole),
         }
     };
-    let decision = DecisionTerm::read(script, &code, name, 2, &shape)?;
+    let decision = DecisionTerm::read(script, &code, interface.function, 2, &shape)?;
     let mut fault = None;
     decision.each(&mut |term| {
         if matches!(term.form, TermForm::Apply(Operation::First, _)) && fault.is_none() {
@@ -85,7 +104,7 @@ fn read(script: &ExportedScript) -> Result<(GoInterface, DecisionTerm), Fault> {
     });
     match fault {
         Some(fault) => Err(fault),
-        None => Ok((*interface, decision)),
+        None => Ok((interface, decision)),
     }
 }
 
@@ -94,7 +113,7 @@ const TEXTS: [&str; 8] = ["slo_class", "tenant", "session", "model", "client", "
 
 /// The parts of a file.
 struct GoFile {
-    interface: GoInterface,
+    interface: &'static GoInterface,
     body: String,
     parameters: Vec<(String, f64, f64, f64)>,
     request: Vec<String>,
@@ -103,7 +122,7 @@ struct GoFile {
 }
 
 impl GoFile {
-    fn of(script: &ExportedScript, decision: &DecisionTerm, interface: GoInterface, values: &[f64]) -> Self {
+    fn of(script: &ExportedScript, decision: &DecisionTerm, interface: &'static GoInterface, values: &[f64]) -> Self {
         let names = |argument: usize| decision.fields(argument).into_iter().map(|(name, _)| name);
         let is_number = |name: &String| {
             let mut found = false;
@@ -143,7 +162,6 @@ impl GoFile {
         let package: String = words.concat().to_ascii_lowercase();
         let package =
             if package.starts_with(|c: char| c.is_ascii_alphabetic()) { package } else { format!("p{package}") };
-        let (function, _) = self.interface.function();
         let fills = [
             ("@config@", self.config(&words.join("-"))),
             ("@imports@", self.imports()),
@@ -155,13 +173,13 @@ impl GoFile {
             ("@requestReads@", self.request_reads()),
             ("@endpointReads@", self.endpoint_reads()),
             ("@missing@", self.missing_functions()),
-            ("@result@", self.result().to_owned()),
+            ("@result@", self.interface.result.to_owned()),
             ("@body@", self.body.clone()),
             ("@check@", self.check()),
             ("@ranges@", self.ranges()),
             ("@consumes@", self.consumes()),
-            ("@interface@", self.interface_methods().to_owned()),
-            ("@function@", function.to_owned()),
+            ("@interface@", self.interface.methods.to_owned()),
+            ("@function@", self.interface.function.to_owned()),
             ("@package@", package),
             ("@type@", words.join("-")),
         ];
@@ -190,7 +208,7 @@ impl GoFile {
         }
         lines.push("- type: max-score-picker".to_owned());
         lines.extend(["schedulingProfiles:", "- name: default", "  plugins:"].map(str::to_owned));
-        if self.interface != GoInterface::Admitter {
+        if !self.interface.is_admitter() {
             lines.push(format!("  - pluginRef: {name}"));
         }
         lines.push("  - pluginRef: max-score-picker".to_owned());
@@ -213,7 +231,7 @@ impl GoFile {
     fn imports(&self) -> String {
         const ROUTER: &str = "github.com/llm-d/llm-d-router/pkg/epp/framework";
         let mut text = "\t\"context\"\n\t\"encoding/json\"\n".to_owned();
-        if !self.missing.is_empty() || self.interface == GoInterface::Admitter {
+        if !self.missing.is_empty() || self.interface.is_admitter() {
             text += "\t\"errors\"\n";
         }
         text += "\t\"fmt\"\n\t\"math\"\n";
@@ -352,14 +370,6 @@ impl GoFile {
         text
     }
 
-    fn result(&self) -> &'static str {
-        match self.interface {
-            GoInterface::Scorer => "the score of each endpoint, of which the highest is the best.",
-            GoInterface::Filter => "not 0 for each endpoint that may be used.",
-            GoInterface::Admitter => "not 0 for a request that is admitted, the same for each endpoint.",
-        }
-    }
-
     fn consumes(&self) -> String {
         let all = [
             (self.reads(GoSource::InFlight), "attrconcurrency.InFlightLoadDataKey:", "attrconcurrency.InFlightLoad{}"),
@@ -377,14 +387,6 @@ impl GoFile {
              fwkplugin.DataDependencies{{Required: map[fwkplugin.DataKey]any{{\n{keys}\t}}}}\n}}\n"
         )
     }
-
-    fn interface_methods(&self) -> &'static str {
-        match self.interface {
-            GoInterface::Scorer => SCORER,
-            GoInterface::Filter => FILTER,
-            GoInterface::Admitter => ADMITTER,
-        }
-    }
 }
 
 fn signal(table: &'static [GoSignal], name: &str) -> Option<&'static GoSignal> {
@@ -399,89 +401,13 @@ fn fields(names: &[String]) -> String {
 }
 
 /// The tokens in a block; those of vLLM's default if no endpoint says.
-const READ_BLOCK_SIZE: &str = concat!(
-    "\tblockSize := 16 // of vLLM, if no endpoint says\n",
-    "\tfor _, endpoint := range endpoints {\n",
-    "\t\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n",
-    "\t\t\tif known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok && known.BlockSizeTokens() > 0 {\n",
-    "\t\t\t\tblockSize = known.BlockSizeTokens()\n",
-    "\t\t\t\tbreak\n",
-    "\t\t\t}\n",
-    "\t\t}\n",
-    "\t}\n",
-);
+const READ_BLOCK_SIZE: &str = include_str!("llm_d_plugin/read_block_size.go.in");
 
 /// The load of an endpoint; none without requests of this endpoint picker.
-const READ_LOAD: &str = concat!(
-    "\tload := &attrconcurrency.InFlightLoad{}\n",
-    "\tif value, ok := endpoint.Get(attrconcurrency.InFlightLoadDataKey.String()); ok {\n",
-    "\t\tif known, ok := value.(*attrconcurrency.InFlightLoad); ok {\n",
-    "\t\t\tload = known\n",
-    "\t\t}\n",
-    "\t}\n",
-);
+const READ_LOAD: &str = include_str!("llm_d_plugin/read_load.go.in");
 
 /// The prefix of the prompt that an endpoint has.
-const READ_PREFIX: &str = concat!(
-    "\tprefix := &attrprefix.PrefixCacheMatchInfo{}\n",
-    "\tif value, ok := endpoint.Get(attrprefix.PrefixCacheMatchInfoDataKey.String()); ok {\n",
-    "\t\tif known, ok := value.(*attrprefix.PrefixCacheMatchInfo); ok {\n",
-    "\t\t\tprefix = known\n",
-    "\t\t}\n",
-    "\t}\n",
-);
-
-const SCORER: &str = "\
-// Category says that the score is neither affinity nor distribution alone.
-func (p *Plugin) Category() fwksched.ScorerCategory {
-	return fwksched.Balance
-}
-
-// Score returns the scores of the script, scaled to the range over the endpoints: 1 for the highest, 0 for the lowest, 1 for all if
-// they are equal. The endpoint picker takes scores from 0 to 1 only. As the only scorer of a profile with max-score-picker it
-// chooses as the script does, but at random among equal scores.
-func (p *Plugin) Score(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) map[fwksched.Endpoint]float64 {
-	scores := make(map[fwksched.Endpoint]float64, len(endpoints))
-	values := p.decision(request, endpoints)
-	for i, value := range values {
-		// Infinite scores stay the best and the worst; what is no number is the worst.
-		values[i] = math.Max(-1e300, math.Min(1e300, orElse(value, -1e300)))
-	}
-	for i, score := range mostBest(values) {
-		scores[endpoints[i]] = score
-	}
-	return scores
-}
-";
-
-const FILTER: &str = "\
-// Filter returns the endpoints that the script keeps; all if it keeps none.
-func (p *Plugin) Filter(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) []fwksched.Endpoint {
-	kept := make([]fwksched.Endpoint, 0, len(endpoints))
-	for i, keeps := range p.decision(request, endpoints) {
-		if keeps != 0 {
-			kept = append(kept, endpoints[i])
-		}
-	}
-	if len(kept) == 0 {
-		return endpoints
-	}
-	return kept
-}
-";
-
-const ADMITTER: &str = "\
-var errRejected = errors.New(PluginType + \" rejects the request\")
-
-// Admit returns an error if the script rejects the request, or if there is no endpoint.
-func (p *Plugin) Admit(_ context.Context, request *fwksched.InferenceRequest, endpoints []fwksched.Endpoint) error {
-	admits := p.decision(request, endpoints)
-	if len(admits) == 0 || admits[0] == 0 {
-		return errRejected
-	}
-	return nil
-}
-";
+const READ_PREFIX: &str = include_str!("llm_d_plugin/read_prefix.go.in");
 
 #[cfg(test)]
 mod tests;

@@ -59,11 +59,11 @@ fn values_of(argument: &str, field: &str) -> Vec<Vec<f64>> {
 }
 
 /// What the script decides for each instance, as numbers, in all situations; `None` after a fault.
-fn expected(source: &str, interface: GoInterface) -> Vec<Option<Vec<f64>>> {
-    let mut guest = started(source, interface.function().1);
+fn expected(source: &str, interface: &GoInterface) -> Vec<Option<Vec<f64>>> {
+    let mut guest = started(source, interface.kind);
     let truth = |holds: bool| f64::from(u8::from(holds));
     let decided = |item| {
-        let call = GuestCall::plausible(interface.function().1, INSTANCES, item);
+        let call = GuestCall::plausible(interface.kind, INSTANCES, item);
         Some(match call.run(&mut *guest, &ties()).ok()? {
             GuestOutput::Index(_, bits) => bits.into_iter().map(f64::from_bits).collect(),
             GuestOutput::Flags(kept) => kept.into_iter().map(truth).collect(),
@@ -109,13 +109,13 @@ fn harness(package: &str, source: &str) -> String {
             rows.join(", ")
         );
     }
-    let checked = match interface {
-        GoInterface::Scorer => "var _ fwksched.Scorer = &Plugin{}",
-        GoInterface::Filter => "var _ fwksched.Filter = &Plugin{}",
-        GoInterface::Admitter => "var _ requestcontrol.Admitter = &Plugin{}\nvar _ fwksched.Endpoint",
+    let checked = match interface.kind {
+        Kind::Routing => "var _ fwksched.Scorer = &Plugin{}",
+        Kind::RoutingFilter => "var _ fwksched.Filter = &Plugin{}",
+        _ => "var _ requestcontrol.Admitter = &Plugin{}\nvar _ fwksched.Endpoint",
     };
-    let control = match interface {
-        GoInterface::Admitter => "\t\"github.com/llm-d/llm-d-router/pkg/epp/framework/interface/requestcontrol\"\n",
+    let control = match interface.kind {
+        Kind::Admission => "\t\"github.com/llm-d/llm-d-router/pkg/epp/framework/interface/requestcontrol\"\n",
         _ => "",
     };
     format!(
