@@ -70,11 +70,10 @@ impl PluginFile {
             PluginLocation::Embedded(..) => true,
             PluginLocation::File(path) => {
                 let shipped = path.file_name().and_then(|name| POLICIES.get_file(name));
-                let same_size = |known: &[u8]| fs::metadata(path).is_ok_and(|file| file.len() == known.len() as u64);
-                shipped
-                    .map(include_dir::File::contents)
-                    .filter(|known| same_size(known))
-                    .is_some_and(|known| wasm::read(path, &Limits::default()).is_ok_and(|bytes| bytes == known))
+                shipped.map(include_dir::File::contents).is_some_and(|known| {
+                    let most = known.len() as u64;
+                    read_bytes(path, most).is_ok_and(|bytes| bytes == known)
+                })
             }
         }
     }

@@ -3,10 +3,10 @@
 //! A function has such an expression if its result follows from numbers, fields of its arguments, parameters, `let`, `if`, and
 //! [`Operation`]s. Calls of functions of the script itself are written out.
 
-use rhai::{AST, ASTFlags, ASTNode, Expr, FnCallExpr, Position, Stmt};
+use rhai::{AST, ASTFlags, Expr, FnCallExpr, Position, Stmt};
 
 use super::source::ExportedScript;
-use crate::script::Operation;
+use crate::script::{Operation, each_statement};
 use crate::{Fault, Plugin as _};
 
 /// Calls of functions of the script within each other that are read.
@@ -179,13 +179,9 @@ impl TermReader<'_> {
     fn function(&self, name: &str, arguments: usize) -> Option<(Vec<String>, Vec<Stmt>)> {
         let definition = self.ast.shared_lib().get_script_fn(name, arguments)?;
         let names = definition.params.iter().map(ToString::to_string).collect();
-        let mut only = self.ast.clone_functions_only();
-        only.retain_functions(|_, _, known, takes| known == name && takes == arguments);
         let mut statements = Vec::new();
-        only.walk(&mut |path| {
-            if let [ASTNode::Stmt(statement)] = path {
-                statements.push((*statement).clone());
-            }
+        each_statement(self.ast, name, arguments, |statement| {
+            statements.push(statement.clone());
             true
         });
         Some((names, statements))

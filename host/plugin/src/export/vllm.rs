@@ -4,9 +4,10 @@
 //! can have what depends on the chunk alone: numbers, arithmetic, comparisons, `&`, `|`, `min`, `max`, `abs`, `sqrt`, `exp`, `ln`,
 //! `floor`, `ceil`, `select`, variables, parameters, and the fields of [`FIELDS`].
 
-use rhai::{ASTFlags, ASTNode, Expr, Position, Stmt};
+use rhai::{ASTFlags, Expr, Position, Stmt};
 
 use super::source::ExportedScript;
+use crate::script::each_statement;
 use crate::{Fault, Kind};
 
 /// Fields of chunks that a cache policy of vLLM can have, with their Python expressions.
@@ -81,25 +82,19 @@ impl PythonWriter<'_> {
     /// The statements of `keep`, indented as those of a method.
     fn body(mut self, values: &[f64]) -> Result<String, Fault> {
         let code = self.script.plugin.code(values)?;
-        let mut only = code.clone_functions_only();
-        only.retain_functions(|_, _, name, takes| name == "keep" && takes == 1);
         let view = code.shared_lib().get_script_fn("keep", 1).map(|function| function.params[0].to_string());
         let view = view.unwrap_or_default();
         let (mut lines, mut fault, mut returned) = (Vec::new(), None, false);
-        only.walk(&mut |path| match path {
-            [ASTNode::Stmt(statement)] => match self.statement(statement, &view) {
-                Ok((line, returns)) => {
-                    returned |= returns;
-                    lines.push(line);
-                    true
-                }
-                Err(found) => {
-                    fault = Some(found);
-                    false
-                }
-            },
-            // What is inside of statements is walked through as well.
-            _ => true,
+        each_statement(&code, "keep", 1, |statement| match self.statement(statement, &view) {
+            Ok((line, returns)) => {
+                returned |= returns;
+                lines.push(line);
+                true
+            }
+            Err(found) => {
+                fault = Some(found);
+                false
+            }
         });
         match fault {
             Some(fault) => Err(fault),

@@ -38,6 +38,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod tree;
 mod values;
 mod views;
 
@@ -54,6 +55,7 @@ pub(crate) use self::operations::Operation;
 pub(crate) use self::plugin::ScriptPlugin;
 use self::plugin::too_long;
 use self::scan::Scan;
+pub(crate) use self::tree::each_statement;
 use blis_diag::{Location, read_bytes};
 
 use super::limits::SCRIPT_BYTES;

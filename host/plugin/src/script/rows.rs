@@ -14,7 +14,7 @@ use rhai::{Array, Dynamic, INT};
 use super::column::Column;
 use super::registry::Registry;
 use super::scan::Scan;
-use super::values::{NameTexts, int, register_column, text};
+use super::values::{NameTexts, int, register_column, register_length, text};
 use crate::rows::{
     BandRow, ChunkRow, FlowRow, GroupRow, InFlightRow, NodeRow, PoolInstanceRow, QueuedRow, ReplicaRow,
     RoutedRequestRow, StepRow,
@@ -318,11 +318,7 @@ fn rows<R: Row + Send + Sync, const LIST: usize>(to: &mut Registry) {
     if has_time(&R::SHAPE) {
         to.field(what, &["now", "now_us"], |all: &RowsObject<R, LIST>| Ok(int(all.0.now.0)));
     }
-    to.field(what, &["len", "n", "count"], |all: &RowsObject<R, LIST>| Ok(int(all.0.len as u64)));
-    to.field(what, &["indices"], |all: &RowsObject<R, LIST>| {
-        Ok(Dynamic::from(Column::new((0..all.0.len).map(|index| index as f64))))
-    });
-    to.add("len", |all: RowsObject<R, LIST>| all.0.len as INT);
+    register_length(to, what, |all: &RowsObject<R, LIST>| all.0.len);
 }
 
 /// The field for the time of the decision.

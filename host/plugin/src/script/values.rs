@@ -33,6 +33,19 @@ fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError
     Ok(Dynamic::from(column.clone()))
 }
 
+/// Registers how many entries a list `T` has, under all names, and their indices.
+pub(super) fn register_length<T: Clone + Send + Sync + 'static>(
+    to: &mut Registry,
+    what: &'static str,
+    len: fn(&T) -> usize,
+) {
+    to.field(what, &["len", "n", "count"], move |list: &T| Ok(int(len(list) as u64)));
+    to.field(what, &["indices"], move |list: &T| {
+        Ok(Dynamic::from(Column::new((0..len(list)).map(|index| index as f64))))
+    });
+    to.add("len", move |list: T| len(&list) as INT);
+}
+
 /// Registers a column of `T`, which scripts call a `what`, under `name`. Views have it if the script uses the name.
 pub(super) fn register_column<T: Clone + Send + Sync + 'static>(
     to: &mut Registry,

@@ -15,7 +15,7 @@ use super::entries::BATCH;
 use super::registry::{Registry, ScriptError};
 use super::rows::UsedRowFields;
 use super::scan::Scan;
-use super::values::{NameTexts, int, optional, register_column, text};
+use super::values::{NameTexts, int, optional, register_column, register_length, text};
 use crate::limits::ROW_NUMBERS;
 use crate::rows::{LatestView, OutdatedEntries, TakeValues, each_value, reads_of, update};
 use blis_sim::request::session_text;
@@ -331,14 +331,12 @@ fn cluster(to: &mut Registry) {
         });
     }
     to.field("instance", &["index"], |x: &InstanceObject| Ok(int(x.index as u64)));
-    to.field(WHAT, &["len", "n", "count"], |s: &ClusterObject| Ok(int(s.0.len as u64)));
+    register_length(to, WHAT, |s: &ClusterObject| s.0.len);
     to.field(WHAT, &["now", "now_us"], |s: &ClusterObject| Ok(int(s.0.now.0)));
     to.field(WHAT, &["load_staleness", "load_us"], |s: &ClusterObject| Ok(int(s.0.load_staleness.0)));
     to.field(WHAT, &["cached_blocks_staleness", "cached_blocks_us"], |s: &ClusterObject| {
         Ok(int(s.0.cached_blocks_staleness.0))
     });
-    to.field(WHAT, &["indices"], |s: &ClusterObject| Ok(Dynamic::from(Column::new((0..s.0.len).map(|i| i as f64)))));
-    to.add("len", |s: ClusterObject| s.0.len as INT);
     to.engine.register_indexer_get(|s: &mut ClusterObject, index: INT| -> Result<InstanceObject, ScriptError> {
         let inside = usize::try_from(index).ok().filter(|&index| index < s.0.len);
         let index = inside.ok_or_else(|| failure(format!("there is no instance {index}: there are {}", s.0.len)))?;
@@ -373,9 +371,7 @@ fn running(to: &mut Registry) {
     }
     to.field(WHAT, &["now", "now_us"], |b: &BatchObject| Ok(int(b.0.now.0)));
     to.field(WHAT, &["requester"], |b: &BatchObject| Ok(int(b.0.requester as u64)));
-    to.field(WHAT, &["len", "n", "count"], |b: &BatchObject| Ok(int(b.0.len as u64)));
-    to.field(WHAT, &["indices"], |b: &BatchObject| Ok(Dynamic::from(Column::new((0..b.0.len).map(|i| i as f64)))));
-    to.add("len", |b: BatchObject| b.0.len as INT);
+    register_length(to, WHAT, |b: &BatchObject| b.0.len);
 }
 
 fn event(to: &mut Registry) {

@@ -42,7 +42,6 @@ mod standard;
 mod tests;
 mod typed;
 
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,14 +61,6 @@ use self::inspect::{BinaryFormat, Exports};
 use super::sha256::sha256;
 use super::{Fault, FaultKind, Guest, GuestSetup, Limits, Plugin, PolicyDescription, Technology};
 
-/// Loads the plugin in the file at `path`, a component or a core module.
-///
-/// # Errors
-/// If it cannot be read, is larger than allowed, or as for [`load`].
-pub fn open(path: &Path, limits: &Limits, settings: &WasmSettings) -> Result<Arc<dyn Plugin>, Fault> {
-    load(path, &read(path, limits)?, limits, settings)
-}
-
 /// Makes the engine that compiles and runs components, so that processes forked from this one have it.
 ///
 /// # Errors
@@ -78,27 +69,13 @@ pub fn prepare(settings: &WasmSettings) -> Result<(), Fault> {
     engine::engine(settings).map(|_| ())
 }
 
-/// The bytes of the file at `path`. Its size is checked before it is read.
-///
-/// # Errors
-/// If it cannot be read, is not a file, or is too large.
-pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
-    let file = PluginPath::new(path);
-    let unreadable = |error: std::io::Error| file.fault(FaultKind::Unreadable, format_args!("cannot be read: {error}"));
-    blis_diag::read_bytes(path, limits.file_bytes).map_err(|error| match (error.kind(), fs::metadata(path)) {
-        (std::io::ErrorKind::FileTooLarge, Ok(found)) => too_large(&file, found.len(), limits),
-        _ => unreadable(error),
-    })
-}
-
 fn check_size(file: &PluginPath, size: u64, limits: &Limits) -> Result<(), Fault> {
-    if size <= limits.file_bytes { Ok(()) } else { Err(too_large(file, size, limits)) }
-}
-
-fn too_large(file: &PluginPath, size: u64, limits: &Limits) -> Fault {
     let allowed = limits.file_bytes;
+    if size <= allowed {
+        return Ok(());
+    }
     let what = format!("has {size} bytes; at most {allowed} are allowed. Strip debug information, build for size");
-    file.fault(FaultKind::Unreadable, what)
+    Err(file.fault(FaultKind::Unreadable, what))
 }
 
 /// Loads the plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the cache has the

@@ -4,6 +4,7 @@ mod faults;
 mod lowering;
 mod ways;
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -1,10 +1,11 @@
 //! From the syntax tree of the script engine to [`Statements`]. Each part has the number of operations that the engine counts for it.
 
-use rhai::{AST, ASTFlags, ASTNode, Expr, FLOAT, INT, Stmt, StmtBlock};
+use rhai::{AST, ASTFlags, Expr, FLOAT, INT, Stmt, StmtBlock};
 
 use super::columns::MOST_VARIABLES;
 use crate::script::operations::Operation;
 use crate::script::registry::{ColumnGetter, KnownNames, NumberGetter};
+use crate::script::tree::each_statement;
 
 /// Statements in their order. The value is that of the last.
 pub(super) type Statements = Box<[Statement]>;
@@ -116,13 +117,9 @@ pub(super) fn function(
     for (number, parameter) in definition.params.iter().enumerate() {
         compiler.bindings.push((parameter.to_string(), Binding::Argument(number)));
     }
-    let mut only = ast.clone_functions_only();
-    only.retain_functions(|_, _, known, takes| known == name && takes == views.len());
     let mut body = Vec::new();
-    let known = only.walk(&mut |path| match path {
-        [ASTNode::Stmt(statement)] => compiler.statement(statement).map(|statement| body.push(statement)).is_some(),
-        // What is inside of statements is walked through as well.
-        _ => true,
+    let known = each_statement(ast, name, views.len(), |statement| {
+        compiler.statement(statement).map(|statement| body.push(statement)).is_some()
     });
     known.then(|| (body.into(), compiler.tables))
 }

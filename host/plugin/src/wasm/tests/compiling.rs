@@ -5,16 +5,17 @@ use super::*;
 #[test]
 fn large_files_are_refused_before_they_are_read() {
     let folder = tempfile("large");
+    let read = |path: &Path| crate::find::read(path, Limits::default().file_bytes);
     let path = folder.join("large.wasm");
     let file = fs::File::create(&path).expect("writable");
     // A sparse file: it needs no disk space, but reading it would need memory.
     file.set_len(50 << 20).expect("writable");
-    let fault = open(&path, &Limits::default(), &settings()).map(|_| ()).expect_err("too large");
+    let fault = read(&path).expect_err("too large");
     let message = fault.to_string().replace(&folder.display().to_string(), "DIR");
-    insta::assert_snapshot!(message, @"DIR/large.wasm: has 52428800 bytes; at most 33554432 are allowed. Strip debug information, build for size [unreadable]");
-    let fault = open(&folder, &Limits::default(), &settings()).map(|_| ()).expect_err("a folder");
+    insta::assert_snapshot!(message, @"DIR/large.wasm: it has 52428800 bytes; a plugin may have 33554432 [unreadable]");
+    let fault = read(&folder).expect_err("a folder");
     assert_eq!(fault.kind, FaultKind::Unreadable);
-    let fault = open(&folder.join("none.wasm"), &Limits::default(), &settings()).map(|_| ()).expect_err("missing");
+    let fault = read(&folder.join("none.wasm")).expect_err("missing");
     assert_eq!(fault.kind, FaultKind::Unreadable);
     fs::remove_dir_all(folder).expect("ours");
 }
