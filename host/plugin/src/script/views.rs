@@ -233,8 +233,10 @@ struct RunningFields {
     names: NameTexts,
 }
 
+type ColumnOf = fn(&BatchView) -> Column;
+
 /// The columns, and how they are made.
-const RUNNING: [(&str, fn(&BatchView) -> Column); 10] = [
+const RUNNING: [(&str, ColumnOf); 10] = [
     ("id", |batch| column(&batch.id, |id| id.0.into())),
     ("priority", |batch| column(&batch.priority, |priority| priority as f64)),
     ("arrival", |batch| column(&batch.arrival, |at| at.0 as f64)),

@@ -69,15 +69,6 @@ pub fn prepare(settings: &WasmSettings) -> Result<(), Fault> {
     engine::engine(settings).map(|_| ())
 }
 
-fn check_size(file: &PluginPath, size: u64, limits: &Limits) -> Result<(), Fault> {
-    let allowed = limits.file_bytes;
-    if size <= allowed {
-        return Ok(());
-    }
-    let what = format!("has {size} bytes; at most {allowed} are allowed. Strip debug information, build for size");
-    Err(file.fault(FaultKind::Unreadable, what))
-}
-
 /// Loads the plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the cache has the
 /// compiled code, and reads its description.
 ///
@@ -100,7 +91,6 @@ pub fn load_known(
     settings: &WasmSettings,
 ) -> Result<Arc<dyn Plugin>, Fault> {
     let file = PluginPath::new(path);
-    check_size(&file, bytes.len() as u64, limits)?;
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.diagnostic.what))?;
     let cache = code_cache::CachedCode::of(&engine, sha256, settings, limits);
     // Code in the cache was checked as a component before.
