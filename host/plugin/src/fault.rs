@@ -1,12 +1,11 @@
 //! Faults of plugins: a kind, and a diagnostic with which the author can correct the plugin.
 
-use std::fmt::{self, Display};
-
 use blis_abi::Kind;
 use blis_diag::{Diagnose, Diagnostic, Location};
 
 /// A fault of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{diagnostic} [{}]", kind.name())]
 pub struct Fault {
     pub kind: FaultKind,
     /// What happened, the location in the plugin (the file; line and column of a script; the source line or a backtrace
@@ -111,14 +110,6 @@ impl Fault {
         Self::new(FaultKind::MissingExport, format!("the plugin does not implement `{kind}`"))
     }
 }
-
-impl Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}]", self.diagnostic, self.kind.name())
-    }
-}
-
-impl std::error::Error for Fault {}
 
 impl Diagnose for Fault {
     fn diagnostic(&self) -> Diagnostic {

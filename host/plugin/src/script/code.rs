@@ -1,6 +1,5 @@
 //! A compiled script, and its code for given values of its parameters.
 
-use std::fmt;
 use std::sync::Arc;
 
 use blis_sim::cluster::Abort;
@@ -19,7 +18,6 @@ use crate::limits::EXPANDED_TOKENS;
 use crate::{Fault, FaultKind, PolicyDescription};
 
 /// A compiled script, with the default values of its parameters.
-#[derive(Debug)]
 pub(super) struct Script {
     pub source: ScriptSource,
     pub description: PolicyDescription,
@@ -52,12 +50,6 @@ impl SpecializedCode {
     /// The function `name`, if calls need no script engine.
     pub fn fast(&self, name: &str) -> Option<&FastFunction> {
         self.fast.iter().find(|(known, _)| *known == name).map(|(_, function)| function)
-    }
-}
-
-impl fmt::Debug for SpecializedCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpecializedCode").field("constants", &self.constants).finish_non_exhaustive()
     }
 }
 

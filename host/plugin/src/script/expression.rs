@@ -1,7 +1,5 @@
 //! Expressions as scripts have them, for programs that read what others propose: numbers, names, fields and functions.
 
-use std::fmt;
-
 use rhai::{ASTNode, Engine, Expr, OptimizationLevel, Position, Stmt};
 
 /// Nested expressions that are read.
@@ -27,19 +25,13 @@ pub enum ExpressionForm {
     Call(String, Vec<ScriptExpression>),
 }
 
-/// Why a text is none of these expressions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a text is none of these expressions: `line:column: message`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{}: {message}", at.0, at.1)]
 pub struct ExpressionError {
     /// Line and column, from 1.
     pub at: (usize, usize),
     pub message: String,
-}
-
-/// `line:column: message`.
-impl fmt::Display for ExpressionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.at.0, self.at.1, self.message)
-    }
 }
 
 /// Reads an expression of at most 4096 bytes. Nothing is evaluated.

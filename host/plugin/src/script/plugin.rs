@@ -1,5 +1,6 @@
 //! Compiles a script: its functions, description and kinds, with all checks that need no call.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,10 +22,16 @@ use crate::limits::{
 use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription};
 
 /// A script compiled with the default values of its parameters.
-#[derive(Debug)]
 pub(crate) struct ScriptPlugin {
     pub(super) script: Arc<Script>,
     pub(super) code: SpecializedCode,
+}
+
+/// Omits the engine: its hundreds of functions would flood the output.
+impl fmt::Debug for ScriptPlugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptPlugin").field("description", &self.script.description).finish_non_exhaustive()
+    }
 }
 
 impl ScriptPlugin {

@@ -51,33 +51,18 @@ impl Display for PluginPath {
 }
 
 /// The error for a memory or table that would exceed its limit.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("needed {needed} {unit}; the limit is {allowed}")]
 pub(super) struct LimitExceeded {
     pub needed: usize,
     pub allowed: usize,
     pub unit: &'static str,
 }
 
-impl Display for LimitExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { needed, allowed, unit } = self;
-        write!(f, "needed {needed} {unit}; the limit is {allowed}")
-    }
-}
-
-impl std::error::Error for LimitExceeded {}
-
 /// The error for a result that exceeds the limit of the host.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("returned more data than allowed")]
 pub(super) struct ResultTooLarge;
-
-impl Display for ResultTooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("returned more data than allowed")
-    }
-}
-
-impl std::error::Error for ResultTooLarge {}
 
 fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     if let Some(too_much) = error.downcast_ref::<LimitExceeded>() {

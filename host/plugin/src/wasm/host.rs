@@ -16,7 +16,6 @@ use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, LOG_CALL_FUEL, TABLE_ELEMEN
 use crate::text::plain;
 
 /// The data behind the host functions of one guest.
-#[derive(Debug)]
 pub(super) struct WasmHost {
     file: PluginPath,
     limits: Limits,
@@ -38,7 +37,7 @@ pub(super) struct WasmLog {
 }
 
 /// The call in progress.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct WasmCall {
     request: RequestId,
     ties: Option<Ties>,

@@ -11,12 +11,6 @@ pub(super) struct GuestMemory {
     pub realloc: TypedFunc<(u32, u32, u32, u32), u32>,
 }
 
-impl std::fmt::Debug for GuestMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GuestMemory").finish_non_exhaustive()
-    }
-}
-
 impl GuestMemory {
     /// Allocates `size` bytes with the guest's function. The address is checked when it is written to.
     #[inline]

@@ -42,15 +42,11 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
 }
 
 /// Why the reading ended early.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum CountStop {
     Fault(Box<Fault>),
-    Broken(wasmparser::BinaryReaderError),
-}
-
-impl From<wasmparser::BinaryReaderError> for CountStop {
-    fn from(error: wasmparser::BinaryReaderError) -> Self {
-        Self::Broken(error)
-    }
+    Broken(#[from] wasmparser::BinaryReaderError),
 }
 
 type CountResult<T> = Result<T, CountStop>;
