@@ -15,10 +15,9 @@ use wasmtime::{
 };
 
 use super::describe::RawDescription;
-use super::fault::PluginPath;
-use super::functions::{Functions, WasmInputs};
+use super::functions::{Functions, InstanceExports, WasmInputs};
 use super::host::{self, WasmHost};
-use super::inspect::{self, Exports};
+use super::inspect;
 use super::memory::{GuestMemory, INPUT, InputMemory, write};
 use super::results::{GuestList, MemoryResult, ResultReader, offset, read_result};
 use super::standard;
@@ -33,22 +32,13 @@ compile_error!("guests are little-endian: rows would have to be turned round, nu
 type GuestModelFact = canonical::ModelFact<GuestList>;
 type GuestChanged = canonical::ChangedIndices<GuestList>;
 
-/// A compiled core module with its host functions linked.
-pub(super) struct LinkedModule {
-    pre: InstancePre<WasmHost>,
-    exports: Exports,
-}
-
-impl LinkedModule {
-    /// Links `module` with the known `exports`. An error means that the module is not a standard one as `standard.rs`
-    /// defines it.
-    pub(super) fn link(module: &Module, exports: Exports) -> wasmtime::Result<Self> {
-        let mut linker = Linker::new(module.engine());
-        for import in module.imports() {
-            define(&mut linker, import.module(), import.name())?;
-        }
-        Ok(Self { pre: linker.instantiate_pre(module)?, exports })
+/// Links the host functions of `module`. An error means that the module is not a standard one as `standard.rs` defines it.
+pub(super) fn link(module: &Module) -> wasmtime::Result<InstancePre<WasmHost>> {
+    let mut linker = Linker::new(module.engine());
+    for import in module.imports() {
+        define(&mut linker, import.module(), import.name())?;
     }
+    linker.instantiate_pre(module)
 }
 
 /// Links the function `name` of the interface `host`.
@@ -173,15 +163,15 @@ pub(super) struct Direct {
 }
 
 impl Functions for Direct {
-    type Code = LinkedModule;
+    type Pre = InstancePre<WasmHost>;
     type Instance = Instance;
 
-    fn engine(code: &LinkedModule) -> &Engine {
-        code.pre.module().engine()
+    fn engine(pre: &InstancePre<WasmHost>) -> &Engine {
+        pre.module().engine()
     }
 
-    fn instantiate(code: &LinkedModule, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
-        let instance = code.pre.instantiate(&mut *store)?;
+    fn instantiate(pre: &InstancePre<WasmHost>, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
+        let instance = pre.instantiate(&mut *store)?;
         let memory = instance.get_memory(&mut *store, "memory");
         let memory = memory.ok_or_else(|| wasmtime::format_err!("does not export memory"))?;
         let realloc = instance.get_typed_func(&mut *store, "cabi_realloc")?;
@@ -192,41 +182,29 @@ impl Functions for Direct {
         Ok(instance)
     }
 
-    fn describe(
-        file: &PluginPath,
-        code: &LinkedModule,
-        store: &mut Store<WasmHost>,
-        instance: &Instance,
-    ) -> Result<wasmtime::Result<RawDescription>, Fault> {
-        let mut find = CoreExports { file, exports: &code.exports, store, instance };
-        let describe = find.memory_result::<()>("plugin", "describe")?;
-        let memory = find.memory()?;
-        Ok(describe.call(&memory, store, (), DESCRIPTION_BYTES, |reader, at| reader.description(at)))
+    fn describe(exports: &mut CoreExports<'_>) -> Result<wasmtime::Result<RawDescription>, Fault> {
+        let describe = exports.memory_result::<()>("plugin", "describe")?;
+        let memory = exports.memory()?;
+        Ok(describe.call(&memory, exports.store, (), DESCRIPTION_BYTES, |reader, at| reader.description(at)))
     }
 
-    fn find(
-        file: &PluginPath,
-        code: &LinkedModule,
-        store: &mut Store<WasmHost>,
-        instance: &Instance,
-        kind: Kind,
-        description: &PolicyDescription,
-    ) -> Result<Self, Fault> {
-        let mut find = CoreExports { file, exports: &code.exports, store, instance };
+    fn find(exports: &mut CoreExports<'_>, kind: Kind, description: &PolicyDescription) -> Result<Self, Fault> {
         let mut functions = [const { None }; FUNCTIONS];
         for &function in kind.functions() {
             if function != Function::Scores || description.scores {
-                functions[function.index()] = Some(find.decision(function)?);
+                functions[function.index()] = Some(exports.decision(function)?);
             }
         }
         Ok(Self {
-            memory: find.memory()?,
-            input: find.input()?,
+            memory: exports.memory()?,
+            input: exports.input()?,
             functions,
-            configure: find.memory_result("plugin", "configure")?,
-            save: find.memory_result("plugin", "save")?,
-            restore: find.memory_result("plugin", "restore")?,
-            observe: (description.events != Events::NONE).then(|| find.function("lifecycle", "observe")).transpose()?,
+            configure: exports.memory_result("plugin", "configure")?,
+            save: exports.memory_result("plugin", "save")?,
+            restore: exports.memory_result("plugin", "restore")?,
+            observe: (description.events != Events::NONE)
+                .then(|| exports.function("lifecycle", "observe"))
+                .transpose()?,
         })
     }
 
@@ -593,13 +571,8 @@ fn lowered(
     })
 }
 
-/// Looks up exports by name.
-struct CoreExports<'a> {
-    file: &'a PluginPath,
-    exports: &'a Exports,
-    store: &'a mut Store<WasmHost>,
-    instance: &'a Instance,
-}
+/// The exports of an instance of a core module.
+type CoreExports<'a> = InstanceExports<'a, Instance>;
 
 impl CoreExports<'_> {
     fn memory(&self) -> Result<GuestMemory, Fault> {
@@ -621,7 +594,7 @@ impl CoreExports<'_> {
     fn decision(&mut self, function: Function) -> Result<DirectFunction, Fault> {
         let (row, interface) = (function.row(), function.interface());
         let name = self.name(interface, row.wit)?;
-        let (file, full_name) = (self.file, self.exports.full_name(interface).unwrap_or_default());
+        let (file, full_name) = (self.file, self.full_name(interface)?);
         let wrong = |what: &str| inspect::does_not_fit(file, full_name, &format!("{name}: {what}"));
         let found = self.instance.get_func(&mut *self.store, &name).ok_or_else(|| wrong("it is not exported"))?;
         let ty = found.ty(&*self.store);
@@ -639,8 +612,7 @@ impl CoreExports<'_> {
     }
 
     fn name(&self, interface: &str, function: &str) -> Result<String, Fault> {
-        let full_name = self.exports.full_name(interface).ok_or_else(|| inspect::not_exported(self.file, interface))?;
-        Ok(format!("{full_name}#{function}"))
+        Ok(format!("{}#{function}", self.full_name(interface)?))
     }
 
     fn function<P: WasmParams, R: WasmResults>(
@@ -648,14 +620,9 @@ impl CoreExports<'_> {
         interface: &str,
         name: &str,
     ) -> Result<TypedFunc<P, R>, Fault> {
-        let name = self.name(interface, name)?;
-        self.instance.get_typed_func(&mut *self.store, &name).map_err(|error| {
-            inspect::does_not_fit(
-                self.file,
-                self.exports.full_name(interface).unwrap_or_default(),
-                &format!("{name}: {error:#}"),
-            )
-        })
+        let (full_name, name) = (self.full_name(interface)?, self.name(interface, name)?);
+        let found = self.instance.get_typed_func(&mut *self.store, &name);
+        found.map_err(|error| inspect::does_not_fit(self.file, full_name, &format!("{name}: {error:#}")))
     }
 
     fn memory_result<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<MemoryResult<P>, Fault> {

@@ -70,8 +70,8 @@ impl<F: Functions> WasmGuest<F> {
         let GuestSetup { kind, names, stream, limits, .. } = &self.setup;
         let (mut store, instance) =
             self.plugin.instantiate(WasmHost::new(self.file(), *limits, names, *stream, self.log), limits)?;
-        let functions =
-            F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, &self.plugin.description)?;
+        let CompiledPlugin { file, code, description, .. } = &*self.plugin;
+        let functions = F::find(&mut code.exports(file, &mut store, &instance), *kind, description)?;
         self.live = Some(LiveInstance { store, functions });
         self.configure()
     }

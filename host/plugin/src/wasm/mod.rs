@@ -54,7 +54,7 @@ pub use engine::{CompileCache, WasmSettings};
 
 use self::compiled::CompiledPlugin;
 use self::fault::PluginPath;
-use self::functions::Functions;
+use self::functions::{Functions, LinkedCode};
 use self::guest::WasmGuest;
 use self::host::{HostInputs, WasmHost};
 use self::inspect::{BinaryFormat, Exports};
@@ -135,7 +135,7 @@ fn standard_plugin(
     let (pre, _) = link(file, engine, &skeleton).ok()?;
     let module = Module::new(engine, &bytes[module]).ok()?;
     let plugin = direct(file, &module, limits).ok()?;
-    let skeleton = typed::LinkedComponent { pre, exports: exports.clone() };
+    let skeleton = LinkedCode { pre, exports: exports.clone() };
     compiled::check_types::<typed::Typed>(file, &skeleton, &plugin.0.description, limits).ok()?;
     cache.store_module(&module);
     Some(plugin)
@@ -161,16 +161,16 @@ fn typed(
     };
     let component = cache.component().map_or_else(compile, Ok)?;
     let (pre, host_inputs) = link(file, engine, &component)?;
-    WasmPlugin::describe(file, typed::LinkedComponent { pre, exports: exports.clone() }, host_inputs, limits)
+    WasmPlugin::describe(file, LinkedCode { pre, exports: exports.clone() }, host_inputs, limits)
 }
 
 /// The plugin in `module`, called directly.
 fn direct(file: &PluginPath, module: &Module, limits: &Limits) -> Result<WasmPlugin<direct::Direct>, Fault> {
     let exports = Exports::of(file, module.exports().map(|export| export.name()))?;
     let host_inputs = HostInputs::of(module.imports().map(|import| import.name()));
-    let code = direct::LinkedModule::link(module, exports)
-        .map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
-    WasmPlugin::describe(file, code, host_inputs, limits)
+    let pre =
+        direct::link(module).map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
+    WasmPlugin::describe(file, LinkedCode { pre, exports }, host_inputs, limits)
 }
 
 /// Links the host functions; also returns the data that they need before each call.
@@ -210,7 +210,12 @@ fn link(
 struct WasmPlugin<F: Functions>(Arc<CompiledPlugin<F>>);
 
 impl<F: Functions> WasmPlugin<F> {
-    fn describe(file: &PluginPath, code: F::Code, host_inputs: HostInputs, limits: &Limits) -> Result<Self, Fault> {
+    fn describe(
+        file: &PluginPath,
+        code: LinkedCode<F::Pre>,
+        host_inputs: HostInputs,
+        limits: &Limits,
+    ) -> Result<Self, Fault> {
         Ok(Self(Arc::new(CompiledPlugin::new(file, code, host_inputs, limits)?)))
     }
 }

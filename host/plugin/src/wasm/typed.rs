@@ -13,10 +13,9 @@ use wasmtime::{Engine, Store};
 
 use super::bindings::{Ages, Decision, Description, Event, InstanceInfo, ModelFact, Request, Value};
 use super::describe::RawDescription;
-use super::fault::PluginPath;
-use super::functions::{Functions, WasmInputs};
+use super::functions::{Functions, InstanceExports, WasmInputs};
 use super::host::WasmHost;
-use super::inspect::{Exports, does_not_fit, not_exported};
+use super::inspect::does_not_fit;
 use crate::rows::{EventRow, RequestRow};
 use crate::{Fault, Function, GuestSetup, Kind, Output, ParameterValue, PolicyDescription};
 
@@ -43,55 +42,37 @@ pub(super) struct Typed {
     observe: Option<TypedFunc<(Event,), ()>>,
 }
 
-/// A compiled component with its host functions linked.
-pub(super) struct LinkedComponent {
-    pub pre: InstancePre<WasmHost>,
-    pub exports: Exports,
-}
-
 impl Functions for Typed {
-    type Code = LinkedComponent;
+    type Pre = InstancePre<WasmHost>;
     type Instance = Instance;
 
-    fn engine(code: &LinkedComponent) -> &Engine {
-        code.pre.engine()
+    fn engine(pre: &InstancePre<WasmHost>) -> &Engine {
+        pre.engine()
     }
 
-    fn instantiate(code: &LinkedComponent, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
-        code.pre.instantiate(store)
+    fn instantiate(pre: &InstancePre<WasmHost>, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
+        pre.instantiate(store)
     }
 
-    fn describe(
-        file: &PluginPath,
-        code: &LinkedComponent,
-        store: &mut Store<WasmHost>,
-        instance: &Instance,
-    ) -> Result<wasmtime::Result<RawDescription>, Fault> {
-        let mut find = ComponentExports { file, exports: &code.exports, store, instance };
-        let describe = find.function::<(), (Description,)>("plugin", "describe")?;
-        Ok(describe.call(store, ()).map(|(description,)| description.into()))
+    fn describe(exports: &mut ComponentExports<'_>) -> Result<wasmtime::Result<RawDescription>, Fault> {
+        let describe = exports.function::<(), (Description,)>("plugin", "describe")?;
+        Ok(describe.call(&mut *exports.store, ()).map(|(description,)| description.into()))
     }
 
-    fn find(
-        file: &PluginPath,
-        code: &LinkedComponent,
-        store: &mut Store<WasmHost>,
-        instance: &Instance,
-        kind: Kind,
-        description: &PolicyDescription,
-    ) -> Result<Self, Fault> {
-        let mut find = ComponentExports { file, exports: &code.exports, store, instance };
+    fn find(exports: &mut ComponentExports<'_>, kind: Kind, description: &PolicyDescription) -> Result<Self, Fault> {
         let needed = |&function: &Function| function != Function::Scores || description.scores;
         let functions = kind
             .functions()
             .iter()
-            .map(|&function| Some(function).filter(needed).map(|function| find.decision(function)).transpose());
+            .map(|&function| Some(function).filter(needed).map(|function| exports.decision(function)).transpose());
         Ok(Self {
             functions: functions.collect::<Result<_, Fault>>()?,
-            configure: find.function("plugin", "configure")?,
-            save: find.function("plugin", "save")?,
-            restore: find.function("plugin", "restore")?,
-            observe: (description.events != Events::NONE).then(|| find.function("lifecycle", "observe")).transpose()?,
+            configure: exports.function("plugin", "configure")?,
+            save: exports.function("plugin", "save")?,
+            restore: exports.function("plugin", "restore")?,
+            observe: (description.events != Events::NONE)
+                .then(|| exports.function("lifecycle", "observe"))
+                .transpose()?,
         })
     }
 
@@ -307,13 +288,8 @@ fn one<A>(result: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {
     result.map(|(output,)| output)
 }
 
-/// Looks up exports by name.
-struct ComponentExports<'a> {
-    file: &'a PluginPath,
-    exports: &'a Exports,
-    store: &'a mut Store<WasmHost>,
-    instance: &'a Instance,
-}
+/// The exports of an instance of a component.
+type ComponentExports<'a> = InstanceExports<'a, Instance>;
 
 impl<'a> ComponentExports<'a> {
     /// A function of the table of decisions.
@@ -359,7 +335,7 @@ impl<'a> ComponentExports<'a> {
 
     /// The index of a function, and the full name of its interface.
     fn index(&mut self, interface: &str, name: &str) -> Result<(ComponentExportIndex, &'a str), Fault> {
-        let full_name = self.exports.full_name(interface).ok_or_else(|| not_exported(self.file, interface))?;
+        let full_name = self.full_name(interface)?;
         let index = self
             .instance
             .get_export_index(&mut *self.store, None, full_name)

@@ -107,7 +107,7 @@ impl Recorder {
 struct DirectRecorder {
     store: Store<WasmHost>,
     instance: wasmtime::Instance,
-    code: direct::LinkedModule,
+    code: LinkedCode<wasmtime::InstancePre<WasmHost>>,
 }
 
 impl DirectRecorder {
@@ -117,11 +117,11 @@ impl DirectRecorder {
         let engine = engine::engine(&settings()).expect("runs here");
         let module = Module::new(&engine, &core).expect("compiles");
         let exports = inspect::module(&file, &core).expect("fits").exports;
-        let code = direct::LinkedModule::link(&module, exports).expect("links");
+        let code = LinkedCode { pre: direct::link(&module).expect("links"), exports };
         let host = WasmHost::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), WasmLog::default());
         let mut store = Store::new(&engine, host);
         store.set_fuel(u64::MAX).expect("counted");
-        let instance = Direct::instantiate(&code, &mut store).expect("instantiates");
+        let instance = Direct::instantiate(&code.pre, &mut store).expect("instantiates");
         Self { store, instance, code }
     }
 
@@ -140,7 +140,7 @@ impl DirectRecorder {
     ) -> Vec<u8> {
         let Self { store, instance, code } = self;
         let file = PluginPath::new(Path::new("recorder.wasm"));
-        let functions = Direct::find(&file, code, store, instance, kind, described()).expect("has them");
+        let functions = Direct::find(&mut code.exports(&file, store, instance), kind, described()).expect("has them");
         call(&functions, store).expect("a result");
         functions.save(store).expect("saves")
     }
