@@ -22,6 +22,8 @@ use super::term::{DecisionTerm, ValueShape};
 use crate::script::inputs;
 use crate::{Fault, Kind};
 
+const TEMPLATE: &str = include_str!("keda/template.yaml.in");
+
 /// Longest formula or query, bytes.
 const LONGEST: usize = 65_536;
 
@@ -65,75 +67,45 @@ impl ScaledObject {
     }
 
     fn text(&self, script: &ExportedScript, settings: &KedaSettings) -> String {
-        let name = kubernetes_name(script.name());
-        let KedaSettings { deployment, min_replicas, max_replicas, .. } = settings;
-        let mut text = heading(&script.file, settings);
-        let _ = write!(
-            text,
-            "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata:\n  name: {name}\n{}spec:\n  scaleTargetRef:\n    \
-             apiVersion: apps/v1\n    kind: Deployment\n    name: {deployment}\n  minReplicaCount: {min_replicas}\n  \
-             maxReplicaCount: {max_replicas}\n  pollingInterval: {}\n  cooldownPeriod: {}\n  advanced:\n    \
-             horizontalPodAutoscalerConfig:\n      behavior:\n",
-            settings.namespace.as_ref().map(|namespace| format!("  namespace: {namespace}\n")).unwrap_or_default(),
-            whole_seconds(settings.interval),
-            whole_seconds(settings.cooldown),
-        );
-        text += &rules("scaleUp", &settings.up, settings.tolerance);
-        text += &rules("scaleDown", &settings.down, settings.tolerance);
-        let _ = write!(
-            text,
-            "    scalingModifiers:\n      # Whole numbers of replicas; the names are those of the triggers.\n      formula: >-\n        \
-             {}\n      target: \"1\"\n      metricType: AverageValue\n  triggers:\n",
-            self.formula
-        );
-        for KedaTrigger { name, query, about } in &self.triggers {
-            let _ = write!(
-                text,
-                "    # {about}\n    - type: prometheus\n      name: {name}\n      metadata:\n        serverAddress: {:?}\n        \
-                 query: >-\n          {query}\n        # KEDA asks for a threshold; with a formula it has no effect.\n        \
-                 threshold: \"1\"\n        ignoreNullValues: \"false\"\n",
-                settings.prometheus
-            );
-        }
-        text
+        let KedaSettings { deployment, namespace, min_replicas, max_replicas, tolerance, .. } = settings;
+        let fills = [
+            ("@name@", kubernetes_name(script.name())),
+            ("@namespace@", namespace.clone().unwrap_or_default()),
+            ("@deployment@", deployment.clone()),
+            ("@minReplicas@", min_replicas.to_string()),
+            ("@maxReplicas@", max_replicas.to_string()),
+            ("@interval@", whole_seconds(settings.interval).to_string()),
+            ("@cooldown@", whole_seconds(settings.cooldown).to_string()),
+            ("@scaleUp@\n", rules(&settings.up, *tolerance)),
+            ("@scaleDown@\n", rules(&settings.down, *tolerance)),
+            ("@formula@", self.formula.clone()),
+            ("@triggers@\n", self.triggers.iter().map(|trigger| trigger.text(settings)).collect()),
+        ];
+        let has = |flag: &str| match flag {
+            "namespace" => namespace.is_some(),
+            "tolerance" => tolerance.is_some(),
+            "noTolerance" => tolerance.is_none(),
+            _ => *min_replicas == 0,
+        };
+        script.fill(TEMPLATE, has, &fills)
     }
 }
 
-/// What the object is, and where it differs from the simulation.
-fn heading(file: &str, settings: &KedaSettings) -> String {
-    let zero = match settings.min_replicas {
-        0 => {
-            "# * At zero replicas KEDA starts one when the formula is above 0, the simulation with the first request: a formula that\n\
-             #   ignores the gateway's queue does not start any.\n"
-        }
-        _ => "",
-    };
-    let tolerance = match settings.tolerance {
-        None => {
-            "# * Kubernetes leaves the number of replicas as it is if the formula differs from it by 10 % or less; the simulation\n\
-             #   takes every number of a script. `--tolerance 0` writes the field that changes it (Kubernetes 1.33 or later with\n\
-             #   HPAConfigurableTolerance, and a version of KEDA that has it).\n"
-        }
-        Some(_) => {
-            "# * `tolerance` needs Kubernetes 1.33 or later with HPAConfigurableTolerance, and a version of KEDA that has it.\n"
-        }
-    };
-    format!(
-        "# Written by `blis export keda {file}`: the decisions of its `scale` for one group of replicas, as a formula of KEDA.\n\
-         #\n\
-         # Where this and the simulation differ:\n\
-         # * Metrics are as old as Prometheus's scrape, plus the time until KEDA and Kubernetes ask for them. Kubernetes asks every\n\
-         #   15 s (--horizontal-pod-autoscaler-sync-period), whatever `pollingInterval` is, which counts at zero replicas.\n\
-         {tolerance}\
-         # * Series of replicas that start or end may be in the metrics of vLLM; the simulation counts ready replicas.\n\
-         # * If a query fails, the number of replicas stays as it is.\n\
-         {zero}"
-    )
+impl KedaTrigger {
+    fn text(&self, settings: &KedaSettings) -> String {
+        let Self { name, query, about } = self;
+        format!(
+            "    # {about}\n    - type: prometheus\n      name: {name}\n      metadata:\n        serverAddress: {:?}\n        \
+             query: >-\n          {query}\n        # KEDA asks for a threshold; with a formula it has no effect.\n        \
+             threshold: \"1\"\n        ignoreNullValues: \"false\"\n",
+            settings.prometheus
+        )
+    }
 }
 
 /// `behavior` of a HorizontalPodAutoscaler in one direction.
-fn rules(name: &str, rules: &ScalingRules, tolerance: Option<f64>) -> String {
-    let mut text = format!("        {name}:\n");
+fn rules(rules: &ScalingRules, tolerance: Option<f64>) -> String {
+    let mut text = String::new();
     if let Some(tolerance) = tolerance {
         let _ = writeln!(text, "          tolerance: \"{tolerance}\"");
     }

@@ -37,10 +37,20 @@ impl ExportedScript {
         &self.plugin.description().name
     }
 
-    /// `template` with what stands for each mark in it, `@file@` among them.
-    pub(super) fn fill(&self, template: &str, fills: &[(&str, String)]) -> String {
-        let filled = fills.iter().fold(template.to_owned(), |text, (mark, value)| text.replace(mark, value));
-        filled.replace("@file@", &self.file)
+    /// `template` with what stands for each mark in it, `@file@` among them. Lines between `@if FLAG` and `@end` are left out unless
+    /// it `has` the flag.
+    pub(super) fn fill(&self, template: &str, has: impl Fn(&str) -> bool, fills: &[(&str, String)]) -> String {
+        let mut holds = true;
+        let lines = template.split_inclusive('\n').filter(|line| {
+            let (flag, ends) = (line.strip_prefix("@if "), *line == "@end\n");
+            if ends || flag.is_some() {
+                holds = flag.is_none_or(|flag| has(flag.trim_end()));
+                return false;
+            }
+            holds
+        });
+        let text = lines.collect::<String>().replace("@file@", &self.file);
+        fills.iter().fold(text, |text, (mark, value)| text.replace(mark, value))
     }
 
     /// Refuses a script without `function`, which does what `what` says.

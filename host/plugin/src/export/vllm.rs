@@ -52,7 +52,7 @@ pub fn vllm_cache_policy(script: &ExportedScript) -> Result<String, Fault> {
     }
     let body = PythonWriter { script, variables: Vec::new() }.body(&script.values()?)?;
     let class: String = script.name().split(|c: char| !c.is_ascii_alphanumeric()).map(capitalized).collect();
-    Ok(script.fill(TEMPLATE, &[("@class@", format!("{class}CachePolicy")), ("@rank@", body)]))
+    Ok(script.fill(TEMPLATE, |_| true, &[("@class@", format!("{class}CachePolicy")), ("@rank@", body)]))
 }
 
 /// The name of a Python class: `lru` becomes `Lru`.
