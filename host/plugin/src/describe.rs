@@ -157,17 +157,15 @@ impl PolicyDescription {
         if let Some(what) = self.unreadable_column(Column::name) {
             return fault(FaultKind::Refused, what);
         }
-        let count = self.parameters.len() + self.others.len();
-        if count > PARAMETERS {
+        let numbers = self.parameters.iter().map(|parameter| [&parameter.name, &parameter.about]);
+        let others = self.others.iter().map(|parameter| [&parameter.name, &parameter.about]);
+        let parameters: Vec<[&String; 2]> = numbers.chain(others).collect();
+        if parameters.len() > PARAMETERS {
+            let count = parameters.len();
             return fault(FaultKind::OutOfMemory, format!("{count} parameters; there may be {PARAMETERS}"));
         }
-        let abouts = self.parameters.iter().flat_map(|parameter| [&parameter.name, &parameter.about]);
-        let abouts = abouts.chain(self.others.iter().flat_map(|parameter| [&parameter.name, &parameter.about]));
-        if let Some(text) = [&self.name, &self.version, &self.about]
-            .into_iter()
-            .chain(abouts)
-            .find(|text| text.len() > limits.message_bytes)
-        {
+        let texts = [&self.name, &self.version, &self.about].into_iter().chain(parameters.iter().copied().flatten());
+        if let Some(text) = { texts }.find(|text| text.len() > limits.message_bytes) {
             let what = format!("a text of {} bytes; there may be {}", text.len(), limits.message_bytes);
             return fault(FaultKind::OutOfMemory, what);
         }
@@ -175,8 +173,7 @@ impl PolicyDescription {
         if let Some(what) = numbers.chain(self.others.iter().map(nonsense_of_other)).flatten().next() {
             return fault(FaultKind::OutOfRange, what);
         }
-        let mut names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        names.extend(self.others.iter().map(|parameter| parameter.name.as_str()));
+        let names: Vec<&String> = parameters.iter().map(|[name, _]| *name).collect();
         if let Some(index) = (1..names.len()).find(|&index| names[..index].contains(&names[index])) {
             return fault(FaultKind::OutOfRange, format!("two parameters are called `{}`", names[index]));
         }

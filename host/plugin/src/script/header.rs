@@ -1,8 +1,8 @@
 //! The metadata of a script, in comments: `// @name`, `// @about`, `// @version`, `// @events`, `// @param name default
 //! min max about`, `// @every_step`.
 
+use blis_abi::EventSet;
 use blis_diag::most_alike;
-use blis_sim::policy::Events;
 
 use super::scan::{Scan, SourceSpan};
 use crate::PolicyParameter;
@@ -14,7 +14,7 @@ pub(super) struct ScriptHeader {
     pub name: Option<String>,
     pub about: String,
     pub version: String,
-    pub events: Events,
+    pub events: EventSet,
     pub parameters: Vec<PolicyParameter>,
     pub every_step: bool,
 }
@@ -86,16 +86,9 @@ impl ScriptHeader {
 
     fn events(&mut self, value: &str) -> Result<(), String> {
         for name in value.split([',', ' ']).filter(|name| !name.is_empty()) {
-            let flag = match name {
-                "routed" => &mut self.events.routed,
-                "first_token" => &mut self.events.first_token,
-                "completed" => &mut self.events.completed,
-                "ended" => &mut self.events.ended,
-                "rejected" => &mut self.events.rejected,
-                "blocks" => &mut self.events.blocks,
-                _ => return Err(format!("there is no event `{name}`{}", near(name, &EVENTS, ""))),
-            };
-            *flag = true;
+            let events = EVENTS.contains(&name).then(|| EventSet::of(&name.replace('_', "-"))).flatten();
+            let unknown = || format!("there is no event `{name}`{}", near(name, &EVENTS, ""));
+            self.events = self.events | events.ok_or_else(unknown)?;
         }
         Ok(())
     }
@@ -171,7 +164,7 @@ mod tests {
         let header = ScriptHeader::of(&Scan::of(source)).unwrap();
         assert_eq!(header.name.as_deref(), Some("my-router"));
         assert_eq!((header.about.as_str(), header.version.as_str()), ("Sends requests where they fit.", "1.2"));
-        assert_eq!(header.events, Events { completed: true, routed: true, ..Events::NONE });
+        assert_eq!(header.events, EventSet::COMPLETED | EventSet::ROUTED);
         let parameters: Vec<_> =
             header.parameters.iter().map(|p| (p.name.as_str(), p.default, p.min, p.max, p.about.as_str())).collect();
         assert_eq!(parameters, [("alpha", 0.5, 0.0, 1.0, "weight of the cache"), ("beta", -2.0, -5.0, 1000.0, "")]);

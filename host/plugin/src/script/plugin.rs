@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use blis_abi::EventSet;
 use rhai::{AST, Position, Scope};
 
 use super::code::{Script, ScriptFunction, SpecializedCode};
@@ -19,6 +20,7 @@ use crate::limits::{
     CONSTANTS, DECLARED_VARIABLES, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT,
     SCRIPT_BYTES, SCRIPT_TOKENS,
 };
+use crate::rows::events_of;
 use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription};
 
 /// A script compiled with the default values of its parameters.
@@ -135,7 +137,7 @@ fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescri
         kinds: Vec::new(),
         columns: UsedFields::by(scan).columns(),
         reads: UsedFields::by(scan).reads(),
-        events: header.events,
+        events: events_of(header.events),
         scores: true,
         every_step: header.every_step,
         parameters: header.parameters.clone(),
@@ -182,7 +184,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
             return fault(span(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
         }
     }
-    let subscribed = header.events != blis_sim::policy::Events::NONE;
+    let subscribed = header.events != EventSet::NONE;
     if has("observe") && !subscribed {
         let text = "`observe` is never called: name its events, as in `// @events completed, routed`";
         return fault(span("observe"), text);

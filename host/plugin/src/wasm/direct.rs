@@ -58,28 +58,22 @@ fn define(linker: &mut Linker<WasmHost>, module: &str, name: &str) -> wasmtime::
             .func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, n: u32| host::pick(caller.as_context_mut(), n)),
         "prompt-blocks" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, result: u32| {
             let mut store = caller.as_context_mut();
-            let blocks: Vec<u8> = host::prompt_blocks(&mut store)?.into_iter().flat_map(u32::to_le_bytes).collect();
-            let memory = memory_of(&store)?;
-            let (at, len) = memory.put(&mut store, 4, &blocks)?;
-            put_pair(memory.memory.data_mut(&mut store), result, at, len / 4)
+            let blocks = host::prompt_blocks(&mut store)?;
+            put_numbers(&mut store, result, blocks)
         }),
         "text" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, name: u32, result: u32| {
             let mut store = caller.as_context_mut();
             let text = host::text(&mut store, name)?;
-            let memory = memory_of(&store)?;
-            let (at, len) = memory.put(&mut store, 1, text.as_bytes())?;
-            put_pair(memory.memory.data_mut(&mut store), result, at, len)
+            put_list(&mut store, result, 1, text.as_bytes())
         }),
         "changed" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, result: u32| {
             let mut store = caller.as_context_mut();
             let changed = host::changed(&mut store)?;
-            let memory = memory_of(&store)?;
-            let Some(indices) = changed else { return put_case(memory.memory.data_mut(&mut store), result, 0) };
-            let indices: Vec<u8> = indices.into_iter().flat_map(u32::to_le_bytes).collect();
-            let (at, len) = memory.put(&mut store, 4, &indices)?;
-            let memory = memory.memory.data_mut(&mut store);
-            put_case(memory, result, 1)?;
-            put_pair(memory, result + offset!(GuestChanged, indices), at, len / 4)
+            let memory = memory_of(&store)?.memory;
+            let case = result_area(memory.data_mut(&mut store), result, size_of::<GuestChanged>())?;
+            case[0] = u8::from(changed.is_some());
+            let Some(indices) = changed else { return Ok(()) };
+            put_numbers(&mut store, result + offset!(GuestChanged, indices), indices)
         }),
         _ => wasmtime::bail!("there is no host.{name}"),
     }?;
@@ -91,29 +85,28 @@ fn memory_of(store: &StoreContextMut<'_, WasmHost>) -> wasmtime::Result<GuestMem
     memory.ok_or_else(|| wasmtime::format_err!("its memory does not exist yet: its start function called the host"))
 }
 
-/// Writes the address and length of a list to the result area that the guest passed.
-fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Result<()> {
-    if !result.is_multiple_of(4) {
-        wasmtime::bail!("pointer not aligned");
-    }
-    let bytes = (u64::from(len) << 32 | u64::from(at)).to_le_bytes();
-    match memory.get_mut(result as usize..).and_then(|memory| memory.first_chunk_mut()) {
-        Some(pair) => *pair = bytes,
-        None => wasmtime::bail!("pointer out of bounds of memory"),
-    }
+/// Writes `numbers` to the guest's memory as [`put_list`] does.
+fn put_numbers(store: &mut StoreContextMut<'_, WasmHost>, result: u32, numbers: Vec<u32>) -> wasmtime::Result<()> {
+    let bytes: Vec<u8> = numbers.into_iter().flat_map(u32::to_le_bytes).collect();
+    put_list(store, result, size_of::<u32>() as u32, &bytes)
+}
+
+/// Writes a list of elements as long as `align`, and its address and length to the result area that the guest passed.
+fn put_list(store: &mut StoreContextMut<'_, WasmHost>, result: u32, align: u32, bytes: &[u8]) -> wasmtime::Result<()> {
+    let memory = memory_of(store)?;
+    let (at, len) = memory.put(store, align, bytes)?;
+    let pair = (u64::from(len / align) << 32 | u64::from(at)).to_le_bytes();
+    result_area(memory.memory.data_mut(store), result, pair.len())?.copy_from_slice(&pair);
     Ok(())
 }
 
-/// Writes the case of a [`GuestChanged`]. The list follows separately.
-fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
+/// The result area at `result`, which the guest passed.
+fn result_area(memory: &mut [u8], result: u32, size: usize) -> wasmtime::Result<&mut [u8]> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
-    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size_of::<GuestChanged>())) {
-        Some(option) => option[0] = case,
-        None => wasmtime::bail!("pointer out of bounds of memory"),
-    }
-    Ok(())
+    let area = memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size));
+    area.ok_or_else(|| wasmtime::format_err!("pointer out of bounds of memory"))
 }
 
 /// A function of the table of decisions in an instance.

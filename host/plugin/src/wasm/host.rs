@@ -226,20 +226,31 @@ fn charge(store: &mut StoreContextMut<'_, WasmHost>, fuel: u64) -> wasmtime::Res
     if left.is_none() { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
+/// Counts that what takes `current` of the `held` takes `desired` from now on; false if the guest has declared less itself.
+fn grow(
+    held: &mut usize,
+    current: usize,
+    desired: usize,
+    max: Option<usize>,
+    allowed: usize,
+    unit: &'static str,
+) -> wasmtime::Result<bool> {
+    if max.is_some_and(|max| desired > max) {
+        return Ok(false);
+    }
+    let needed = (*held - current.min(*held)).saturating_add(desired);
+    if needed > allowed {
+        return Err(LimitExceeded { needed, allowed, unit }.into());
+    }
+    *held = needed;
+    Ok(true)
+}
+
 /// A guest can observe a refusal only at the maximum that it declared itself; every other limit ends the call, so that
 /// the memory of the machine has no influence on a run.
 impl ResourceLimiter for WasmHost {
     fn memory_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
-        if max.is_some_and(|max| desired > max) {
-            return Ok(false);
-        }
-        let needed = (self.memory_bytes - current.min(self.memory_bytes)).saturating_add(desired);
-        let allowed = self.limits.memory_bytes;
-        if needed > allowed {
-            return Err(LimitExceeded { needed, allowed, unit: "bytes of memory" }.into());
-        }
-        self.memory_bytes = needed;
-        Ok(true)
+        grow(&mut self.memory_bytes, current, desired, max, self.limits.memory_bytes, "bytes of memory")
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -247,15 +258,7 @@ impl ResourceLimiter for WasmHost {
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
-        if max.is_some_and(|max| desired > max) {
-            return Ok(false);
-        }
-        let needed = (self.table_elements - current.min(self.table_elements)).saturating_add(desired);
-        if needed > TABLE_ELEMENTS {
-            return Err(LimitExceeded { needed, allowed: TABLE_ELEMENTS, unit: "elements of tables" }.into());
-        }
-        self.table_elements = needed;
-        Ok(true)
+        grow(&mut self.table_elements, current, desired, max, TABLE_ELEMENTS, "elements of tables")
     }
 
     fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
