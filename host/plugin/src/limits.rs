@@ -32,17 +32,6 @@ pub struct Limits {
     pub listing: bool,
 }
 
-impl Limits {
-    /// The bounds of the code of a component.
-    pub(crate) fn code_bounds(&self) -> CodeBounds {
-        match (self.large_components, self.listing) {
-            (true, _) => LARGE_CODE,
-            (false, true) => CodeBounds { compile_cost: LISTED_COMPILE_COST, ..CODE },
-            (false, false) => CODE,
-        }
-    }
-}
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -105,44 +94,44 @@ pub(crate) const COMPONENT_PARTS: usize = 100;
 pub(crate) const FRAMES: usize = 5;
 /// Characters of one line of the backtrace.
 pub(crate) const FRAME_CHARACTERS: usize = 160;
-/// Bounds on the code of a component, which bound the time and the memory of its compilation: `wasm/effort.rs`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CodeBounds {
-    /// Bytes of code of all functions.
-    pub code_bytes: u64,
-    /// Cost of compiling all of it, about µs of a processor.
-    pub compile_cost: u64,
-    /// Local variables × blocks × depth of nesting, summed over all functions: about the work of the compiler.
-    pub compile_work: u64,
+/// What bounds the time and the memory that the compilation of a component takes: `wasm/effort.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeSize {
     /// Bytes of one function.
-    pub function_bytes: u64,
+    FunctionBytes,
     /// Local variables of one function.
-    pub function_locals: u64,
+    FunctionLocals,
     /// Blocks, loops and conditions inside each other.
-    pub nesting: u64,
+    Nesting,
+    /// Bytes of code of all functions.
+    CodeBytes,
+    /// Cost of compiling all of it, about µs of a processor.
+    CompileCost,
+    /// Local variables × blocks × depth of nesting, summed over all functions: about the work of the compiler.
+    CompileWork,
 }
 
-/// Bounds of all components unless [`Limits::large_components`] is set. The largest shipped component has 154 functions and 57 kB
-/// of code.
-pub(crate) const CODE: CodeBounds = CodeBounds {
-    code_bytes: 8 << 20,
-    compile_cost: 1_500_000,
-    compile_work: 4_000_000,
-    function_bytes: 256 << 10,
-    function_locals: 5000,
-    nesting: 250,
-};
-/// [`CodeBounds::compile_cost`] of a file that is only listed: what the largest shipped component costs.
-pub(crate) const LISTED_COMPILE_COST: u64 = 250_000;
-/// Bounds of components with an interpreter inside: see docs/plugin-languages.md for what those have.
-pub(crate) const LARGE_CODE: CodeBounds = CodeBounds {
-    code_bytes: 32 << 20,
-    compile_cost: 60_000_000,
-    compile_work: 400_000_000,
-    function_bytes: 4 << 20,
-    function_locals: 20_000,
-    nesting: 5000,
-};
+impl CodeSize {
+    /// What it is, in words; the bound of all components, of which the largest shipped one has 154 functions and 57 kB of code; and
+    /// that of components with an interpreter inside: see docs/plugin-languages.md for what those have.
+    pub const fn bounds(self) -> (&'static str, u64, u64) {
+        match self {
+            Self::FunctionBytes => ("bytes of one function", 256 << 10, 4 << 20),
+            Self::FunctionLocals => ("local variables of one function", 5000, 20_000),
+            Self::Nesting => ("nested blocks", 250, 5000),
+            Self::CodeBytes => ("bytes of code", 8 << 20, 32 << 20),
+            Self::CompileCost => (
+                "µs of compilation, about: 350 for a function, 25 for a block, 15 for a call, 3 for another instruction",
+                1_500_000,
+                60_000_000,
+            ),
+            Self::CompileWork => ("local variables × blocks × nesting, over all functions", 4_000_000, 400_000_000),
+        }
+    }
+}
+
+/// [`CodeSize::CompileCost`] of a file that is only listed: what the largest shipped component costs.
+const LISTED_COMPILE_COST: u64 = 250_000;
 /// What a file declares, over all modules and components in it: `wasm/parts.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeclaredPart {
@@ -206,6 +195,16 @@ impl DeclaredPart {
 }
 
 impl Limits {
+    /// How much `size` the code of a component may have.
+    pub(crate) fn code(&self, size: CodeSize) -> u64 {
+        let (_, usual, large) = size.bounds();
+        match (self.large_components, self.listing && size == CodeSize::CompileCost) {
+            (true, _) => large,
+            (false, true) => LISTED_COMPILE_COST,
+            (false, false) => usual,
+        }
+    }
+
     /// What is counted as `part`, in words, and how many of it a component may have.
     pub(crate) fn part(&self, part: DeclaredPart) -> (&'static str, u64) {
         let (what, usual, large) = part.bounds();

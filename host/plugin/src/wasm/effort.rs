@@ -14,7 +14,7 @@ use wasmparser::{BlockType, CompositeInnerType, FunctionBody, Operator, Parser, 
 
 use super::PluginPath;
 use super::inspect::malformed;
-use crate::limits::{CODE, CodeBounds};
+use crate::limits::CodeSize;
 use crate::{Fault, FaultKind, Limits};
 
 /// Cost of a function, empty or not, about µs of a processor: 19 000 empty ones took 6.7 s.
@@ -40,11 +40,14 @@ const TARGET_COST: u64 = 1;
 /// # Errors
 /// If it is not WebAssembly, or exceeds one of the bounds.
 pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
-    let most = limits.code_bounds();
-    let refused = |found: &CodeBounds| -> Result<(), Fault> {
-        let Some(what) = exceeded(found, &most) else { return Ok(()) };
-        let fault = file.fault(FaultKind::OutOfFuel, what);
-        Err(match (limits.large_components, limits.listing && exceeded(found, &CODE).is_none()) {
+    let refused = |found: &[(CodeSize, u64)]| -> Result<(), Fault> {
+        let Some(&(size, over)) = found.iter().find(|(size, found)| *found > limits.code(*size)) else {
+            return Ok(());
+        };
+        let (what, most) = (size.bounds().0, limits.code(size));
+        let fault = file.fault(FaultKind::OutOfFuel, format_args!("has {over} {what}; the compiler takes {most}"));
+        let is_usual = found.iter().all(|(size, found)| *found <= size.bounds().1);
+        Err(match (limits.large_components, limits.listing && is_usual) {
             (true, _) => fault,
             (false, true) => fault.hint(LISTED),
             (false, false) => fault.hint(LARGE),
@@ -62,14 +65,18 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<
         let size = body.range().len() as u64;
         code += size;
         // The size first: reading a large function takes time as well.
-        let sizes = CodeBounds { code_bytes: code, function_bytes: size, ..CodeBounds::default() };
-        refused(&sizes)?;
+        refused(&[(CodeSize::FunctionBytes, size), (CodeSize::CodeBytes, code)])?;
         let FunctionWork { locals, joins, loops, nesting, instructions } =
             signatures.measured(&body).map_err(broken)?;
         let pairs = joins * joins / PAIRS_OF_JOINS + joins * loops / PAIRS_WITH_A_LOOP;
         cost = cost.saturating_add(FUNCTION_COST + instructions + JOIN_COST * joins + pairs);
         work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
-        refused(&CodeBounds { compile_cost: cost, compile_work: work, function_locals: locals, nesting, ..sizes })?;
+        refused(&[
+            (CodeSize::FunctionLocals, locals),
+            (CodeSize::Nesting, nesting),
+            (CodeSize::CompileCost, cost),
+            (CodeSize::CompileWork, work),
+        ])?;
     }
     Ok(())
 }
@@ -80,24 +87,6 @@ const LARGE: &str = "split functions, and optimise for size; a component with an
 
 /// What to do about a component that takes too long to compile beside others.
 const LISTED: &str = "`blis plugin check FILE` reads a file alone, with more time";
-
-/// The first bound that `found` exceeds, in words.
-fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
-    let bounds = [
-        (found.function_bytes, most.function_bytes, "bytes of one function"),
-        (found.function_locals, most.function_locals, "local variables of one function"),
-        (found.nesting, most.nesting, "nested blocks"),
-        (found.code_bytes, most.code_bytes, "bytes of code"),
-        (
-            found.compile_cost,
-            most.compile_cost,
-            "µs of compilation, about: 350 for a function, 25 for a block, 15 for a call, 3 for another instruction",
-        ),
-        (found.compile_work, most.compile_work, "local variables × blocks × nesting, over all functions"),
-    ];
-    let (found, most, what) = bounds.into_iter().find(|(found, most, _)| found > most)?;
-    Some(format!("has {found} {what}; the compiler takes {most}"))
-}
 
 /// What the compiler's work on a function depends on.
 #[derive(Default)]
