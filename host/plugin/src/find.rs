@@ -215,10 +215,7 @@ impl Finder {
             Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
             Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
             Technology::Native => native::load(&path, &self.limits)?,
-            Technology::BuiltIn => {
-                let what = format!("{}: a built-in policy has no file", path.display());
-                return Err(Fault::new(FaultKind::Unreadable, what));
-            }
+            Technology::BuiltIn => unreachable!("a built-in policy has no file"),
         };
         let (name, file) = (found.name.clone(), display(&path).to_string());
         Ok(LoadedPlugin { name, file, sha256, bytes: content.len() as u64, plugin })

@@ -25,17 +25,9 @@ use blis_diag::{Location, unreadable};
 /// incomplete.
 pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let file = blis_diag::display(path).to_string();
-    let open = |path: &Path| fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
-    let (metadata, absolute) = open(path).map_err(|error| {
+    let absolute = fs::canonicalize(path).map_err(|error| {
         Fault::of(FaultKind::Unreadable, unreadable(&file, &error).at(Location::file(file.as_str())))
     })?;
-    if !metadata.is_file() {
-        return Err(at(&file, FaultKind::Unreadable, "it is no file"));
-    }
-    if metadata.len() > limits.file_bytes {
-        let what = format!("it has {} bytes; a plugin may have {}", metadata.len(), limits.file_bytes);
-        return Err(at(&file, FaultKind::Unreadable, &what));
-    }
     // SAFETY: the user allows its initialisers to run with `--allow-native`. The path is absolute, so that the loader
     // takes this file and not one of the same name elsewhere.
     let library = unsafe { libloading::Library::new(&absolute) };

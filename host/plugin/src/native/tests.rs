@@ -307,14 +307,15 @@ fn what_is_no_library_is_refused() {
     let folder = LibraryFolder::new("none");
     let path = folder.0.join("text.so");
     fs::write(&path, "fn route() {}").expect("a file");
-    let fault = |path: &Path, limits: &Limits| load(path, limits).expect_err("no library");
-    let refusal = fault(&path, &Limits::default());
+    let fault = |path: &Path| load(path, &Limits::default()).expect_err("no library");
+    let refusal = fault(&path);
     assert_eq!(refusal.kind, FaultKind::Unreadable);
     assert!(folder.shorter(&refusal).starts_with("text.so: not a library for this machine: "), "{refusal}");
-    let refusal = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
+    let refusal = crate::find::read(&path, 12).expect_err("too long");
     assert_eq!(folder.shorter(&refusal), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
-    assert_eq!(folder.shorter(&fault(&folder.0, &Limits::default())).lines().count(), 1, "a folder");
-    let refusal = fault(&folder.0.join("no.so"), &Limits::default());
+    let refusal = crate::find::read(&folder.0, 12).expect_err("a folder");
+    assert_eq!(folder.shorter(&refusal).lines().count(), 1, "{refusal}");
+    let refusal = fault(&folder.0.join("no.so"));
     assert!(folder.shorter(&refusal).starts_with("no.so: "), "{refusal}");
 }
 

@@ -89,11 +89,12 @@ pub(super) fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>)
     }
     let header =
         ScriptHeader::of(&scan).map_err(|error| text.fault(FaultKind::Syntax, Some(error.span), &error.text))?;
+    let used_fields = UsedFields::by(&scan);
     let mut script = Script {
-        description: describe(path, &header, &scan),
+        description: describe(path, &header, &used_fields),
         source: text,
         functions: Vec::new(),
-        used_fields: UsedFields::by(&scan),
+        used_fields,
         constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
         kit,
     };
@@ -128,15 +129,15 @@ fn too_much(scan: &Scan<'_>) -> Option<String> {
     Some(format!("it has {found} {what}; a script may have {most}"))
 }
 
-fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescription {
+fn describe(path: &Path, header: &ScriptHeader, used_fields: &UsedFields) -> PolicyDescription {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     PolicyDescription {
         name: header.name.clone().or(stem).unwrap_or_else(|| "script".to_owned()),
         version: header.version.clone(),
         about: header.about.clone(),
         kinds: Vec::new(),
-        columns: UsedFields::by(scan).columns(),
-        reads: UsedFields::by(scan).reads(),
+        columns: used_fields.columns(),
+        reads: used_fields.reads(),
         events: events_of(header.events),
         scores: true,
         every_step: header.every_step,

@@ -59,7 +59,7 @@ pub(super) enum Expression {
     Any(Box<[Expression]>),
     Block(Statements),
     /// An operation on the table of this number.
-    Table(usize, TableOperation, Box<[Expression]>),
+    Table(usize, TableOperation, Box<[Expression; 2]>),
     /// The same as a method of its first operand, with operations in addition.
     Method(u64, Box<Expression>),
 }
@@ -76,8 +76,9 @@ pub(super) enum TableOperation {
 const UPDATES: [&str; 4] = ["+", "-", "*", "/"];
 
 const FILLED: [(&str, f64); 2] = [("zeros", 0.0), ("ones", 1.0)];
-const TABLE: [(&str, TableOperation, usize); 3] =
-    [("add", TableOperation::Add, 2), ("get", TableOperation::Get, 2), ("set", TableOperation::Set, 2)];
+/// Operations on tables, of two arguments.
+const TABLE: [(&str, TableOperation); 3] =
+    [("add", TableOperation::Add), ("get", TableOperation::Get), ("set", TableOperation::Set)];
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
@@ -280,17 +281,14 @@ impl Compiler<'_> {
         method: &str,
         arguments: impl Iterator<Item = &'e Expr>,
     ) -> Option<Expression> {
-        let &(_, operation, takes) = TABLE.iter().find(|(known, ..)| *known == method)?;
-        let arguments = self.expressions(arguments)?;
-        if arguments.len() != takes {
-            return None;
-        }
+        let &(_, operation) = TABLE.iter().find(|(known, _)| *known == method)?;
+        let arguments = self.expressions(arguments)?.into_vec().try_into().ok()?;
         self.table_operations += 1;
         let number = self.tables.iter().position(|known| known == table).unwrap_or_else(|| {
             self.tables.push(table.to_owned());
             self.tables.len() - 1
         });
-        Some(Expression::Table(number, operation, arguments))
+        Some(Expression::Table(number, operation, Box::new(arguments)))
     }
 }
 

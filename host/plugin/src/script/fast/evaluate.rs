@@ -431,10 +431,10 @@ impl<'a> Evaluation<'a, '_> {
         })
     }
 
-    fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression]) -> ValueResult<'a> {
+    fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression; 2]) -> ValueResult<'a> {
         // The chain with the field and with its method, `this`, the field.
         self.operations += 4;
-        let [first, second] = arguments else { return None };
+        let [first, second] = arguments;
         let (keys, value) = (self.evaluate(first)?, self.evaluate(second)?);
         self.operations += 1;
         let result = match operation {
