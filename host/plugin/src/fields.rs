@@ -4,17 +4,18 @@
 //! The names are those of `sdk/rhai/README.md`. A field that is not set has a default: 0, no deadline, no limit, the
 //! empty text, and what the fields below say.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
-
-use blis_diag::{name_hint, quoted, yaml};
+use blis_abi::{Layout as _, NumberUnit, Primitive, Row as _};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
+pub(crate) use self::value::{FieldError, FieldValue, NameTable, real, whole};
+use self::value::{LATEST_US, list, share, time, word, wrong};
+use crate::rows::{RequestRow, RunningRow};
+
 pub(crate) mod rows;
+mod value;
 
 /// The KV blocks of an instance, unless a fixture sets them.
 const TOTAL_KV_BLOCKS: u32 = 20_000;
@@ -22,61 +23,16 @@ const TOTAL_KV_BLOCKS: u32 = 20_000;
 const MAX_NUM_SEQS: u32 = 256;
 /// The size of a KV block, unless a fixture sets it.
 const BLOCK_SIZE: u32 = 16;
-/// Times have 63 bits in scripts.
-const LATEST_US: u64 = i64::MAX.cast_unsigned();
-
-/// The value of a field, as text: numbers are parsed by the field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FieldValue {
-    /// As if the field were not set.
-    Nothing,
-    Word(String),
-    List(Vec<String>),
-}
-
-/// Why a field cannot be set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FieldError {
-    pub what: String,
-    pub hint: String,
-    /// Whether the name is wrong, not the value.
-    pub of_name: bool,
-}
-
-/// The names of a fixture: their texts by number, the empty one first.
-#[derive(Clone, Debug)]
-pub(crate) struct NameTable(Vec<Box<str>>);
-
-impl Default for NameTable {
-    fn default() -> Self {
-        Self(vec!["".into()])
-    }
-}
-
-impl NameTable {
-    fn name(&mut self, text: &str) -> Name {
-        let known = self.0.iter().position(|known| **known == *text);
-        Name(known.unwrap_or_else(|| {
-            self.0.push(text.into());
-            self.0.len() - 1
-        }) as u32)
-    }
-
-    pub fn texts(&self) -> &[Box<str>] {
-        &self.0
-    }
-}
 
 /// A request from named fields.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedRequest {
+    /// What is set of it, but for the prompt.
+    pub row: RequestRow,
+    /// The request, once it is complete.
     pub request: Request,
     /// Time of the decision; by default that of the arrival.
     pub now: Option<Micros>,
-    pub class_priority: i32,
-    pub block_size: u32,
-    pub tenant_in_flight: u32,
-    pub targets: ClientTargets,
     input_tokens: Option<u32>,
     prompt_blocks: Option<u32>,
     shared_blocks: Option<u32>,
@@ -120,12 +76,9 @@ impl NamedRequest {
     /// Request `id`, of one token.
     pub fn new(id: RequestId) -> Self {
         Self {
+            row: RequestRow { id: id.0, block_size: BLOCK_SIZE, ..RequestRow::default() },
             request: Request::new(id, Micros::ZERO, 1, 1),
             now: None,
-            class_priority: 0,
-            block_size: BLOCK_SIZE,
-            tenant_in_flight: 0,
-            targets: ClientTargets::default(),
             input_tokens: None,
             prompt_blocks: None,
             shared_blocks: None,
@@ -134,41 +87,36 @@ impl NamedRequest {
     }
 
     pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
-        if *value == FieldValue::Nothing && REQUEST.contains(&name) {
+        if !REQUEST.contains(&name) {
+            return Err(FieldError::unknown("a request", name, &REQUEST));
+        }
+        if *value == FieldValue::Nothing {
             return Ok(());
         }
-        let request = &mut self.request;
         match name {
-            "id" => request.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+            "id" => self.row.id = whole(name, value, 0..=u32::MAX - 1)?,
             "now" | "now_us" => self.now = Some(time(name, value)?),
-            "arrival" | "arrival_us" => request.arrival = time(name, value)?,
-            "deadline" | "deadline_us" => request.deadline = Some(time(name, value)?),
-            "slo_ttft" | "slo_ttft_us" => self.targets.ttft = Some(time(name, value)?),
-            "slo_itl" | "slo_itl_us" => self.targets.itl = Some(time(name, value)?),
             "input_tokens" | "prompt_tokens" => self.input_tokens = Some(whole(name, value, 1..=u32::MAX)?),
-            "max_output_tokens" | "max_tokens" => {
-                request.max_output_tokens = Some(whole(name, value, 0..=u32::MAX - 1)?);
-            }
+            "max_output_tokens" | "max_tokens" => self.row.max_output_tokens = whole(name, value, 0..=u32::MAX - 1)?,
             "prompt_blocks" => self.prompt_blocks = Some(whole(name, value, 0..=u32::MAX)?),
-            "block_size" => self.block_size = whole(name, value, 1..=1 << 20)?,
+            "block_size" => self.row.block_size = whole(name, value, 1..=1 << 20)?,
             "shared_blocks" => self.shared_blocks = Some(whole(name, value, 0..=u32::MAX)?),
             "blocks" => self.blocks = list(name, value, 0..=u32::MAX)?,
-            "class_priority" => self.class_priority = whole(name, value, i32::MIN..=i32::MAX)?,
-            "client_priority" => request.client_priority = Some(whole(name, value, i32::MIN + 1..=i32::MAX)?),
-            "tenant_in_flight" => self.tenant_in_flight = whole(name, value, 0..=u32::MAX)?,
-            _ => return tag(&mut request.tags, name, value, names, &REQUEST),
+            // A label for the fixture, which policies do not get.
+            "name" => return word(name, value).map(|_| ()),
+            _ => return rows::set(&mut self.row, name, value, names),
         }
         Ok(())
     }
 
     /// Completes the request after its last field.
     pub fn finish(mut self) -> Result<Self, FieldError> {
-        let whole_blocks = self.prompt_blocks.map(|blocks| blocks.saturating_mul(self.block_size));
+        let whole_blocks = self.prompt_blocks.map(|blocks| blocks.saturating_mul(self.row.block_size));
         let input_tokens = self.input_tokens.or(whole_blocks.filter(|&tokens| tokens > 0)).unwrap_or(1);
-        let blocks = input_tokens / self.block_size;
+        let blocks = input_tokens / self.row.block_size;
         if let Some(given) = self.prompt_blocks.filter(|&given| given != blocks) {
             let what = format!("`prompt_blocks` is {given}, but {input_tokens} tokens are {blocks} full blocks");
-            return Err(wrong(what, format!("a block has {} tokens (`block_size`)", self.block_size)));
+            return Err(wrong(what, format!("a block has {} tokens (`block_size`)", self.row.block_size)));
         }
         let listed = self.blocks.len() as u32;
         let shared = self.shared_blocks.unwrap_or(listed);
@@ -178,20 +126,41 @@ impl NamedRequest {
         }
         if shared > blocks {
             let what = format!("{shared} blocks are shared, but the prompt has {blocks} full blocks");
-            return Err(wrong(what, format!("raise `input_tokens`: a block has {} tokens", self.block_size)));
+            return Err(wrong(what, format!("raise `input_tokens`: a block has {} tokens", self.row.block_size)));
         }
         let spans: Vec<Span> = if listed > 0 {
             self.blocks.iter().map(|&first| Span { first, len: 1 }).collect()
         } else {
             vec![Span { first: 0, len: shared }]
         };
-        self.request.content = Content::shared(&spans);
-        self.request.input_tokens = input_tokens;
+        let row = &self.row;
+        self.request = Request {
+            deadline: row.deadline().map(Micros),
+            max_output_tokens: row.output_limit(),
+            client_priority: row.client_priority(),
+            tags: Tags {
+                slo_class: Name(row.slo_class),
+                tenant: Name(row.tenant),
+                session: Name(row.session),
+                model: Name(row.model),
+                client: Name(row.client),
+                prefix_group: Name(row.prefix_group),
+                round_index: row.round_index,
+                adapter: Name::NONE,
+            },
+            input_tokens,
+            content: Content::shared(&spans),
+            ..Request::new(RequestId(row.id), Micros(row.arrival_us), 1, 1)
+        };
         Ok(self)
     }
 
     pub fn now(&self) -> Micros {
-        self.now.unwrap_or(self.request.arrival)
+        self.now.unwrap_or(Micros(self.row.arrival_us))
+    }
+
+    pub fn targets(&self) -> ClientTargets {
+        ClientTargets { ttft: self.row.slo_ttft().map(Micros), itl: self.row.slo_itl().map(Micros) }
     }
 }
 
@@ -359,143 +328,40 @@ const RUNNING: [&str; 13] = [
     "session",
 ];
 
-/// Appends a request with default fields to `batch`.
-pub(crate) fn push_running(batch: &mut BatchView) {
-    batch.id.push(RequestId(batch.len() as u32));
-    batch.priority.push(0);
-    batch.arrival.push(Micros::ZERO);
-    batch.deadline.push(None);
-    batch.class_priority.push(0);
-    batch.tags.push(Tags::default());
-    batch.input_tokens.push(1);
-    batch.computed_tokens.push(0);
-    batch.generated_tokens.push(0);
-    batch.kv_blocks.push(0);
-    batch.preemptions.push(0);
+/// Request number `index` of a batch, of one token, where nothing is set.
+pub(crate) fn running(index: usize) -> RunningRow {
+    RunningRow { id: index as u32, input_tokens: 1, ..RunningRow::default() }
 }
 
-/// Sets a field of the last request of `batch`.
+/// Sets a field of a request of a batch.
 pub(crate) fn set_running(
-    batch: &mut BatchView,
+    row: &mut RunningRow,
     name: &str,
     value: &FieldValue,
     names: &mut NameTable,
 ) -> Result<(), FieldError> {
-    if *value == FieldValue::Nothing && RUNNING.contains(&name) {
+    let Some(field) = RunningRow::FIELDS.iter().find(|field| field.names().any(|known| known == name)) else {
+        return Err(FieldError::unknown("a request of the batch", name, &RUNNING));
+    };
+    if field.meaning.unit == NumberUnit::Count && field.number == Primitive::U32 && *value != FieldValue::Nothing {
+        row.set(field, whole(name, value, 0..=u32::MAX - 1)?.into());
         return Ok(());
     }
-    let count = || whole(name, value, 0..=u32::MAX - 1);
-    match name {
-        "id" => last(&mut batch.id, RequestId(count()?)),
-        "priority" => last(&mut batch.priority, whole(name, value, i64::MIN..=i64::MAX)?),
-        "arrival" | "arrival_us" => last(&mut batch.arrival, time(name, value)?),
-        "deadline" | "deadline_us" => last(&mut batch.deadline, Some(time(name, value)?)),
-        "class_priority" => last(&mut batch.class_priority, whole(name, value, i32::MIN..=i32::MAX)?),
-        "input_tokens" => last(&mut batch.input_tokens, count()?),
-        "computed_tokens" => last(&mut batch.computed_tokens, count()?),
-        "generated_tokens" => last(&mut batch.generated_tokens, count()?),
-        "kv_blocks" => last(&mut batch.kv_blocks, count()?),
-        "preemptions" => last(&mut batch.preemptions, count()?),
-        "slo_class" | "tenant" | "session" => {
-            if let Some(tags) = batch.tags.last_mut() {
-                tag(tags, name, value, names, &RUNNING)?;
-            }
-        }
-        _ => return Err(FieldError::unknown("a request of the batch", name, &RUNNING)),
-    }
-    Ok(())
+    rows::set(row, name, value, names)
 }
 
-fn tag(
-    tags: &mut Tags,
-    name: &str,
-    value: &FieldValue,
-    names: &mut NameTable,
-    known: &[&str],
-) -> Result<(), FieldError> {
-    let field = match name {
-        "slo_class" => &mut tags.slo_class,
-        "tenant" => &mut tags.tenant,
-        "session" => &mut tags.session,
-        "model" => &mut tags.model,
-        "client" => &mut tags.client,
-        "prefix_group" => &mut tags.prefix_group,
-        "round_index" => {
-            tags.round_index = whole(name, value, 0..=u32::MAX)?;
-            return Ok(());
-        }
-        // A label for the fixture, which policies do not get.
-        "name" if known.contains(&name) => return word(name, value).map(|_| ()),
-        _ => return Err(FieldError::unknown("a request", name, known)),
-    };
-    *field = names.name(word(name, value)?);
-    Ok(())
-}
-
-/// The text of a value that is no list.
-pub(crate) fn word<'a>(name: &str, value: &'a FieldValue) -> Result<&'a str, FieldError> {
-    match value {
-        FieldValue::Word(text) => Ok(text),
-        FieldValue::Nothing => Err(wrong(format!("`{name}` has no value"), "give one, or remove the field")),
-        FieldValue::List(_) => Err(wrong(format!("`{name}` is a list"), "it must be a single value")),
-    }
-}
-
-/// A whole number within `range`; `1e6` and `2.0` are whole numbers too.
-pub(crate) fn whole<T>(name: &str, value: &FieldValue, range: RangeInclusive<T>) -> Result<T, FieldError>
-where
-    T: FromStr + PartialOrd + Display,
-{
-    whole_of(name, word(name, value)?, range)
-}
-
-fn whole_of<T>(name: &str, text: &str, range: RangeInclusive<T>) -> Result<T, FieldError>
-where
-    T: FromStr + PartialOrd + Display,
-{
-    let exponential = || yaml::real(text).filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| format!("{n}"));
-    let number = text.parse().ok().or_else(|| exponential()?.parse().ok()).filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        let hint = format!("it must be a whole number from {} to {}", range.start(), range.end());
-        wrong(format!("`{name}` is {}", quoted(text.as_bytes())), hint)
-    })
-}
-
-fn list(name: &str, value: &FieldValue, range: RangeInclusive<u32>) -> Result<Vec<u32>, FieldError> {
-    let FieldValue::List(items) = value else {
-        return Err(wrong(format!("`{name}` is no list"), "write `[1, 2, 3]`"));
-    };
-    items.iter().map(|item| whole_of(name, item, range.clone())).collect()
-}
-
-fn time(name: &str, value: &FieldValue) -> Result<Micros, FieldError> {
-    whole(name, value, 0..=LATEST_US).map(Micros)
-}
-
-fn share(name: &str, value: &FieldValue) -> Result<f64, FieldError> {
-    let text = word(name, value)?;
-    yaml::real(text)
-        .filter(|number| (0.0..=1.0).contains(number))
-        .ok_or_else(|| wrong(format!("`{name}` is {}", quoted(text.as_bytes())), "it must be a number from 0 to 1"))
-}
-
-/// A number that is at least `least`.
-pub(crate) fn real(name: &str, value: &FieldValue, least: f64) -> Result<f64, FieldError> {
-    let text = word(name, value)?;
-    let number = yaml::real(text).filter(|number| number.is_finite() && *number >= least);
-    number.ok_or_else(|| {
-        wrong(format!("`{name}` is {}", quoted(text.as_bytes())), format!("it must be a number from {least} on"))
-    })
-}
-
-fn wrong(what: impl Into<String>, hint: impl Into<String>) -> FieldError {
-    FieldError { what: what.into(), hint: hint.into(), of_name: false }
-}
-
-impl FieldError {
-    /// `what` has no field `name`.
-    pub fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
-        let text = format!("{what} has no field {}", quoted(name.as_bytes()));
-        Self { of_name: true, ..wrong(text, name_hint(name, known)) }
-    }
+/// Appends a request to `batch`.
+pub(crate) fn push_running(batch: &mut BatchView, row: &RunningRow) {
+    let [slo_class, tenant, session] = [row.slo_class, row.tenant, row.session].map(Name);
+    batch.id.push(RequestId(row.id));
+    batch.priority.push(row.priority);
+    batch.arrival.push(Micros(row.arrival_us));
+    batch.deadline.push(row.deadline().map(Micros));
+    batch.class_priority.push(row.class_priority);
+    batch.tags.push(Tags { slo_class, tenant, session, ..Tags::default() });
+    batch.input_tokens.push(row.input_tokens);
+    batch.computed_tokens.push(row.computed_tokens);
+    batch.generated_tokens.push(row.generated_tokens);
+    batch.kv_blocks.push(row.kv_blocks);
+    batch.preemptions.push(row.preemptions);
 }

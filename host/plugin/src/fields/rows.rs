@@ -6,7 +6,7 @@ use blis_sim::policy::flow::flow_of;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::{FieldError, FieldValue, LATEST_US, NameTable, real, whole, word};
+use super::value::{FieldError, FieldValue, LATEST_US, NameTable, real, whole, word};
 use crate::rows::{FlowRow, InFlightRow};
 
 /// Sets the field of `row` called `name`, unless `value` is nothing.

@@ -71,20 +71,21 @@ pub struct DecisionPoint {
 impl DecisionPoint {
     /// A decision about `request` in a service of `instances`.
     pub(crate) fn new(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
-        let mut tenants_in_flight = vec![0; request.request.tags.tenant.index() + 1];
-        tenants_in_flight[request.request.tags.tenant.index()] = request.tenant_in_flight;
+        let tenant = request.request.tags.tenant.index();
+        let mut tenants_in_flight = vec![0; tenant + 1];
+        tenants_in_flight[tenant] = request.row.tenant_in_flight;
         Self {
             now: request.now(),
             request: request.request.clone(),
-            class_priority: request.class_priority,
-            targets: request.targets,
+            class_priority: request.row.class_priority,
+            targets: request.targets(),
             instances: instances.infos.clone(),
             signals: instances.signals.clone(),
             staleness,
             versions: Versions::default(),
             tenants_in_flight,
             scores: instances.scores(),
-            block_size: request.block_size,
+            block_size: request.row.block_size,
         }
     }
 

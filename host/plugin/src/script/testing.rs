@@ -23,7 +23,8 @@ use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
 use super::views::{BatchObject, ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
 use crate::fields::{
-    FieldError, FieldValue, NameTable, NamedInstances, NamedRequest, push_running, real, rows, set_running, whole,
+    FieldError, FieldValue, NameTable, NamedInstances, NamedRequest, push_running, real, rows, running, set_running,
+    whole,
 };
 use crate::inputs::DecisionPoint;
 use crate::rows::{
@@ -119,7 +120,7 @@ fn request(fields: &Map) -> Result<RequestObject, FieldError> {
     let request = request.finish()?;
     let texts: NameTexts = names.texts().into();
     let point = DecisionPoint::new(&request, &NamedInstances::default(), Staleness::default());
-    let in_flight = Some(request.tenant_in_flight);
+    let in_flight = Some(request.row.tenant_in_flight);
     let fields = RequestFields::new(&point.request(), request.now(), in_flight, &UsedFields::ALL, &texts);
     Ok(RequestObject(Arc::new(fields)))
 }
@@ -164,8 +165,9 @@ fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
 fn batch(list: &Array, more: &Map) -> Result<BatchObject, FieldError> {
     let (mut batch, mut names) = (BatchView { last_of_ties: true, ..BatchView::default() }, NameTable::default());
     for (index, fields) in list.iter().enumerate() {
-        push_running(&mut batch);
-        set_all(&map_of(index, fields)?, |name, value| set_running(&mut batch, name, value, &mut names))?;
+        let mut row = running(index);
+        set_all(&map_of(index, fields)?, |name, value| set_running(&mut row, name, value, &mut names))?;
+        push_running(&mut batch, &row);
     }
     let last = batch.len().saturating_sub(1);
     batch.requester = last;
