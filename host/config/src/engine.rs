@@ -4,12 +4,25 @@ use blis_sim::latency::Sampler;
 use blis_sim::semantics::Semantics;
 
 /// A version of an inference engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumMessage,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 pub enum EngineProfile {
-    /// vLLM 0.33.0.
+    /// vLLM 0.33.0
     #[default]
+    #[strum(to_string = "vllm-0.33")]
     Vllm033,
-    /// vLLM 0.15.1.
+    /// vLLM 0.15.1
+    #[strum(to_string = "vllm-0.15")]
     Vllm015,
 }
 

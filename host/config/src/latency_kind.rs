@@ -1,33 +1,21 @@
 //! The kinds of built-in latency models. Errors contain them, so nothing in this file may return an error.
 
-use std::fmt;
-
-/// The built-in latency models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The built-in latency models, in the order of help.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(const_into_str, serialize_all = "kebab-case")]
 pub enum LatencyKind {
-    Blackbox,
+    TrainedPhysics,
     Physics,
     Roofline,
-    TrainedPhysics,
+    Blackbox,
 }
 
 impl LatencyKind {
-    pub const ALL: [Self; 4] = [Self::TrainedPhysics, Self::Physics, Self::Roofline, Self::Blackbox];
-
     /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blackbox => "blackbox",
-            Self::Physics => "physics",
-            Self::Roofline => "roofline",
-            Self::TrainedPhysics => "trained-physics",
-        }
-    }
-}
-
-impl fmt::Display for LatencyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into_str()
     }
 }

@@ -140,6 +140,7 @@ pub(crate) fn replace(
 mod tests {
     use super::*;
     use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
+    use strum::VariantArray as _;
 
     #[test]
     fn names_follow_the_order_of_the_lists() {
@@ -148,7 +149,7 @@ mod tests {
         let trained = TrainedDefaults::get();
         assert_eq!(names(LatencyKind::TrainedPhysics).len(), trained.alpha.len() + trained.beta.len());
         assert_eq!((names(LatencyKind::Blackbox).len(), names(LatencyKind::Roofline).len()), (6, 0));
-        for kind in LatencyKind::ALL {
+        for &kind in LatencyKind::VARIANTS {
             for NumericParameter { name, default, min, max, about, .. } in parameters(kind) {
                 assert!(min <= default && default <= max && !about.is_empty(), "{kind}: {name}");
             }

@@ -17,7 +17,6 @@ mod hardware;
 mod known;
 mod kv_offload;
 mod latency_kind;
-mod latency_name;
 mod latency_parameters;
 #[cfg(test)]
 mod lone_prompt;

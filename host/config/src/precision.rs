@@ -31,33 +31,67 @@ pub enum Dtype {
 }
 
 /// Type of cached keys and values (`--kv-cache-dtype`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumMessage,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum KvCacheDtype {
-    /// FP8 if the config has a `kv_cache_scheme` of 8 bits, else the type of the activations.
+    /// That of the model's config, else that of the activations
+    // FP8 if the config has a `kv_cache_scheme` of 8 bits.
     #[default]
     Auto,
+    /// 16 bits
     Bfloat16,
-    /// `fp8_e4m3` on NVIDIA GPUs.
+    /// 8 bits
+    // `fp8_e4m3` on NVIDIA GPUs.
     Fp8,
+    /// 8 bits
+    #[strum(to_string = "fp8_e4m3")]
     Fp8E4m3,
+    /// 8 bits
+    #[strum(to_string = "fp8_e5m2")]
     Fp8E5m2,
 }
 
 /// Method of quantisation (`--quantization`): those of vLLM whose weights have one width, and whose products are
 /// computed in 16 bits or, with 8-bit weights, in 8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Quantization {
-    Awq,
-    AwqMarlin,
-    CompressedTensors,
-    FbgemmFp8,
+    /// 8-bit weights, made from those of 16 bits as they are loaded; products in 8 bits where the GPU can
     Fp8,
-    Gptq,
-    GptqMarlin,
-    Modelopt,
-    MoeWna16,
-    Mxfp4,
+    /// The same
     PtpcFp8,
+    /// The same, of stored models
+    FbgemmFp8,
+    /// The same, of stored models
+    Modelopt,
+    /// 4-bit weights, products in 16 bits
+    Awq,
+    /// The same
+    AwqMarlin,
+    /// 4-bit weights, products in 16 bits
+    Gptq,
+    /// The same
+    GptqMarlin,
+    /// The experts of a model that is stored in awq or gptq
+    MoeWna16,
+    /// A model that is stored so, with the widths of its config
+    #[strum(to_string = "compressed-tensors")]
+    CompressedTensors,
+    /// A model that is stored so
+    Mxfp4,
 }
 
 /// The number formats of a resolved deployment, by vLLM's names; `None` without the model's config.
@@ -86,24 +120,6 @@ impl Dtype {
 }
 
 impl Quantization {
-    /// vLLM's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Awq => "awq",
-            Self::AwqMarlin => "awq_marlin",
-            Self::CompressedTensors => "compressed-tensors",
-            Self::FbgemmFp8 => "fbgemm_fp8",
-            Self::Fp8 => "fp8",
-            Self::Gptq => "gptq",
-            Self::GptqMarlin => "gptq_marlin",
-            Self::Modelopt => "modelopt",
-            Self::MoeWna16 => "moe_wna16",
-            Self::Mxfp4 => "mxfp4",
-            Self::PtpcFp8 => "ptpc_fp8",
-        }
-    }
-
     /// Bits of a weight, scales left out; `None` if only the stored model says it.
     fn weight_bits(self) -> Option<f64> {
         match self {
@@ -127,7 +143,7 @@ impl Quantization {
             Self::MoeWna16 => &["awq", "gptq"],
             _ => &[],
         };
-        self.name() == stored || other.contains(&stored)
+        <&str>::from(self) == stored || other.contains(&stored)
     }
 }
 
@@ -200,7 +216,7 @@ impl PrecisionArgs {
         notes: &mut Vec<String>,
     ) -> Result<Option<String>, ConfigError> {
         let Some(method) = self.quantization else { return Ok(model.quantization.clone()) };
-        let (text, file) = (method.name(), model.path.display());
+        let (text, file): (&str, _) = (method.into(), model.path.display());
         let conflict = |message: String, hint: &str| Err(ConfigError::Conflict { message, hint: hint.to_owned() });
         if model.config.dtype_bytes == 4.0 {
             let message = format!("`--quantization {text}` needs activations in 16 bits, not in float32");

@@ -289,7 +289,7 @@ fn run_stage<R: RunSource>(
     runs: &R,
 ) -> Result<(StageResult, bool), R::Error> {
     let split = plan.split;
-    let _span = tracing::debug_span!("stage", split = split.name()).entered();
+    let _span = tracing::debug_span!("stage", split = split.into_str()).entered();
     let scenarios: Vec<usize> = plan.scenarios.iter().map(|(scenario, _)| *scenario).collect();
     let seeds = plan.seeds();
     let mut done: Vec<ScoredRun> = Vec::new();

@@ -367,7 +367,7 @@ impl BoundReport {
             ASSUMPTIONS[0], ASSUMPTIONS[1], "ms", "policy", "bound", "gap"
         );
         for BoundFigure { figure, policy, bound, gap, relaxation } in &self.figures {
-            let relaxation = relaxation.map_or("", Relaxation::name);
+            let relaxation = relaxation.map_or("", |relaxation| relaxation.into_str());
             let line = format!("{figure:<14}{:>12}{:>12}{:>9}  {relaxation}", ms(*policy), ms(*bound), percent(*gap));
             text.push_str(line.trim_end());
             text.push('\n');

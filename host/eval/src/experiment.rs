@@ -19,10 +19,7 @@ use blis_config::policy::{
     Bundle, Choices, ParameterInput, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, ScorerName,
     SettingSource, Sourced, WeightedScorer,
 };
-use blis_config::{
-    Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, OffloadArgs, PrecisionArgs, Quantization,
-    SecondaryArgs,
-};
+use blis_config::{Deployment, DeploymentArgs, Dtype, LatencyKind, OffloadArgs, PrecisionArgs, SecondaryArgs};
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -34,7 +31,7 @@ use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
 use crate::disaggregation::{self, DisaggregationSettings};
 use crate::error::RunError;
-use crate::fitness::{FitnessScale, FitnessWeights};
+use crate::fitness::FitnessWeights;
 use crate::flow::{self, FlowControlSettings};
 use crate::group::GroupSettings;
 use crate::kv_cache;
@@ -43,9 +40,9 @@ use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
-    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FLOW_CONTROL, FitnessScaleName,
-    InlinePolicies, KEYS, KvCacheDtypeName, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
-    SecondaryTierName, SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName, invalid,
+    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FLOW_CONTROL, InlinePolicies, KEYS,
+    OnErrorName, ParityName, PolicyParam, RegretName, SecondaryTierName, SettingKey, SimulationName, TargetList,
+    TieBreakName, TraceLevelName, invalid,
 };
 use crate::tiers;
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig};
@@ -760,11 +757,7 @@ fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunErro
 }
 
 fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
-    let scale = match spec.fitness_scale() {
-        FitnessScaleName::Ratio => FitnessScale::Ratio,
-        FitnessScaleName::Blis => FitnessScale::Blis,
-    };
-    let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
+    let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, spec.fitness_scale()));
     weights.transpose().map_err(RunError::refused)
 }
 
@@ -784,7 +777,7 @@ fn check_exports(exports: &[Export], others: &[(&str, &Path)]) -> Result<(), Run
 /// deployment is resolved.
 fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
     let parity = spec.parity();
-    let engine = EngineProfile::from(spec.engine());
+    let engine = spec.engine();
     DeploymentArgs {
         model,
         hardware: spec.hardware.clone(),
@@ -880,32 +873,8 @@ fn precision(spec: &ExperimentSpec) -> PrecisionArgs {
             DtypeName::Bfloat16 => Dtype::Bfloat16,
             DtypeName::Float | DtypeName::Float32 => Dtype::Float32,
         },
-        quantization: spec.quantization.map(Quantization::from),
-        kv_cache_dtype: match spec.kv_cache_dtype() {
-            KvCacheDtypeName::Auto => KvCacheDtype::Auto,
-            KvCacheDtypeName::Bfloat16 => KvCacheDtype::Bfloat16,
-            KvCacheDtypeName::Fp8 => KvCacheDtype::Fp8,
-            KvCacheDtypeName::Fp8E4m3 => KvCacheDtype::Fp8E4m3,
-            KvCacheDtypeName::Fp8E5m2 => KvCacheDtype::Fp8E5m2,
-        },
-    }
-}
-
-impl From<QuantizationName> for Quantization {
-    fn from(name: QuantizationName) -> Self {
-        match name {
-            QuantizationName::Fp8 => Self::Fp8,
-            QuantizationName::PtpcFp8 => Self::PtpcFp8,
-            QuantizationName::FbgemmFp8 => Self::FbgemmFp8,
-            QuantizationName::Modelopt => Self::Modelopt,
-            QuantizationName::Awq => Self::Awq,
-            QuantizationName::AwqMarlin => Self::AwqMarlin,
-            QuantizationName::Gptq => Self::Gptq,
-            QuantizationName::GptqMarlin => Self::GptqMarlin,
-            QuantizationName::MoeWna16 => Self::MoeWna16,
-            QuantizationName::CompressedTensors => Self::CompressedTensors,
-            QuantizationName::Mxfp4 => Self::Mxfp4,
-        }
+        quantization: spec.quantization,
+        kv_cache_dtype: spec.kv_cache_dtype(),
     }
 }
 
@@ -987,15 +956,6 @@ impl EngineConfig {
             semantics: self.semantics,
             latency: deployment.latency.clone(),
             blis_tiers: None,
-        }
-    }
-}
-
-impl From<EngineName> for EngineProfile {
-    fn from(name: EngineName) -> Self {
-        match name {
-            EngineName::Vllm033 => Self::Vllm033,
-            EngineName::Vllm015 => Self::Vllm015,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::scaling_rules::scaling_rules_text;
 use crate::spec::{
-    ArrivalName, DtypeName, ExperimentSpec, InlinePolicies, KEYS, KvCacheDtypeName, SettingKey, ValueForm, WorkloadName,
+    DtypeName, ExperimentSpec, InlinePolicies, KEYS, KvCacheDtypeName, SettingKey, ValueForm, WorkloadName,
 };
 use crate::startup::start_times_text;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig};
@@ -328,7 +328,7 @@ impl Explanation<'_> {
             WorkloadConfig::Synthetic(SyntheticConfig { name: preset, spec, .. }) => match name {
                 "workload" => default(preset),
                 "rate" => default(spec.rate),
-                "arrival-process" => default(ArrivalName::from(spec.arrival)),
+                "arrival-process" => default(spec.arrival),
                 "num-requests" => default(spec.num_requests.unwrap_or(0)),
                 "timeout" => default(timeout(spec.timeout)),
                 _ => lengths(name, preset, spec),

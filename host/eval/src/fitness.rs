@@ -69,27 +69,28 @@ pub const LOWEST: f64 = 1e-6;
 pub const LEAST_RATIO: f64 = 1e-3;
 
 /// How figures become a score.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumMessage,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum FitnessScale {
-    /// Relative to a reference policy under the same requests: 1 for the reference itself, more is better.
+    /// Ratios to the same figures of the baseline
     #[default]
     Ratio,
-    /// The formula of BLIS, with fixed scales.
+    /// Fixed scales, as in the published simulator
     Blis,
 }
 
 impl FitnessScale {
-    /// Both scales, in the order of help.
-    pub const ALL: [Self; 2] = [Self::Ratio, Self::Blis];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ratio => "ratio",
-            Self::Blis => "blis",
-        }
-    }
-
     /// The formula in words, for `--help`.
     #[must_use]
     pub const fn definition(self) -> &'static str {
@@ -378,7 +379,7 @@ impl Fitness {
     pub fn document<'a>(&'a self, baseline: Option<&'a str>) -> impl Serialize + 'a {
         let scale = if self.factors.is_some() { FitnessScale::Ratio } else { FitnessScale::Blis };
         FitnessDocument {
-            scale: scale.name(),
+            scale: scale.into(),
             baseline,
             score: self.score,
             completed_factor: self.factors.map(|factors| factors.completed),
@@ -587,6 +588,7 @@ mod tests {
     use super::super::objective::EndValues;
     use super::*;
     use proptest::prelude::*;
+    use strum::VariantArray as _;
 
     fn weights(text: &str) -> FitnessWeights {
         FitnessWeights::parse(text, FitnessScale::Ratio).expect("weights")
@@ -882,7 +884,7 @@ mod tests {
 
     #[test]
     fn definitions_fit_a_help_text() {
-        for scale in FitnessScale::ALL {
+        for &scale in FitnessScale::VARIANTS {
             assert!(scale.definition().is_ascii() && scale.keys().len() >= 8, "{scale:?}");
         }
     }
@@ -1022,7 +1024,7 @@ mod tests {
 
         #[test]
         fn no_text_breaks_the_parser(text in "[a-z0-9_:,. \\-é\t]{0,24}") {
-            for scale in FitnessScale::ALL {
+            for &scale in FitnessScale::VARIANTS {
                 if let Err(error) = FitnessWeights::parse(&text, scale) {
                     prop_assert!(text.get(error.span()).is_some());
                     prop_assert_eq!(error.to_string().lines().count(), 4);

@@ -8,7 +8,7 @@ use blis_sim::cluster::StartMode;
 
 use crate::entries::entries;
 use crate::spec::parse::{count, instances, instances_or_zero, parallelism};
-use crate::spec::{KEYS, RoleName};
+use crate::spec::{KEYS, NamedChoice as _, RoleName};
 use crate::startup::{StartupSettings, start_mode, start_mode_text, start_times, start_times_text};
 
 /// Instances that differ from the first group in what is set here.
@@ -83,7 +83,7 @@ pub(crate) fn set_group(group: &mut GroupSettings, name: &str, value: &str) -> R
         "tp" => group.tp = Some(parallelism(value).map_err(message)?),
         "max-num-seqs" => group.max_num_seqs = Some(count(value).map_err(message)?),
         "max-num-batched-tokens" => group.max_num_batched_tokens = Some(count(value).map_err(message)?),
-        "role" => group.role = Some(value.parse().map_err(message)?),
+        "role" => group.role = Some(RoleName::read(value).map_err(message)?),
         "block-size" => group.block_size = Some(count(value).map_err(message)?),
         "instances" => group.instances = instances(value).map_err(message)?,
         "min" => group.min = Some(instances_or_zero(value).map_err(message)?),

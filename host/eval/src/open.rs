@@ -11,13 +11,12 @@ use blis_sim::request::Request;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::lora;
-use crate::spec::TraceFormatName;
 use crate::workload_config::{SpecConfig, SpecOrigin, TraceConfig, TracePart, WorkloadConfig};
 use blis_config::Deployment;
 use blis_diag::Diagnostic;
 use blis_workload::spec::{GenerateOptions, Spec};
 use blis_workload::trace_v2::ClosedLoop;
-use blis_workload::{DrawnArrivals, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
+use blis_workload::{DrawnArrivals, TraceError, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// Arrivals of a run, and the follow-up requests of its closed loop, if it has one.
 pub(crate) type RequestStream<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
@@ -156,33 +155,11 @@ fn line_hint(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
 
 fn trace_options(trace: &TraceConfig, usual: &TraceOptions) -> TraceOptions {
     TraceOptions {
-        format: trace.format.into(),
+        format: trace.format.format(),
         hash_block_size: trace.mooncake_block_size,
         skip_bad_lines: trace.skip_bad_lines,
         window: trace.part.window,
         max_requests: trace.part.max_requests,
         ..usual.clone()
-    }
-}
-
-impl From<TraceFormatName> for Option<TraceFormat> {
-    fn from(name: TraceFormatName) -> Self {
-        Some(match name {
-            TraceFormatName::Auto => return None,
-            TraceFormatName::BlisCsv => TraceFormat::BlisCsv,
-            TraceFormatName::Azure => TraceFormat::Azure,
-            TraceFormatName::Mooncake => TraceFormat::Mooncake,
-            TraceFormatName::TraceV2 => TraceFormat::TraceV2,
-            TraceFormatName::Bailian => TraceFormat::Bailian,
-            TraceFormatName::BurstGpt => TraceFormat::BurstGpt,
-            TraceFormatName::VllmBench => TraceFormat::VllmBench,
-            TraceFormatName::SglangBench => TraceFormat::SglangBench,
-            TraceFormatName::AiPerf => TraceFormat::AiPerf,
-            TraceFormatName::Guidellm => TraceFormat::Guidellm,
-            TraceFormatName::Otel => TraceFormat::Otel,
-            TraceFormatName::VllmVcr => TraceFormat::VllmVcr,
-            TraceFormatName::Csv => TraceFormat::Csv,
-            TraceFormatName::ShareGpt => TraceFormat::ShareGpt,
-        })
     }
 }

@@ -49,8 +49,9 @@ pub struct ConfidenceInterval {
 }
 
 /// Whether B is better than A.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum PairedResult {
     /// The interval lies wholly on the better side of 0.
     Better,
@@ -58,18 +59,6 @@ pub enum PairedResult {
     Worse,
     /// The interval contains 0, or there is no interval.
     Undecided,
-}
-
-impl PairedResult {
-    /// `better`, `worse` or `undecided`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::Undecided => "undecided",
-        }
-    }
 }
 
 impl Paired {

@@ -21,8 +21,9 @@ use super::{Figure, Figures};
 pub const SCHEMA: u32 = 2;
 
 /// Status of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str, serialize_all = "snake_case")]
 pub enum EvaluationStatus {
     /// The candidate has a score.
     Ok,
@@ -36,21 +37,6 @@ pub enum EvaluationStatus {
     GateFailed,
     /// The host failed, not the candidate: the evaluation can be repeated.
     HostError,
-}
-
-impl EvaluationStatus {
-    /// The name in documents.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Rejected => "rejected",
-            Self::Trap => "trap",
-            Self::Limit => "limit",
-            Self::GateFailed => "gate_failed",
-            Self::HostError => "host_error",
-        }
-    }
 }
 
 /// The evaluation result of one candidate.
@@ -360,7 +346,7 @@ impl EvaluationResult {
             id: None,
             status: EvaluationStatus::Ok,
             combined_score: cascade.score(),
-            stage: last.map_or("static", |stage| stage.split.name()).to_owned(),
+            stage: last.map_or("static", |stage| stage.split.into_str()).to_owned(),
             stopped: cascade.stopped.clone(),
             metrics: metrics(&public),
             paired: public.last().and_then(against),
@@ -418,7 +404,7 @@ fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
     let scenario = &suite.scenarios[one.scenario];
     ScenarioDocument {
         id: scenario.name.clone(),
-        stage: split.name().to_owned(),
+        stage: split.into_str().to_owned(),
         family: scenario.family.clone(),
         seed: one.seed,
         score: one.score,

@@ -83,8 +83,23 @@ pub struct SuiteGrants {
 }
 
 /// The stage in which a scenario is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum Split {
     /// The first stage: a short check whether the candidate is promising.
     Smoke,
@@ -175,20 +190,6 @@ impl Diagnose for SuiteError {
 }
 
 impl Split {
-    /// All splits, in the order in which they are run.
-    pub const ALL: [Self; 4] = [Self::Smoke, Self::Train, Self::Select, Self::Test];
-
-    /// The name in files and results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Smoke => "smoke",
-            Self::Train => "train",
-            Self::Select => "select",
-            Self::Test => "test",
-        }
-    }
-
     /// The lower end of the score band; scores of the held-out split are never returned to a search.
     #[must_use]
     pub const fn band(self) -> f64 {
@@ -211,7 +212,7 @@ impl Split {
 
 impl Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.into_str())
     }
 }
 
@@ -492,8 +493,7 @@ impl SuiteReader<'_> {
     }
 
     fn split(&self, word: &Word) -> Result<Split, Diagnostic> {
-        let found = Split::ALL.into_iter().find(|split| split.name() == word.value);
-        found.ok_or_else(|| {
+        word.value.parse().map_err(|_| {
             let what = format!("there is no split {}", quoted(word.value.as_bytes()));
             self.0.wrong(word.referenced, what, SPLITS)
         })
@@ -760,7 +760,12 @@ pub(crate) mod tests {
         for name in names {
             let suite = Suite::open(&name).unwrap();
             assert_eq!(suite.name, name);
-            assert!(Split::ALL.iter().all(|&split| !suite.of(split).is_empty()), "{name} has all splits");
+            assert!(
+                [Split::Smoke, Split::Train, Split::Select, Split::Test]
+                    .into_iter()
+                    .all(|split| !suite.of(split).is_empty()),
+                "{name} has all splits"
+            );
         }
     }
 }

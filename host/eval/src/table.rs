@@ -111,7 +111,7 @@ impl Serialize for Comparison {
         map.serialize_entry("policies", &self.policies)?;
         map.serialize_entry("seeds", &self.seeds)?;
         if let Some(scale) = self.fitness {
-            map.serialize_entry("fitness_scale", scale.name())?;
+            map.serialize_entry("fitness_scale", <&str>::from(scale))?;
         }
         map.serialize_entry("metrics", &MetricMap(self))?;
         map.end()
@@ -303,7 +303,7 @@ impl MetricRow {
         let decimals = decimals(change.abs().max(half)).map(|decimals| decimals.saturating_sub(1));
         let result = match paired.result {
             PairedResult::Undecided => "",
-            result => result.name(),
+            result => result.into_str(),
         };
         [fixed(change, decimals, true), percent, format!("±{}", fixed(half, decimals, false)), result.to_owned()]
     }

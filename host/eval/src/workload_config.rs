@@ -14,10 +14,10 @@ use blis_workload::spec::{
     Arrival, Beside, Client, ClientLoad, Files, LONGEST, Lengths, Prefix, ServeGenReading, Spec,
 };
 use blis_workload::trace_v2::ThinkTime;
-use blis_workload::{MaxTokens, TraceWindow};
+use blis_workload::{MaxTokens, TraceFormat, TraceWindow};
 
 use crate::error::RunError;
-use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName};
+use crate::spec::{ExperimentSpec, NamedChoice as _, ParityName, SessionMode, TraceFormatName, WorkloadName};
 
 /// Source of the requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +148,7 @@ fn trace(path: &Path, spec: &ExperimentSpec) -> WorkloadConfig {
         part: TracePart::new(spec),
         timeout: spec.timeout.and_then(deadline),
         closed_loop: closed_loop(spec).is_some(),
-        arrivals: spec.rate.map(|rate| (rate, spec.arrival_process.unwrap_or(ArrivalName::Poisson).into())),
+        arrivals: spec.rate.map(|rate| (rate, spec.arrival_process.unwrap_or(ArrivalProcess::Poisson))),
     })
 }
 
@@ -212,7 +212,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     let usual = DistributionSpec::preset(name).map_err(RunError::refused)?;
     let spec = DistributionSpec {
         rate: settings.rate.unwrap_or(usual.rate),
-        arrival: settings.arrival_process.map_or_else(|| usual_arrivals(settings), ArrivalProcess::from),
+        arrival: settings.arrival_process.unwrap_or_else(|| usual_arrivals(settings)),
         num_requests: settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
         prompt: prompt(settings, usual.prompt),
         output: output(settings, usual.output),
@@ -315,19 +315,7 @@ fn deadline(seconds: f64) -> Option<Micros> {
 impl WorkloadName {
     /// The preset of several clients with that name.
     pub(crate) fn preset(self) -> Option<Preset> {
-        match self {
-            Self::Bursty => Some(Preset::Bursty),
-            Self::UnfairTenants => Some(Preset::UnfairTenants),
-            Self::PrefixHeavy => Some(Preset::PrefixHeavy),
-            Self::MixedSlo => Some(Preset::MixedSlo),
-            Self::Reasoning => Some(Preset::Reasoning),
-            Self::SummarizationRag => Some(Preset::SummarizationRag),
-            Self::SyntheticData => Some(Preset::SyntheticData),
-            Self::InteractiveChat => Some(Preset::InteractiveChat),
-            Self::CodeGeneration => Some(Preset::CodeGeneration),
-            Self::DeepResearch => Some(Preset::DeepResearch),
-            _ => None,
-        }
+        self.name().parse().ok()
     }
 
     /// The workload as a specification, at `rate` requests per second.
@@ -354,10 +342,7 @@ impl WorkloadName {
     /// The preset of the length distributions.
     pub(crate) fn generator(self) -> &'static str {
         match self {
-            Self::Chatbot => "chatbot",
-            Self::Contentgen => "contentgen",
-            Self::Summarization => "summarization",
-            Self::Multidoc => "multidoc",
+            Self::Chatbot | Self::Contentgen | Self::Summarization | Self::Multidoc => self.name(),
             _ => "distribution",
         }
     }
@@ -396,25 +381,12 @@ impl TracePart {
     }
 }
 
-impl From<ArrivalName> for ArrivalProcess {
-    fn from(name: ArrivalName) -> Self {
-        match name {
-            ArrivalName::Constant => Self::Constant,
-            ArrivalName::Poisson => Self::Poisson,
-        }
-    }
-}
-
-impl From<ArrivalProcess> for ArrivalName {
-    fn from(process: ArrivalProcess) -> Self {
-        match process {
-            ArrivalProcess::Constant => Self::Constant,
-            ArrivalProcess::Poisson => Self::Poisson,
-        }
-    }
-}
-
 impl TraceFormatName {
+    /// The format; `None` if it is detected.
+    pub fn format(self) -> Option<TraceFormat> {
+        self.name().parse().ok()
+    }
+
     /// Whether requests of the format may have hash ids for their prompts.
     pub(crate) fn has_hashes(self) -> bool {
         matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)

@@ -59,7 +59,8 @@ fn of_run(run: &str, mistake: Diagnostic) -> Diagnostic {
 }
 
 /// The part of a run that a request belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum RunSplit {
     /// Coefficients are fitted to these requests.
     Train,
@@ -67,18 +68,6 @@ pub enum RunSplit {
     Validation,
     /// Held out: takes part in neither fit nor selection.
     Test,
-}
-
-impl RunSplit {
-    /// The name in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Validation => "validation",
-            Self::Test => "test",
-        }
-    }
 }
 
 /// One request with its measured latencies.

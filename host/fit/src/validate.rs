@@ -1,6 +1,7 @@
 //! Compares measured runs with simulations under given coefficients.
 
 use serde::Serialize;
+use strum::VariantArray as _;
 
 use super::breakdown::{LatencyBreakdown, RequestParts, replay_parts};
 use super::errors::{Errors, LoadStageErrors, comparable, compare, compare_stages};
@@ -239,11 +240,12 @@ fn errors_of(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> R
 
 /// The name of the part of `run` that is compared, and the numbers of its requests.
 fn compared(run: &MeasuredRun, splits: &[RunSplit]) -> (String, Vec<usize>) {
-    const ALL: [RunSplit; 3] = [RunSplit::Train, RunSplit::Validation, RunSplit::Test];
     let present = |split: &RunSplit| run.requests.iter().any(|request| request.split == *split);
     let chosen: Vec<RunSplit> = splits.iter().copied().filter(present).collect();
-    let all = chosen.is_empty() || ALL.into_iter().filter(present).all(|split| chosen.contains(&split));
-    let splits = if all { ALL.to_vec() } else { chosen };
-    let name = if all { "all".into() } else { splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+") };
+    let all = chosen.is_empty()
+        || RunSplit::VARIANTS.iter().filter(|split| present(split)).all(|split| chosen.contains(split));
+    let splits = if all { RunSplit::VARIANTS.to_vec() } else { chosen };
+    let name =
+        if all { "all".into() } else { splits.iter().map(|split| split.into_str()).collect::<Vec<_>>().join("+") };
     (name, comparable(run, &splits))
 }

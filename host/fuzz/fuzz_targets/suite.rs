@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
             assert!(!suite.of(split).is_empty());
         }
         assert!(!suite.decides.iter().any(|kind| kind.name() == "latency"));
-        for split in Split::ALL {
+        for split in [Split::Smoke, Split::Train, Split::Select, Split::Test] {
             assert!((1..=1000).contains(&suite.seeds_of(split)));
             assert!(suite.seed(split, u64::MAX, 0, 3) < 1 << 32);
         }

@@ -87,7 +87,7 @@ impl TypedValueParser for Checked {
 }
 
 pub(super) fn possible((name, about): Choice) -> PossibleValue {
-    PossibleValue::new(name).help(about)
+    PossibleValue::new(name).help(about.replace('\n', " "))
 }
 
 impl<const COMMANDS: u16> FromArgMatches for Settings<COMMANDS> {

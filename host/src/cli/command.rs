@@ -201,7 +201,7 @@ fn anomalies_and_fitness() -> String {
 
 /// What a fitness can weigh.
 fn fitness() -> String {
-    let scale = |scale: FitnessScale| format!("  {}: {}\n", scale.name(), scale.definition());
-    let scales: String = FitnessScale::ALL.into_iter().map(scale).collect();
+    let scale = |scale: FitnessScale| format!("  {}: {}\n", scale, scale.definition());
+    let scales: String = [FitnessScale::Ratio, FitnessScale::Blis].map(scale).concat();
     format!("Figures, for --fitness-weights and as compared:\n{}\nScales of --fitness-scale:\n{scales}", Figure::help())
 }

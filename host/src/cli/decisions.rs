@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::units::Micros;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use super::output::OutputForm;
-use super::output::{print_document, print_note, print_text, wants_text_form};
+use super::one_of::OneOf;
+use super::output::{OutputForm, print_document, print_note, print_text, wants_text_form};
 use blis_diag::wrapped;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
@@ -53,8 +53,8 @@ struct ShowArgs {
     #[arg(long, value_name = "S", value_parser = parse::seconds_from_0)]
     to: Option<Micros>,
     /// Kinds of lines [default: all but signals]
-    #[arg(long, value_enum, value_name = "KIND,…", value_delimiter = ',')]
-    kind: Vec<KindName>,
+    #[arg(long, value_parser = OneOf::<LineKind>::new(), value_name = "KIND,…", value_delimiter = ',')]
+    kind: Vec<LineKind>,
     /// Form of the output; auto is text on a terminal, JSON elsewhere: one object for --request, else the
     /// lines of the trace
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
@@ -67,8 +67,8 @@ struct TopArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Figure to sort by
-    #[arg(long, value_enum, value_name = "FIGURE", default_value_t = TopByName::E2e)]
-    by: TopByName,
+    #[arg(long, value_parser = OneOf::<TopBy>::new(), value_name = "FIGURE", default_value_t = TopBy::E2e)]
+    by: TopBy,
     /// Number of decisions, ≥ 1
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse::count)]
     limit: u32,
@@ -88,74 +88,6 @@ struct DiffArgs {
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KindName {
-    /// Refreshed signals of instances
-    Signals,
-    /// Admission
-    Admission,
-    /// Flow control: requests refused, dispatched, expired or evicted by the gateway
-    Gateway,
-    /// Routing
-    Routing,
-    /// Scheduling: requests that enter a batch or wait at the head of a queue
-    Scheduling,
-    /// Preemption: victims when KV blocks run out
-    Preemption,
-    /// Loads from the CPU tier: loaded or computed again
-    Load,
-    /// LoRA adapters that make room for others
-    #[value(name = "adapter_eviction")]
-    AdapterEviction,
-    /// Instances that prefill, where some prefill apart from others
-    Prefill,
-    /// Ends of requests
-    Outcome,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TopByName {
-    /// Score regret: the best score minus the score of the chosen instance
-    ScoreRegret,
-    /// Margin: the score of the chosen instance minus the best of the others
-    Margin,
-    /// TTFT of the request
-    Ttft,
-    /// E2E of the request
-    E2e,
-    /// Scheduling delay of the request
-    Wait,
-}
-
-impl From<KindName> for LineKind {
-    fn from(name: KindName) -> Self {
-        match name {
-            KindName::Signals => Self::Signals,
-            KindName::Admission => Self::Admission,
-            KindName::Gateway => Self::Gateway,
-            KindName::Routing => Self::Routing,
-            KindName::Scheduling => Self::Scheduling,
-            KindName::Preemption => Self::Preemption,
-            KindName::Load => Self::Load,
-            KindName::AdapterEviction => Self::AdapterEviction,
-            KindName::Prefill => Self::Prefill,
-            KindName::Outcome => Self::Outcome,
-        }
-    }
-}
-
-impl From<TopByName> for TopBy {
-    fn from(name: TopByName) -> Self {
-        match name {
-            TopByName::ScoreRegret => Self::ScoreRegret,
-            TopByName::Margin => Self::Margin,
-            TopByName::Ttft => Self::Ttft,
-            TopByName::E2e => Self::E2e,
-            TopByName::Wait => Self::Wait,
-        }
-    }
 }
 
 pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
@@ -186,7 +118,7 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
         instance: args.instance.map(InstanceIndex),
         from_us: args.from.map(|from| from.0),
         to_us: args.to.map(|to| to.0),
-        kinds: args.kind.into_iter().map(LineKind::from).collect(),
+        kinds: args.kind,
     };
     let text = wants_text_form(args.output);
     let mut listing = Listing::open(&args.file, filter).map_err(unusable)?;
@@ -209,7 +141,7 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
 }
 
 fn top(args: &TopArgs) -> Result<(), RunError> {
-    let top = Top::read(&args.file, args.by.into(), args.limit as usize).map_err(unusable)?;
+    let top = Top::read(&args.file, args.by, args.limit as usize).map_err(unusable)?;
     warn_of_cut(&args.file)?;
     if wants_text_form(args.output) { print_text(top) } else { print_document(&top) }
 }

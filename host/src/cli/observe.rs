@@ -14,12 +14,13 @@ use blis_http::observe::{
 };
 use blis_report::check_target;
 use blis_sim::units::Micros;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Settings;
 use super::counts::in_flight;
 use super::fidelity::today;
+use super::one_of::OneOf;
 use super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 
 const SERVER: &str = "Server";
@@ -35,15 +36,15 @@ pub(super) struct ObserveArgs {
           help_heading = SERVER)]
     server_url: ServerUrl,
     /// Interface of the server
-    #[arg(long, value_enum, value_name = "API", default_value_t = ApiChoice::Completions, help_heading = SERVER)]
-    api: ApiChoice,
+    #[arg(long, value_parser = OneOf::<ServerApi>::new(), value_name = "API", default_value_t = ServerApi::Completions, help_heading = SERVER)]
+    api: ServerApi,
     /// Prompts as token ids, exact in length and in what they share (vLLM, SGLang), or as words, as many as the server counts
     /// tokens for [default: ids; text with --api chat]
-    #[arg(long, value_enum, value_name = "FORM", help_heading = SERVER)]
-    prompts: Option<PromptChoice>,
+    #[arg(long, value_parser = OneOf::<PromptForm>::new(), value_name = "FORM", help_heading = SERVER)]
+    prompts: Option<PromptForm>,
     /// What later rounds of sessions contain of the rounds before, in closed loop
-    #[arg(long, value_enum, value_name = "CONTEXT", default_value_t = ContextChoice::Planned, help_heading = SERVER)]
-    context: ContextChoice,
+    #[arg(long, value_parser = OneOf::<SessionContext>::new(), value_name = "CONTEXT", default_value_t = SessionContext::Planned, help_heading = SERVER)]
+    context: SessionContext,
     /// Whole responses instead of streams: there is no TTFT then
     #[arg(long, help_heading = SERVER)]
     no_streaming: bool,
@@ -83,30 +84,6 @@ pub(super) struct ObserveArgs {
     given: Settings<{ commands::OBSERVE }>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ApiChoice {
-    /// The route /v1/completions
-    Completions,
-    /// The route /v1/chat/completions
-    Chat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PromptChoice {
-    /// Token ids, exact in length
-    Ids,
-    /// Words, as many as the server counts
-    Text,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ContextChoice {
-    /// As many tokens as planned
-    Planned,
-    /// What the server wrote, as text (--prompts text)
-    Actual,
-}
-
 /// Runs `blis observe` and prints its report.
 pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     start_log(args.log.into());
@@ -129,35 +106,25 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
 
 impl ObserveArgs {
     fn settings(&self, config: &Experiment) -> Result<ObserveSettings, RunError> {
-        let api = match self.api {
-            ApiChoice::Completions => ServerApi::Completions,
-            ApiChoice::Chat => ServerApi::Chat,
-        };
-        let prompts = match (self.prompts, api) {
-            (Some(PromptChoice::Ids), ServerApi::Chat) => {
+        let prompts = match (self.prompts, self.api) {
+            (Some(PromptForm::Ids), ServerApi::Chat) => {
                 return Err(RunError::usage("a chat has text, no token ids")
                     .hint("use `--prompts text`, or `--api completions`"));
             }
-            (Some(PromptChoice::Text), _) | (None, ServerApi::Chat) => PromptForm::Text,
-            (Some(PromptChoice::Ids) | None, ServerApi::Completions) => PromptForm::Ids,
+            (None, ServerApi::Chat) => PromptForm::Text,
+            (prompts, _) => prompts.unwrap_or(PromptForm::Ids),
         };
-        let context = match (self.context, prompts) {
-            (ContextChoice::Planned, _) => SessionContext::Planned,
-            (ContextChoice::Actual, PromptForm::Text) => SessionContext::Actual,
-            (ContextChoice::Actual, PromptForm::Ids) => {
-                return Err(RunError::usage(
-                    "`--context actual` needs prompts as text: outputs are text, not token ids",
-                )
+        if (self.context, prompts) == (SessionContext::Actual, PromptForm::Ids) {
+            return Err(RunError::usage("`--context actual` needs prompts as text: outputs are text, not token ids")
                 .hint("use `--prompts text`, or `--api chat`"));
-            }
-        };
+        }
         Ok(ObserveSettings {
             server: self.server_url.clone(),
             model: config.deployment.model.clone(),
             api_key: api_key(),
-            api,
+            api: self.api,
             prompts,
-            context,
+            context: self.context,
             streaming: !self.no_streaming,
             exact_lengths: !self.no_exact_lengths,
             max_concurrency: self.max_in_flight,

@@ -23,12 +23,13 @@ impl<T: NamedChoice> TypedValueParser for OneOf<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
-        let names = PossibleValuesParser::new(T::ALL.iter().map(|choice| possible((choice.name(), choice.about()))));
+        let names =
+            PossibleValuesParser::new(T::VARIANTS.iter().map(|choice| possible((choice.name(), choice.about()))));
         let text = names.parse_ref(command, arg, value)?;
         T::find(&text).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(T::ALL.iter().map(|choice| possible((choice.name(), choice.about())))))
+        Some(Box::new(T::VARIANTS.iter().map(|choice| possible((choice.name(), choice.about())))))
     }
 }

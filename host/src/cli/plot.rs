@@ -7,6 +7,7 @@ use blis_diag::open_bounded;
 use blis_eval::error::RunError;
 use blis_report::{FigureKind, PlotError, PlotInput, check_target, plot, write_pair};
 use clap::Args;
+use strum::VariantNames as _;
 
 use super::output::print_note;
 
@@ -31,9 +32,7 @@ pub(super) struct PlotArgs {
 }
 
 fn kind(text: &str) -> Result<FigureKind, String> {
-    let names = FigureKind::ALL.map(|(name, _)| name);
-    let found = FigureKind::ALL.iter().find(|(name, _)| *name == text);
-    found.map(|&(_, kind)| kind).ok_or_else(|| format!("figures are {}", names.join(", ")))
+    text.parse().map_err(|_| format!("figures are {}", FigureKind::VARIANTS.join(", ")))
 }
 
 /// The file of a picture.

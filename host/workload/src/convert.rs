@@ -18,13 +18,17 @@ mod tokens;
 use tokens::{Tokens, hash_ids};
 
 /// A trace format that can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TargetFormat {
-    /// The CSV half of a TraceV2 trace; see [`TRACE_V2_HEADER`] for the other.
+    /// BLIS: a header and a CSV, with prefix groups
+    // The CSV; see [`TRACE_V2_HEADER`] for the other half.
     TraceV2,
+    /// Mooncake: JSON lines with hash ids
     Mooncake,
-    /// The CSV of the first BLIS versions.
+    /// BLIS: token ids, equal where contents are equal
     BlisCsv,
+    /// Azure: timestamps and lengths only
     Azure,
 }
 

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 
 use blis_sim::ids::RequestId;
 use blis_sim::request::{Content, Request, Span, Stage, Tags};
@@ -47,11 +46,25 @@ pub struct DistributionSpec {
 }
 
 /// Distribution of the inter-arrival times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumMessage,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ArrivalProcess {
+    /// Constant inter-arrival times
     #[default]
     Constant,
-    /// A Poisson process: exponential inter-arrival times, as of many independent clients.
+    /// Exponential inter-arrival times
+    // A Poisson process, as of many independent clients.
     Poisson,
 }
 
@@ -208,31 +221,6 @@ impl DistributionSpec {
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
-    }
-}
-
-/// The timeout of a request from seconds as in BLIS's `--timeout`: negative means none.
-///
-/// # Errors
-/// [`SpecError::Range`] for 0, for less than 1 µs and for NaN.
-pub fn timeout_from_secs(seconds: f64) -> Result<Option<Micros>, SpecError> {
-    if seconds < 0.0 {
-        return Ok(None);
-    }
-    let timeout = Micros::from_secs_f64(seconds);
-    check(seconds.is_finite() && timeout > Micros::ZERO, "timeout", seconds, "seconds > 0, or negative for none")?;
-    Ok(Some(timeout))
-}
-
-impl FromStr for ArrivalProcess {
-    type Err = SpecError;
-
-    fn from_str(name: &str) -> Result<Self, SpecError> {
-        match name {
-            "constant" => Ok(Self::Constant),
-            "poisson" => Ok(Self::Poisson),
-            _ => Err(unknown("arrival process", name, &["constant", "poisson"])),
-        }
     }
 }
 

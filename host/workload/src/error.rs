@@ -33,12 +33,6 @@ pub enum TraceError {
         /// The names of all formats.
         formats: String,
     },
-    /// There is no format of that name.
-    UnknownFormatName {
-        name: String,
-        /// The nearest known name, or all of them.
-        hint: String,
-    },
     /// There is no row to simulate.
     Empty {
         /// Path of the file, as the user wrote it.
@@ -121,9 +115,6 @@ impl Diagnose for TraceError {
                     return unknown.hint("`--workload-spec FILE` reads workload specifications");
                 }
                 unknown.hint(format!("if it is one of {formats}, name it with `--trace-format`"))
-            }
-            Self::UnknownFormatName { name, hint } => {
-                Diagnostic::new(format!("unknown trace format `{name}`")).hint(hint)
             }
             Self::Empty { file, skipped, notes } => of(file, format!("no requests{}", left_out_text(skipped, notes)))
                 .hint("a trace needs at least one request after its header"),

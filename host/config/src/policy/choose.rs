@@ -322,7 +322,7 @@ fn step(
                 StepRole::Picker => String::new(),
             };
             let hint = if built_in.contains("did you mean") || hint.is_empty() { built_in } else { hint };
-            Contradiction::new(source, format!("unknown {} {}", role.name(), quoted(name.as_bytes())), hint)
+            Contradiction::new(source, format!("unknown {} {}", role.into_str(), quoted(name.as_bytes())), hint)
         }
     })?;
     if role == StepRole::Scorer && !loaded.plugin.description().scores {

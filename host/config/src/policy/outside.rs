@@ -75,7 +75,8 @@ pub struct PipelineStep {
 }
 
 /// What a step does in a routing pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum StepRole {
     Filter,
     Scorer,
@@ -86,11 +87,7 @@ impl StepRole {
     /// The name in messages and streams.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Filter => "filter",
-            Self::Scorer => "scorer",
-            Self::Picker => "picker",
-        }
+        self.into_str()
     }
 
     /// The kind of the plugin.
@@ -110,7 +107,7 @@ impl fmt::Debug for PolicyUse {
         f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()?;
         self.others.iter().try_for_each(|(name, value)| write!(f, " {name}={}", value.value))?;
         self.filters.iter().try_for_each(|filter| write!(f, " after {}", filter.value))?;
-        self.steps.iter().try_for_each(|step| write!(f, " {} {:?}", step.role.name(), step.used))
+        self.steps.iter().try_for_each(|step| write!(f, " {} {:?}", step.role.into_str(), step.used))
     }
 }
 

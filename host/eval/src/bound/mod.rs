@@ -37,24 +37,14 @@ pub use self::service::{BoundedService, ServedRequest};
 use self::work::WorkRates;
 
 /// The relaxation from which a bound follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum Relaxation {
     /// Each request alone on an idle instance.
     Alone,
     /// All instances as one server.
     Pooled,
-}
-
-impl Relaxation {
-    /// The name in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Alone => "alone",
-            Self::Pooled => "pooled",
-        }
-    }
 }
 
 /// A lower bound of one figure.

@@ -132,25 +132,14 @@ struct Hello {
 }
 
 /// Whether evaluations can be started, for `status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum ForkServerHealth {
     Ok,
     /// It has ended, and another one is being started.
     Starting,
     /// It has ended, and none could be started.
     Down,
-}
-
-impl ForkServerHealth {
-    /// As `status` names it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Starting => "starting",
-            Self::Down => "down",
-        }
-    }
 }
 
 /// A result, or the message of an error.

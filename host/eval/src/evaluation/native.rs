@@ -89,7 +89,7 @@ fn start(
     let (reader, writer) = io::pipe()?;
     let child = Command::new(std::env::current_exe()?)
         .args(["evaluate", "--allow-native", "--native-here", "--suite", &prepared.suite.name_or_file()])
-        .args(["--stage", options.until.name(), "--epoch", &options.epoch.to_string()])
+        .args(["--stage", options.until.into_str(), "--epoch", &options.epoch.to_string()])
         .args(["--feedback-bytes", &options.feedback_bytes.to_string()])
         .arg(format!("--patterns={}", options.patterns))
         .args(["--wall-s", &options.wall.as_secs_f64().to_string(), "--log", "off"])

@@ -297,7 +297,7 @@ impl SuiteSet {
             let scenarios = suite.scenarios.iter().filter_map(|scenario| {
                 let splits = open_splits(&scenario.splits);
                 let seeds: BTreeMap<&str, u32> =
-                    splits.iter().map(|split| (split.name(), suite.seeds_of(*split))).collect();
+                    splits.iter().map(|split| (split.into_str(), suite.seeds_of(*split))).collect();
                 let message = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
                 (!splits.is_empty()).then_some(message)
             });
@@ -452,8 +452,8 @@ fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> 
     let usual = [Split::Train, Split::Select, Split::Smoke];
     let found = usual.into_iter().find(|split| open.contains(split) && stage.is_none_or(|stage| stage == *split));
     found.ok_or_else(|| {
-        let names: Vec<&str> = open.iter().map(|split| split.name()).collect();
-        let stage = stage.map(Split::name).unwrap_or_default();
+        let names: Vec<&str> = open.iter().map(|split| split.into_str()).collect();
+        let stage = stage.map(<&str>::from).unwrap_or_default();
         format!("the scenario `{name}` is not of {stage}: `stage` must be {}", names.join(" or "))
     })
 }

@@ -199,7 +199,7 @@ fn note(
     match result {
         Ok(result) => {
             let reason = result.rejection();
-            let (score, status, reason) = (result.combined_score, result.status.name(), reason.as_deref());
+            let (score, status, reason) = (result.combined_score, result.status.into_str(), reason.as_deref());
             history.add(&EvaluatedCandidate { name, score, status, reason, text });
         }
         Err(message) => {
@@ -330,7 +330,7 @@ impl EvaluationServer {
         let (health, restarts) = self.workers.health();
         json!({
             "status": if health == ForkServerHealth::Ok { "ok" } else { "degraded" },
-            "fork_server": {"state": health.name(), "restarts": restarts},
+            "fork_server": {"state": health.into_str(), "restarts": restarts},
             "version": env!("CARGO_PKG_VERSION"),
             "host": host(),
             "suites": self.suites.hashes(),

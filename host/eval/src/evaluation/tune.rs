@@ -197,7 +197,7 @@ impl Tuning<'_> {
             Ok((_, failed)) => (0.0, EvaluationStatus::GateFailed, Some(failed.join("; "))),
             Err(error) => (0.0, EvaluationStatus::Rejected, Some(error.to_string())),
         };
-        let (status, reason) = (status.name(), reason.as_deref());
+        let (status, reason) = (status.into_str(), reason.as_deref());
         history.add(&EvaluatedCandidate { name, score, status, reason, text: &text });
     }
 

@@ -46,7 +46,7 @@ impl CsvTable for ServiceSize {
             let cells = [
                 check.count.to_string(),
                 (u64::from(check.count) * u64::from(self.gpus_per_replica)).to_string(),
-                check.result.name().to_owned(),
+                check.result.into_str().to_owned(),
                 check.saturated_seeds.to_string(),
             ];
             table.line(cells.into_iter().chain(check.values_ms.iter().copied().map(optional)));

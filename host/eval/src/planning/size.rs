@@ -70,25 +70,14 @@ pub struct SizeCheck {
 }
 
 /// Whether a number of replicas meets the SLOs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum SizeResult {
     Holds,
     Fails,
     /// The seeds differ too much to tell.
     Undecided,
-}
-
-impl SizeResult {
-    /// As tables show it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::Fails => "fails",
-            Self::Undecided => "undecided",
-        }
-    }
 }
 
 /// Searches the fewest replicas that serve the load of `config`. The result does not depend on the number of threads.
@@ -176,7 +165,7 @@ fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
         notes.push(format!(
             "{} replicas are near the limit (result: {}); longer runs (--num-requests) or more --seeds decide",
             fewer.count,
-            fewer.result.name()
+            fewer.result.into_str()
         ));
     }
     notes

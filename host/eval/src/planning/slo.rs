@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use blis_diag::name_hint;
 use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
+use strum::VariantNames as _;
 
 use crate::spec::parse;
 
@@ -23,7 +24,8 @@ pub struct Slo {
 }
 
 /// A latency that an SLO limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum SloMetric {
     /// Time to first token.
     Ttft,
@@ -36,7 +38,8 @@ pub enum SloMetric {
 }
 
 /// A statistic of a latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum SloStatistic {
     Mean,
     P50,
@@ -65,14 +68,8 @@ impl Slo {
         let unknown = |what: &str, name: &str, known: &[&str]| {
             format!("there is no {what} `{name}` ({}): {}", known.join(", "), name_hint(name, known))
         };
-        let metric = SloMetric::ALL
-            .into_iter()
-            .find(|known| known.name() == metric)
-            .ok_or_else(|| unknown("latency", metric, &SloMetric::ALL.map(SloMetric::name)))?;
-        let statistic = SloStatistic::ALL
-            .into_iter()
-            .find(|known| known.name() == statistic)
-            .ok_or_else(|| unknown("statistic", statistic, &SloStatistic::ALL.map(SloStatistic::name)))?;
+        let metric = metric.parse().map_err(|_| unknown("latency", metric, SloMetric::VARIANTS))?;
+        let statistic = statistic.parse().map_err(|_| unknown("statistic", statistic, SloStatistic::VARIANTS))?;
         if metric == SloMetric::Itl && class.is_some() {
             return Err(format!("`{name}`: inter-token latencies are pooled over all classes; use tpot for a class"));
         }
@@ -97,36 +94,11 @@ impl Slo {
     #[must_use]
     pub fn figure(&self) -> String {
         let class = self.class.as_ref().map(|class| format!("{class}.")).unwrap_or_default();
-        format!("{class}{}_{}", self.metric.name(), self.statistic.name())
-    }
-}
-
-impl SloMetric {
-    const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ttft => "ttft",
-            Self::Tpot => "tpot",
-            Self::Itl => "itl",
-            Self::E2e => "e2e",
-        }
+        format!("{class}{}_{}", self.metric.into_str(), self.statistic.into_str())
     }
 }
 
 impl SloStatistic {
-    const ALL: [Self; 5] = [Self::Mean, Self::P50, Self::P90, Self::P95, Self::P99];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P95 => "p95",
-            Self::P99 => "p99",
-        }
-    }
-
     /// The share of the requests that may exceed the limit of a percentile; `None` for a mean.
     #[must_use]
     pub const fn tail(self) -> Option<f64> {
@@ -195,7 +167,7 @@ mod tests {
         fn what_is_written_is_read_back(
             class in prop::option::of("[a-z][a-z0-9.-]{0,8}"),
             metric in prop::sample::select(vec![SloMetric::Ttft, SloMetric::Tpot, SloMetric::E2e]),
-            statistic in prop::sample::select(SloStatistic::ALL.to_vec()),
+            statistic in prop::sample::select(SloStatistic::VARIANTS).prop_map(|name| name.parse().expect("a name")),
             us in 1u64..10_000_000_000,
         ) {
             let slo = Slo { class, metric, statistic, limit: Micros(us) };

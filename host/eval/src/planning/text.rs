@@ -55,7 +55,7 @@ impl Display for ServiceSize {
             let values = self.slo.iter().zip(&check.values_ms).map(|(slo, value)| value_of(slo, *value));
             let saturated = format!("{} of {}", check.saturated_seeds, self.seeds.len());
             let values = values.collect::<Vec<_>>().join(", ");
-            [check.count.to_string(), saturated, check.result.name().to_owned(), values]
+            [check.count.to_string(), saturated, check.result.into_str().to_owned(), values]
         }));
         table(f, &lines, 2)?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))

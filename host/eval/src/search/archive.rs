@@ -20,7 +20,8 @@ use crate::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
 use crate::suite::Split;
 
 /// The part of a search that an evaluation belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::EnumString, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "kebab-case")]
 pub(super) enum Phase {
     /// Each column alone, then what the inputs are.
     Inputs,
@@ -32,30 +33,6 @@ pub(super) enum Phase {
     ControlSelect,
     /// As [`Self::Select`], under seeds of other epochs: the batch is the number of the epoch after that of the search.
     OtherSeeds,
-}
-
-impl Phase {
-    const ALL: [Self; 7] = [
-        Self::Inputs,
-        Self::Search,
-        Self::Control,
-        Self::Reduction,
-        Self::Select,
-        Self::ControlSelect,
-        Self::OtherSeeds,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Inputs => "inputs",
-            Self::Search => "search",
-            Self::Control => "control",
-            Self::Reduction => "reduction",
-            Self::Select => "select",
-            Self::ControlSelect => "control-select",
-            Self::OtherSeeds => "other-seeds",
-        }
-    }
 }
 
 /// Where an evaluation stands in the archive.
@@ -175,7 +152,7 @@ impl SearchOutcome {
     /// ln of the score under the first seed of each scenario of train, by name of the scenario.
     pub fn first_seed_logs(&self) -> Vec<f64> {
         let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.stage == Split::Train.name()) {
+        for run in self.runs.iter().filter(|run| run.stage == Split::Train.into_str()) {
             scores.entry(&run.scenario).or_insert_with(|| log_score(run.score));
         }
         scores.into_values().collect()
@@ -216,7 +193,7 @@ fn pattern_signals(result: &EvaluationResult) -> Vec<PatternSignal> {
 }
 
 fn runs(result: &EvaluationResult) -> Vec<RunScore> {
-    let trained = result.scenarios.iter().filter(|run| run.stage == Split::Train.name());
+    let trained = result.scenarios.iter().filter(|run| run.stage == Split::Train.into_str());
     let score = |run: &ScenarioDocument| RunScore {
         stage: run.stage.clone(),
         scenario: run.id.clone(),
@@ -345,10 +322,10 @@ impl Archive {
         );
         let written = written.and_then(|mut insert| {
             insert.execute(params![
-                phase.name(),
+                phase.into_str(),
                 number as i64,
                 batch as i64,
-                candidate.operation.name(),
+                candidate.operation.into_str(),
                 number_of(candidate.parents[0]),
                 number_of(candidate.parents[1]),
                 candidate.program.size() as i64,
@@ -399,7 +376,7 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
     let mut rows = rows.query([])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get("phase")?;
-        let Some(phase) = Phase::ALL.into_iter().find(|phase| phase.name() == name) else { continue };
+        let Ok(phase) = name.parse::<Phase>() else { continue };
         let number: i64 = row.get("number")?;
         let outcome = SearchOutcome {
             status: row.get("status")?,

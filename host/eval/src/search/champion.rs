@@ -47,7 +47,7 @@ type UnseenRuns<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<u64, f64>>;
 impl Selected {
     /// The runs that the search has not seen: those of select, and all under other seeds.
     fn unseen(&self) -> UnseenRuns<'_> {
-        let selected = self.outcome.runs.iter().filter(|run| run.stage == Split::Select.name());
+        let selected = self.outcome.runs.iter().filter(|run| run.stage == Split::Select.into_str());
         let mut runs = UnseenRuns::new();
         for RunScore { stage, scenario, seed, score } in
             selected.chain(self.other_seeds.iter().flat_map(|one| &one.runs))

@@ -220,7 +220,7 @@ mod tests {
     fn with_scores(number: usize, scores: [f64; 2]) -> Elite {
         let mut one = elite(number, (scores[0] * scores[1]).sqrt());
         let run = |(scenario, score): (&str, f64)| {
-            let stage = Split::Train.name().to_owned();
+            let stage = Split::Train.into_str().to_owned();
             RunScore { stage, scenario: scenario.to_owned(), seed: 1, score }
         };
         one.outcome.runs = ["fast", "slow"].into_iter().zip(scores).map(run).collect();

@@ -42,7 +42,7 @@ impl SearchRun<'_> {
         }
         let best = evaluated.iter().filter_map(RungResult::whole_train_score).fold(self.best_score(), f64::max);
         let (evaluations, total) = (first + all, self.numbers.evaluations.max(first + all));
-        (self.progress)(SearchProgress { phase: phase.name(), evaluated: evaluations, total, best });
+        (self.progress)(SearchProgress { phase: phase.into_str(), evaluated: evaluations, total, best });
         Ok(evaluated)
     }
 }

@@ -95,8 +95,12 @@ mod tests {
 
     fn elite(number: usize, train_score: f64) -> Elite {
         let program = Program { values: vec![Expr::Constant(1.0)], memories: Vec::new() };
-        let run =
-            RunScore { stage: Split::Train.name().to_owned(), scenario: "one".to_owned(), seed: 1, score: train_score };
+        let run = RunScore {
+            stage: Split::Train.into_str().to_owned(),
+            scenario: "one".to_owned(),
+            seed: 1,
+            score: train_score,
+        };
         // Cells of their own, so that all are kept.
         let cache_hit_rate = 0.1 * (number % 10) as f64;
         let outcome = SearchOutcome {

@@ -43,24 +43,25 @@ pub(super) struct EventTable {
 }
 
 /// An event of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(const_into_str, serialize_all = "snake_case")]
 pub(super) enum Happening {
     Routed,
     FirstToken,
     Completed,
-}
-
-impl Happening {
-    pub const ALL: [Self; 3] = [Self::Routed, Self::FirstToken, Self::Completed];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Routed => "routed",
-            Self::FirstToken => "first_token",
-            Self::Completed => "completed",
-        }
-    }
 }
 
 /// The key of an entry.
@@ -72,7 +73,7 @@ pub(super) struct Key {
 }
 
 /// A name of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum NameKey {
     PrefixGroup,
@@ -82,8 +83,6 @@ pub(super) enum NameKey {
 }
 
 impl NameKey {
-    pub const ALL: [Self; 4] = [Self::PrefixGroup, Self::Session, Self::Tenant, Self::SloClass];
-
     fn field(self) -> &'static str {
         match self {
             Self::PrefixGroup => "prefix_group_number",
@@ -272,7 +271,7 @@ impl Program {
         let mut text = "fn observe(e) {\n".to_owned();
         for (number, memory) in self.memories.iter().enumerate() {
             let mut write = |happening: Happening, body: &str| {
-                let name = happening.name();
+                let name = happening.into_str();
                 let _ = match events.len() {
                     1 => write!(text, "{}", indented(body, 4)),
                     _ => write!(text, "    if e.kind == \"{name}\" {{\n{}    }}\n", indented(body, 8)),
@@ -294,7 +293,7 @@ fn indented(body: &str, spaces: usize) -> String {
 
 impl EventTable {
     fn events(&self) -> impl Iterator<Item = &'static str> {
-        [Some(self.on), self.until].into_iter().flatten().map(Happening::name)
+        [Some(self.on), self.until].into_iter().flatten().map(<&str>::from)
     }
 
     /// The column of the entries at a decision.

@@ -185,7 +185,7 @@ fn parent_text(number: usize, parent: &Elite, grammar: &Grammar) -> String {
 /// The score in each scenario of train: the geometric mean over seeds.
 fn by_scenario(outcome: &SearchOutcome) -> BTreeMap<&str, f64> {
     let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for run in outcome.runs.iter().filter(|run| run.stage == Split::Train.name()) {
+    for run in outcome.runs.iter().filter(|run| run.stage == Split::Train.into_str()) {
         let sum = sums.entry(&run.scenario).or_default();
         *sum = (sum.0 + run.score.max(1e-6).ln(), sum.1 + 1.0);
     }
@@ -210,7 +210,7 @@ mod tests {
             .retain(|one| ["r.arrival", "r.input_tokens", "s.queue_depth", "s.ttft_ewma"].contains(&one.name.as_str()));
         inputs[1].measured = Some(InputRange([16.0, 128.0, 512.0, 1024.0, 4096.25]));
         let run = |(scenario, score): (&str, f64)| {
-            let (stage, scenario) = (Split::Train.name().to_owned(), scenario.to_owned());
+            let (stage, scenario) = (Split::Train.into_str().to_owned(), scenario.to_owned());
             RunScore { stage, scenario, seed: 1, score }
         };
         let signal =

@@ -471,7 +471,7 @@ impl<'a> SearchRun<'a> {
         match self.archive.get(phase, number) {
             Some(stored) if stored.sha256 != hash => Err(RunError::runtime(format_args!(
                 "{} {number} in the archive is another program than this search makes",
-                phase.name()
+                phase.into_str()
             ))
             .hint("another version of the program has written the archive: name a new one with `--archive`")),
             stored => Ok(stored.cloned()),
@@ -537,7 +537,7 @@ impl<'a> SearchRun<'a> {
     ) -> Result<SearchOutcome, RunError> {
         let RungBatch { phase, rung, .. } = of;
         if result.status == EvaluationStatus::HostError {
-            let what = format_args!("{} {number} was not evaluated: {}", phase.name(), result.artifacts.error);
+            let what = format_args!("{} {number} was not evaluated: {}", phase.into_str(), result.artifacts.error);
             return Err(RunError::runtime(what).hint("run the command again: it goes on where it ended"));
         }
         let mut outcome = SearchOutcome::new(result);

@@ -4,6 +4,7 @@
 use blis_plugin::Kind;
 use blis_sim::rng::Generator;
 use rand::RngExt as _;
+use strum::VariantArray as _;
 
 use super::grammar::{DecisionGrammar, DecisionOutput, Grammar, Input, Operator, PatternSignal};
 use super::program::{Amount, EventTable, Expr, Happening, Key, NameKey, Program, rounded};
@@ -20,7 +21,8 @@ const NEW_DEPTH: usize = 4;
 pub(super) const MEMORIES_MAX: usize = 2;
 
 /// How a program came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "kebab-case")]
 pub(super) enum Operation {
     Seed,
     /// One input alone.
@@ -31,20 +33,6 @@ pub(super) enum Operation {
     Constants,
     /// By a language model.
     Model,
-}
-
-impl Operation {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Seed => "seed",
-            Self::Single => "single",
-            Self::Random => "random",
-            Self::Mutation => "mutation",
-            Self::Crossover => "crossover",
-            Self::Constants => "constants",
-            Self::Model => "model",
-        }
-    }
 }
 
 /// Makes programs of a grammar.
@@ -428,10 +416,10 @@ impl ProgramGenerator<'_> {
     }
 
     fn memory(&mut self) -> EventTable {
-        let name = if self.chance(0.75) { Some(self.one_of(&NameKey::ALL)) } else { None };
+        let name = if self.chance(0.75) { Some(self.one_of(NameKey::VARIANTS)) } else { None };
         let key = Key { by_instance: self.chance(0.8), name };
-        let on = self.one_of(&Happening::ALL);
-        let until = if self.chance(0.25) { Some(self.one_of(&Happening::ALL)) } else { None };
+        let on = self.one_of(Happening::VARIANTS);
+        let until = if self.chance(0.25) { Some(self.one_of(Happening::VARIANTS)) } else { None };
         let amounts = [Amount::One, Amount::One, Amount::InputTokens, Amount::GeneratedTokens, Amount::Ttft];
         let amount = self.one_of(&amounts);
         let decay = rounded(10f64.powf(1.0 + 4.5 * self.draw.random::<f64>()));

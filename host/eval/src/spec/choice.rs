@@ -1,42 +1,18 @@
 //! Settings with a closed set of values: the values, as flags, files and help write them.
 
-use std::fmt::{self, Display};
-use std::str::FromStr;
+pub use blis_config::engine::EngineProfile as EngineName;
+pub use blis_config::{KvCacheDtype as KvCacheDtypeName, Quantization as QuantizationName};
+pub use blis_workload::distribution::ArrivalProcess as ArrivalName;
 
-use super::kind::NamedChoice;
+pub use crate::fitness::FitnessScale as FitnessScaleName;
 
 macro_rules! choices {
-    ($($(#[$doc:meta])* $type:ident: $($(#[doc = $about:literal])+ $variant:ident = $name:literal),+;)+) => {$(
+    ($($(#[$doc:meta])* $type:ident: $($(#[$about:meta])+ $variant:ident = $name:literal),+;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray)]
         pub enum $type {
-            $($(#[doc = $about])+ $variant,)+
-        }
-
-        impl NamedChoice for $type {
-            const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
-            }
-
-            fn about(self) -> &'static str {
-                match self { $(Self::$variant => concat!($($about),+).trim()),+ }
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                Self::read(text)
-            }
-        }
-
-        impl Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
+            $($(#[$about])+ #[strum(to_string = $name)] $variant,)+
         }
     )+};
 }
@@ -103,13 +79,6 @@ choices! {
     /// Those with images, audio or video
     Multimodal = "multimodal";
 
-    /// Scale of the fitness (`--fitness-scale`).
-    FitnessScaleName:
-    /// Ratios to the same figures of the baseline
-    Ratio = "ratio",
-    /// Fixed scales, as in the published simulator
-    Blis = "blis";
-
     /// Which decisions are recorded (`--trace-level`).
     TraceLevelName:
     /// No decision is recorded
@@ -148,44 +117,6 @@ choices! {
     /// 32 bits, without tensor cores
     Float32 = "float32";
 
-    /// Method of quantisation (`--quantization`).
-    QuantizationName:
-    /// 8-bit weights, made from those of 16 bits as they are loaded; products in 8 bits where the GPU can
-    Fp8 = "fp8",
-    /// The same
-    PtpcFp8 = "ptpc_fp8",
-    /// The same, of stored models
-    FbgemmFp8 = "fbgemm_fp8",
-    /// The same, of stored models
-    Modelopt = "modelopt",
-    /// 4-bit weights, products in 16 bits
-    Awq = "awq",
-    /// The same
-    AwqMarlin = "awq_marlin",
-    /// 4-bit weights, products in 16 bits
-    Gptq = "gptq",
-    /// The same
-    GptqMarlin = "gptq_marlin",
-    /// The experts of a model that is stored in awq or gptq
-    MoeWna16 = "moe_wna16",
-    /// A model that is stored so, with the widths of its config
-    CompressedTensors = "compressed-tensors",
-    /// A model that is stored so
-    Mxfp4 = "mxfp4";
-
-    /// Type of cached keys and values (`--kv-cache-dtype`).
-    KvCacheDtypeName:
-    /// That of the model's config, else that of the activations
-    Auto = "auto",
-    /// 16 bits
-    Bfloat16 = "bfloat16",
-    /// 8 bits
-    Fp8 = "fp8",
-    /// 8 bits
-    Fp8E4m3 = "fp8_e4m3",
-    /// 8 bits
-    Fp8E5m2 = "fp8_e5m2";
-
     /// What makes room in the CPU tier (`--kv-offloading-eviction-policy`).
     ChunkEvictionName:
     /// Least recently used
@@ -212,13 +143,6 @@ choices! {
     Drop = "drop",
     /// Some are dropped, the more the slower it is
     Throttle = "throttle";
-
-    /// The engine that is simulated (`--engine`).
-    EngineName:
-    /// vLLM 0.33.0
-    Vllm033 = "vllm-0.33",
-    /// vLLM 0.15.1
-    Vllm015 = "vllm-0.15";
 
     /// Implementation of the simulation of instances (`--simulation`).
     SimulationName:
@@ -297,13 +221,6 @@ choices! {
     Csv = "csv",
     /// ShareGPT conversations, JSON: lengths estimated from the texts, arrivals by --rate
     ShareGpt = "sharegpt";
-
-    /// Arrival process of generated requests (`--arrival-process`).
-    ArrivalName:
-    /// Constant inter-arrival times
-    Constant = "constant",
-    /// Exponential inter-arrival times
-    Poisson = "poisson";
 
     /// When the rounds of a session arrive (`--session-mode`).
     SessionMode:

@@ -13,6 +13,7 @@ use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
 
+use super::named_choice::NamedChoice;
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use crate::duration;
 use crate::group::{self, GroupSettings};
@@ -248,45 +249,16 @@ const fn several<T: Display>(form: ValueForm, read: fn(&Range, &str) -> Result<V
     ValueKind { form, join: Some(|known, mut further| known.append(&mut further)), ..texted(read, write) }
 }
 
-/// A closed set of named values.
-pub trait NamedChoice: Copy + PartialEq + Send + Sync + Display + 'static {
-    /// All values, in the order of help.
-    const ALL: &'static [Self];
-
-    /// Any of them as the value of a setting.
+/// A closed set of named values as the value of a setting.
+pub trait ChoiceKind: NamedChoice {
+    /// Any of them.
     const KIND: ValueKind<Self> = ValueKind {
-        read: |_, text| Self::read(text),
-        choices: || Self::ALL.iter().map(|choice| (choice.name(), choice.about())).collect(),
-        ..shown(ValueForm::Text, Range::Text(""))
+        choices: || Self::VARIANTS.iter().map(|choice| (choice.name(), choice.about())).collect(),
+        ..texted(|_, text| Self::read(text), |_, value| vec![value.name().to_owned()])
     };
-
-    /// The name in flags and files.
-    fn name(self) -> &'static str;
-
-    /// Other spellings of the same value.
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The meaning, in one line of help.
-    fn about(self) -> &'static str;
-
-    /// The value of `text`.
-    ///
-    /// # Errors
-    /// Which names there are.
-    fn read(text: &str) -> Result<Self, String> {
-        Self::find(text).ok_or_else(|| {
-            let known: Vec<&str> = Self::ALL.iter().map(|choice| choice.name()).collect();
-            format!("must be one of {}", known.join(", "))
-        })
-    }
-
-    /// The value called `name`, or with that alias.
-    fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|choice| choice.name() == name || choice.aliases().contains(&name))
-    }
 }
+
+impl<T: NamedChoice> ChoiceKind for T {}
 
 macro_rules! kinds {
     ($($(#[$doc:meta])+ $read:ident $kind:ident: $type:ty = $value:expr;)+) => {

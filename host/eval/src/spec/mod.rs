@@ -8,6 +8,7 @@ pub mod commands;
 mod deployment;
 mod file;
 mod kind;
+mod named_choice;
 pub mod parse;
 mod permission;
 mod rules;
@@ -20,7 +21,8 @@ pub use choice::{
     SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
     TransferLinkName, WorkloadName,
 };
-pub use kind::{Choice, NamedChoice, Range, RangeEnds, TimeUnit, ValueForm, ValueKind};
+pub use kind::{Choice, Range, RangeEnds, TimeUnit, ValueForm, ValueKind};
+pub use named_choice::NamedChoice;
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub use permission::Permission;
 pub(crate) use settings::invalid;

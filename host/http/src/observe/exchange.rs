@@ -43,17 +43,20 @@ pub(crate) struct Exchange {
 }
 
 /// How a request ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "kebab-case")]
 pub(crate) enum ExchangeEnd {
     /// The whole output came.
     Completed,
     /// 429 or 503, with the server's `Retry-After`.
     Rejected { status: u16, retry_after: Option<String> },
     /// Another status than 200, or an error within the stream.
+    #[strum(to_string = "http-error")]
     Error { status: u16, message: String },
     /// No connection could be opened.
     NotConnected(String),
     /// The connection could not be encrypted.
+    #[strum(to_string = "tls-error")]
     Tls(String),
     /// The connection broke before the end of the response.
     Disconnected(String),
@@ -67,28 +70,10 @@ pub(crate) enum ExchangeEnd {
     Interrupted,
 }
 
-impl ExchangeEnd {
-    /// The name of the kind, as in reports and traces.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Rejected { .. } => "rejected",
-            Self::Error { .. } => "http-error",
-            Self::NotConnected(_) => "not-connected",
-            Self::Tls(_) => "tls-error",
-            Self::Disconnected(_) => "disconnected",
-            Self::Truncated => "truncated",
-            Self::Malformed(_) => "malformed",
-            Self::TimedOut => "timed-out",
-            Self::Interrupted => "interrupted",
-        }
-    }
-}
-
 /// `kind: details`, the column `error_message` of a trace.
 impl fmt::Display for ExchangeEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
+        let name = self.into_str();
         match self {
             Self::Completed => Ok(()),
             Self::Rejected { status, retry_after: None } => write!(f, "{name}: {status}"),

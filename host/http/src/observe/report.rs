@@ -91,7 +91,7 @@ impl Recording {
     pub fn report(&self) -> ObserveReport {
         let mut ends: BTreeMap<&'static str, u64> = BTreeMap::new();
         for record in &self.records {
-            *ends.entry(record.exchange.end.as_ref().map_or("unknown", |end| end.name())).or_default() += 1;
+            *ends.entry(record.exchange.end.as_ref().map_or("unknown", |end| end.into_str())).or_default() += 1;
         }
         if self.unsent > 0 {
             ends.insert("unsent", self.unsent);

@@ -36,30 +36,42 @@ pub struct ObserveSettings {
 }
 
 /// Which interface of the server gets the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ServerApi {
-    /// The route `/v1/completions`, with one prompt.
+    /// The route /v1/completions
+    // With one prompt.
     Completions,
-    /// The route `/v1/chat/completions`.
+    /// The route /v1/chat/completions
     Chat,
 }
 
 /// What prompts are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PromptForm {
-    /// Token ids: exact lengths and exact shared prefixes (vLLM, SGLang).
+    /// Token ids, exact in length
+    // And in what they share (vLLM, SGLang).
     Ids,
-    /// Words, as many as the server counts tokens for.
+    /// Words, as many as the server counts
     Text,
 }
 
 /// What the prompt of a later round of a session contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum SessionContext {
-    /// Content of its own, with as many tokens as planned.
+    /// As many tokens as planned
+    // Content of its own.
     Planned,
-    /// The prompts before and what the server wrote, and then as many words as the round adds. Prompts are
-    /// [`PromptForm::Text`].
+    /// What the server wrote, as text (--prompts text)
+    // The prompts before and what the server wrote, and then as many words as the round adds.
     Actual,
 }
 

@@ -2,95 +2,62 @@
 
 use blis_sim::ids::{InstanceIndex, RequestId};
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, EnumDiscriminants, EnumMessage, IntoStaticStr, VariantArray};
 
 use super::gateway::GatewayLine;
 
 /// A line of a decision trace.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, EnumDiscriminants)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[strum_discriminants(
+    name(LineKind),
+    doc = "The kinds of lines that can be selected.",
+    derive(PartialOrd, Ord, EnumCount, EnumMessage, IntoStaticStr, VariantArray),
+    strum(serialize_all = "snake_case")
+)]
 pub enum TraceLine {
     /// The signals of the instances, after a refresh of the periodic ones.
+    #[strum_discriminants(doc = "Refreshed signals of instances")]
     Signals(SignalsLine),
     /// Decision of the admission policy.
+    #[strum_discriminants(doc = "Admission")]
     Admission(AdmissionLine),
     /// What flow control did with a request.
+    #[strum_discriminants(doc = "Flow control: requests refused, dispatched, expired or evicted by the gateway")]
     Gateway(GatewayLine),
+    #[strum_discriminants(doc = "Routing")]
     Routing(RoutingLine),
     /// Decision whether a request enters the running batch.
+    #[strum_discriminants(doc = "Scheduling: requests that enter a batch or wait at the head of a queue")]
     Scheduling(SchedulingLine),
     /// A request is preempted.
+    #[strum_discriminants(doc = "Preemption: victims when KV blocks run out")]
     Preemption(PreemptionLine),
     /// A request loads what the CPU tier has for it, or computes it.
+    #[strum_discriminants(doc = "Loads from the CPU tier: loaded or computed again")]
     Load(LoadLine),
     /// A LoRA adapter makes room for another.
+    #[strum_discriminants(doc = "LoRA adapters that make room for others")]
     AdapterEviction(AdapterEvictionLine),
     /// Decision which instance prefills a request, where some prefill apart from others.
+    #[strum_discriminants(doc = "Instances that prefill, where some prefill apart from others")]
     Prefill(PrefillLine),
+    #[strum_discriminants(doc = "Ends of requests")]
     Outcome(OutcomeLine),
 }
 
-/// The kinds of lines that can be selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LineKind {
-    Signals,
-    Admission,
-    Gateway,
-    Routing,
-    Scheduling,
-    Preemption,
-    Load,
-    AdapterEviction,
-    Prefill,
-    Outcome,
-}
-
 impl LineKind {
-    pub const ALL: [Self; 10] = [
-        Self::Signals,
-        Self::Admission,
-        Self::Gateway,
-        Self::Routing,
-        Self::Scheduling,
-        Self::Preemption,
-        Self::Load,
-        Self::AdapterEviction,
-        Self::Prefill,
-        Self::Outcome,
-    ];
-
     /// The name of the kind in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Signals => "signals",
-            Self::Admission => "admission",
-            Self::Gateway => "gateway",
-            Self::Routing => "routing",
-            Self::Scheduling => "scheduling",
-            Self::Preemption => "preemption",
-            Self::Load => "load",
-            Self::AdapterEviction => "adapter_eviction",
-            Self::Prefill => "prefill",
-            Self::Outcome => "outcome",
-        }
+        self.into()
     }
 }
 
 impl TraceLine {
     #[must_use]
     pub fn kind(&self) -> LineKind {
-        match self {
-            Self::Signals(_) => LineKind::Signals,
-            Self::Admission(_) => LineKind::Admission,
-            Self::Gateway(_) => LineKind::Gateway,
-            Self::Routing(_) => LineKind::Routing,
-            Self::Scheduling(_) => LineKind::Scheduling,
-            Self::Preemption(_) => LineKind::Preemption,
-            Self::Load(_) => LineKind::Load,
-            Self::AdapterEviction(_) => LineKind::AdapterEviction,
-            Self::Prefill(_) => LineKind::Prefill,
-            Self::Outcome(_) => LineKind::Outcome,
-        }
+        self.into()
     }
 
     /// The request that the line is about.

@@ -16,6 +16,7 @@ use blis_sim::rng::Stream;
 use blis_workload::{Names, TraceError};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use strum::EnumCount as _;
 
 use super::line::{AdmissionLine, DecisionHeader, DecisionSignals, LineKind, RoutingLine, SignalsLine, TraceLine};
 use super::read::TraceReader;
@@ -274,7 +275,7 @@ struct TraceSurvey {
     /// Whether a request names a tenant.
     tenants: bool,
     /// Number of lines by kind.
-    lines: [u64; LineKind::ALL.len()],
+    lines: [u64; LineKind::COUNT],
 }
 
 impl TraceSurvey {

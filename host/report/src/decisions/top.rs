@@ -17,15 +17,20 @@ use blis_workload::TraceError;
 /// The figure by which decisions are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TopBy {
-    /// Best score minus the score of the chosen instance.
+    /// Score regret: the best score minus the score of the chosen instance
     ScoreRegret,
-    /// Score of the chosen instance minus the best of the others: a large margin means a clear choice.
+    /// Margin: the score of the chosen instance minus the best of the others
+    // A large margin means a clear choice.
     Margin,
-    /// Time to first token of the request.
+    /// TTFT of the request
     Ttft,
+    /// E2E of the request
     E2e,
-    /// Time until the (last) entry into the running batch.
+    /// Scheduling delay of the request
+    // Until the (last) entry into the running batch.
     Wait,
 }
 

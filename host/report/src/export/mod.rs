@@ -29,9 +29,11 @@ pub use service::ServiceInfo;
 use super::file::{FileError, write_pair, write_whole};
 use blis_diag::name_hint;
 use blis_workload::Names;
+use strum::VariantNames as _;
 
 /// A format of the export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(const_into_str, serialize_all = "kebab-case")]
 pub enum ExportFormat {
     /// BLIS's trace, two files.
     TraceV2,
@@ -45,21 +47,6 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// All formats with their names.
-    pub const ALL: [(&str, Self); 5] = [
-        ("trace-v2", Self::TraceV2),
-        ("vllm-bench", Self::VllmBench),
-        ("aiperf", Self::Aiperf),
-        ("otel", Self::Otel),
-        ("perfetto", Self::Perfetto),
-    ];
-
-    /// The name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
-    }
-
     /// What the journal must keep for it.
     #[must_use]
     pub fn detail(self) -> JournalDetail {
@@ -83,12 +70,11 @@ impl FromStr for Export {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = ExportFormat::ALL.map(|(name, _)| name);
+        let names = ExportFormat::VARIANTS;
         let (name, path) = text
             .split_once('=')
             .ok_or_else(|| format!("`{text}` is not FORMAT=PATH; formats: {}", names.join(", ")))?;
-        let known = ExportFormat::ALL.iter().find(|(known, _)| *known == name);
-        let &(_, format) = known.ok_or_else(|| format!("no export format `{name}`; {}", name_hint(name, &names)))?;
+        let format = name.parse().map_err(|_| format!("no export format `{name}`; {}", name_hint(name, names)))?;
         if path.is_empty() {
             return Err(format!("`{text}` names no file"));
         }

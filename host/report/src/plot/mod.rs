@@ -21,8 +21,10 @@ use self::chart::{Chart, IntervalChart};
 pub use self::input::{PlotError, PlotInput};
 
 /// What a figure shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub enum FigureKind {
+    #[strum(to_string = "cdf")]
     LatencyCdf,
     Percentiles,
     Sweep,
@@ -31,19 +33,6 @@ pub enum FigureKind {
 }
 
 impl FigureKind {
-    /// All kinds with their names.
-    pub const ALL: [(&str, Self); 5] = [
-        ("cdf", Self::LatencyCdf),
-        ("percentiles", Self::Percentiles),
-        ("sweep", Self::Sweep),
-        ("pareto", Self::Pareto),
-        ("differences", Self::Differences),
-    ];
-
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
-
     /// The results that it is made of.
     fn needs(self) -> &'static str {
         match self {
@@ -123,11 +112,11 @@ pub fn plot(kind: Option<FigureKind>, figure: Option<&str>, inputs: &[PlotInput]
             (FigureKind::Differences, found) => found == Some(kind),
         };
         if !is_kind {
-            return Err(PlotError::OtherKind { name: input.name.clone(), kind: kind.name(), needs: kind.needs() });
+            return Err(PlotError::OtherKind { name: input.name.clone(), kind: kind.into_str(), needs: kind.needs() });
         }
     }
     if kind != FigureKind::LatencyCdf && inputs.len() > 1 {
-        return Err(PlotError::Several { kind: kind.name(), count: inputs.len() });
+        return Err(PlotError::Several { kind: kind.into_str(), count: inputs.len() });
     }
     let chart = match kind {
         FigureKind::LatencyCdf => latencies::cdf(inputs, figure)?,

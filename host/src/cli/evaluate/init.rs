@@ -26,7 +26,8 @@ pub(in crate::cli) struct InitArgs {
 }
 
 /// Names of the folders of templates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 enum Tool {
     /// OpenEvolve
     Openevolve,
@@ -38,18 +39,6 @@ enum Tool {
     Skydiscover,
     /// One evaluation on many machines: a Slurm array, a Kubernetes job
     Cluster,
-}
-
-impl Tool {
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Openevolve => "openevolve",
-            Self::Gepa => "gepa",
-            Self::Shinka => "shinka",
-            Self::Skydiscover => "skydiscover",
-            Self::Cluster => "cluster",
-        }
-    }
 }
 
 pub(super) fn init(args: &InitArgs) -> Result<(), RunError> {
@@ -65,7 +54,7 @@ pub(super) fn init(args: &InitArgs) -> Result<(), RunError> {
             RunError::usage(format_args!("`{}` exists and is not empty", dir.display())).hint("name a new folder")
         );
     }
-    let template = TEMPLATES.get_dir(args.tool.folder());
+    let template = TEMPLATES.get_dir(<&str>::from(args.tool));
     let template = template.ok_or_else(|| RunError::runtime("the program has no such template"))?;
     let mut written = Vec::new();
     let values = [("{{suite}}", name), ("{{environment}}", environment())];

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use blis_sim::units::Micros;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::super::args::Settings;
 use super::super::one_of::OneOf;
@@ -48,38 +48,14 @@ pub(in crate::cli) struct ConvertArgs {
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Output format
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    to: TargetName,
+    #[arg(long, value_parser = OneOf::<TargetFormat>::new(), value_name = "FORMAT")]
+    to: TargetFormat,
     #[command(flatten)]
     input: InputSettings,
     /// Block size for shared prefixes in the output, tokens ≥ 1 [default: mooncake 512, blis-csv 16; trace-v2 has
     /// them to the token]
     #[arg(long, visible_alias = "block-size", value_name = "N", value_parser = parse::nonzero)]
     block_size_in_tokens: Option<NonZeroU32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TargetName {
-    /// BLIS: a header and a CSV, with prefix groups
-    #[value(name = "trace-v2")]
-    TraceV2,
-    /// Mooncake: JSON lines with hash ids
-    Mooncake,
-    /// BLIS: token ids, equal where contents are equal
-    BlisCsv,
-    /// Azure: timestamps and lengths only
-    Azure,
-}
-
-impl From<TargetName> for TargetFormat {
-    fn from(name: TargetName) -> Self {
-        match name {
-            TargetName::TraceV2 => Self::TraceV2,
-            TargetName::Mooncake => Self::Mooncake,
-            TargetName::BlisCsv => Self::BlisCsv,
-            TargetName::Azure => Self::Azure,
-        }
-    }
 }
 
 /// How the input is read.
@@ -97,7 +73,7 @@ impl InputSettings {
         }
         let options = TraceOptions {
             arrivals,
-            format: self.0.trace_format().into(),
+            format: self.0.trace_format().format(),
             block_size,
             hash_block_size: self.0.mooncake_block_size,
             skip_bad_lines: self.0.skip_bad_lines(),
@@ -198,7 +174,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
 }
 
 pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
-    let target = TargetFormat::from(args.to);
+    let target = args.to;
     let data = if target == TargetFormat::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
     let header = (target == TargetFormat::TraceV2).then(|| args.out.with_extension("yaml"));
     if target == TargetFormat::TraceV2 && args.block_size_in_tokens.is_some() {

@@ -151,10 +151,6 @@ fn presets_have_names() {
     unknown workload `chatbt`
     hint: did you mean `chatbot`?
     ");
-    insta::assert_snapshot!(ArrivalProcess::from_str("gamma").unwrap_err(), @r"
-    unknown arrival process `gamma`
-    hint: known are constant, poisson
-    ");
 }
 
 #[test]
@@ -199,9 +195,6 @@ fn what_makes_no_sense_is_refused() {
     about 10000000000 requests arrive before the horizon, more than 4294967295
     hint: lower rate or horizon
     ");
-    assert_eq!(timeout_from_secs(1.5), Ok(Some(Micros(1_500_000))));
-    assert_eq!(timeout_from_secs(-1.0), Ok(None));
-    assert!([0.0, f64::NAN, 1e-9, f64::INFINITY].iter().all(|&seconds| timeout_from_secs(seconds).is_err()));
 }
 
 impl DistributionSpec {

@@ -9,7 +9,8 @@ use super::specification::Spec;
 use super::{Arrival, Empirical, Lengths};
 
 /// A named workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Preset {
     /// One client with Gamma arrivals, coefficient of variation 3.5 (BLIS).
     Bursty,
@@ -34,34 +35,10 @@ pub enum Preset {
 }
 
 impl Preset {
-    pub const ALL: [Self; 10] = [
-        Self::Bursty,
-        Self::UnfairTenants,
-        Self::PrefixHeavy,
-        Self::MixedSlo,
-        Self::Reasoning,
-        Self::SummarizationRag,
-        Self::SyntheticData,
-        Self::InteractiveChat,
-        Self::CodeGeneration,
-        Self::DeepResearch,
-    ];
-
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bursty => "bursty",
-            Self::UnfairTenants => "unfair-tenants",
-            Self::PrefixHeavy => "prefix-heavy",
-            Self::MixedSlo => "mixed-slo",
-            Self::Reasoning => "reasoning",
-            Self::SummarizationRag => "summarization-rag",
-            Self::SyntheticData => "synthetic-data",
-            Self::InteractiveChat => "interactive-chat",
-            Self::CodeGeneration => "code-generation",
-            Self::DeepResearch => "deep-research",
-        }
+        self.into()
     }
 
     /// The workload at `rate` requests per second; of conversations, at `rate` new conversations per second.

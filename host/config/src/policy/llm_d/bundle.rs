@@ -239,7 +239,7 @@ impl ExportedBundle<'_> {
     ) -> Result<(Profile, Option<RoleProfiles>), PolicyError> {
         let choices = self.bundle.choices();
         let pool = |role: ProfileRole| -> Result<Option<Profile>, PolicyError> {
-            let Some(pool) = choices.pools.iter().find(|pool| pool.role == role.name()) else { return Ok(None) };
+            let Some(pool) = choices.pools.iter().find(|pool| pool.role == role.into_str()) else { return Ok(None) };
             let filters = pool.filters.as_deref().map(built_in_filters).unwrap_or_default();
             let scorers = pool.scorers.clone().unwrap_or_else(|| scorers_of(&DEFAULT_PROFILE));
             self.profile(filters, scorers).map(Some)
@@ -258,7 +258,7 @@ impl ExportedBundle<'_> {
             used => used.cloned(),
         };
         let prefills = decider.is_some() || prefill_first;
-        let of_prefill = choices.pools.iter().find(|pool| pool.role == ProfileRole::Prefill.name());
+        let of_prefill = choices.pools.iter().find(|pool| pool.role == ProfileRole::Prefill.into_str());
         if let Some(source) = of_prefill.and_then(PoolChoice::source).filter(|_| !prefills && used.is_none()) {
             let what = "`prefill` has no counterpart without a policy that says which requests are prefilled elsewhere";
             return Err(self.refuse(source, what, "add `policy: always` or `policy: prefix-threshold`"));

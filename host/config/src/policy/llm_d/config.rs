@@ -90,7 +90,7 @@ impl ConfigPage {
     /// Adds a profile: that of the instances with `role`, or the only one.
     fn profile(&mut self, profile: &Profile, role: Option<ProfileRole>) {
         self.role = role;
-        let _ = writeln!(self.profiles, "- name: {}\n  plugins:", role.map_or("default", ProfileRole::name));
+        let _ = writeln!(self.profiles, "- name: {}\n  plugins:", role.map_or("default", |role| role.into_str()));
         if let Some(role) = role {
             let name = self.declare(type_with(Role::Keeps(role)), None, &[]);
             self.reference(&name, None);
@@ -170,7 +170,7 @@ impl ConfigPage {
             if (*other, written) == (row.name, &lines) {
                 return name;
             }
-            name = format!("{name}-{}", self.role.map_or("other", ProfileRole::name));
+            name = format!("{name}-{}", self.role.map_or("other", |role| role.into_str()));
         }
         let _ = writeln!(self.plugins, "- type: {}", row.name);
         if name != row.name {

@@ -173,7 +173,7 @@ impl Reader<'_> {
             let what = format!(
                 "profile {} has no `{}-filter`: llm-d chooses among all instances, the simulation among those that {}",
                 quoted(named.name.as_bytes()),
-                role.name(),
+                role.into_str(),
                 role.what()
             );
             self.remarks.differs.push(Diagnostic::new(what).at(self.document.location(named.at)));
@@ -314,7 +314,7 @@ pub(super) fn to_bundle(apart: &RoleProfiles) -> String {
     }
     for (role, profile) in [(ProfileRole::Prefill, &apart.prefill), (ProfileRole::Encode, &apart.encode)] {
         if let Some(profile) = profile {
-            let _ = writeln!(text, "  {}:", role.name());
+            let _ = writeln!(text, "  {}:", role.into_str());
             profile.to_bundle(&mut text, "    ");
         }
     }

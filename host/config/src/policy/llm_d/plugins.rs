@@ -53,7 +53,8 @@ pub(in crate::policy) enum Role {
 }
 
 /// The part of a request that a profile chooses an instance for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str, serialize_all = "lowercase")]
 pub(in crate::policy) enum ProfileRole {
     Decode,
     Prefill,
@@ -61,15 +62,6 @@ pub(in crate::policy) enum ProfileRole {
 }
 
 impl ProfileRole {
-    /// The name of the role, and of its profile without a setting.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode => "decode",
-            Self::Prefill => "prefill",
-            Self::Encode => "encode",
-        }
-    }
-
     /// What its instances do, as a continuation of "it would keep the instances that …".
     pub const fn what(self) -> &'static str {
         match self {
