@@ -20,7 +20,7 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::recorded::RecordedTimes;
 use super::row::{NamedMetadata, TraceRow};
-use super::rows::{Intake, Origin, SharedContents, counted};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload};
 use blis_diag::LineReader;
 use blis_diag::RowError;
@@ -37,13 +37,8 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let (mut failed, mut cancelled, mut warmup) = (0_u64, 0_u64, 0_u64);
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let record: AiperfRecord<'_> = match json::object(lines.text(), &mut scratch) {
-            Ok(record) => record,
-            Err(fault) => {
-                intake.bad(lines.locate(fault))?;
-                continue;
-            }
-        };
+        let record: Result<AiperfRecord<'_>, _> = json::object(lines.text(), &mut scratch);
+        let Some(record) = intake.valid(record, |fault| lines.locate(fault))? else { continue };
         let metadata = record.metadata.as_ref();
         if record.error.is_some() {
             failed += 1;
@@ -52,22 +47,15 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         } else if metadata.is_some_and(|metadata| metadata.benchmark_phase.as_deref() == Some("warmup")) {
             warmup += 1;
         } else {
-            let times = if intake.wants_times() { times(&record).map(Some) } else { Ok(None) };
-            match times.and_then(|times| Ok((row(&record, id, &mut names)?, times))) {
-                Ok((row, times)) => {
-                    intake.add(row);
-                    times.into_iter().for_each(|times| intake.record(id, times));
-                }
-                Err(fault) => intake.bad(lines.locate(fault))?,
+            let read = intake.times(|| times(&record)).and_then(|times| Ok((row(&record, id, &mut names)?, times)));
+            if let Some((row, times)) = intake.valid(read, |fault| lines.locate(fault))? {
+                intake.add_measured(row, times);
             }
         }
     }
-    for (left_out, what) in [(failed, "failed request"), (cancelled, "cancelled request"), (warmup, "warm-up request")]
-    {
-        if left_out > 0 {
-            intake.notes.push(format!("{} left out", counted(left_out, what)));
-        }
-    }
+    intake.note_left_out(failed, "failed request");
+    intake.note_left_out(cancelled, "cancelled request");
+    intake.note_left_out(warmup, "warm-up request");
     intake.finish(Origin::FirstArrival, SharedContents::default(), names)
 }
 
@@ -77,7 +65,6 @@ struct AiperfRecord<'a> {
     metadata: Option<Metadata<'a>>,
     #[serde(borrow, default)]
     metrics: Option<AiperfMetrics<'a>>,
-    #[serde(default)]
     error: Option<IgnoredAny>,
 }
 
@@ -89,11 +76,9 @@ struct Metadata<'a> {
     conversation_id: Option<Label<'a>>,
     #[serde(borrow, default)]
     x_correlation_id: Option<Label<'a>>,
-    #[serde(default)]
     turn_index: Option<Number>,
     #[serde(borrow, default)]
     benchmark_phase: Option<Cow<'a, str>>,
-    #[serde(default)]
     was_cancelled: Option<bool>,
 }
 

@@ -33,10 +33,8 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         intake.notes.extend(unread);
         while intake.wants_more() && lines.advance()? {
             let id = intake.next_id()?;
-            match row(lines.text(), columns, id) {
-                Ok(row) => intake.add(row),
-                Err(fault) => intake.bad(lines.locate(fault))?,
-            }
+            let row = intake.valid(row(lines.text(), columns, id), |fault| lines.locate(fault))?;
+            row.into_iter().for_each(|row| intake.add(row));
         }
     }
     intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())

@@ -48,14 +48,10 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             let row = row(&record, &prompts, id)?;
             Ok((record, row))
         });
-        match parsed {
-            Ok((record, mut row)) => {
-                row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
-                row.terms.tags = chats.tags(&record, row.terms.tags.round_index);
-                intake.add(row);
-            }
-            Err(fault) => intake.bad(lines.locate(fault))?,
-        }
+        let Some((record, mut row)) = intake.valid(parsed, |fault| lines.locate(fault))? else { continue };
+        row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
+        row.terms.tags = chats.tags(&record, row.terms.tags.round_index);
+        intake.add(row);
     }
     if chats.orphans > 0 {
         let orphans = chats.orphans;
@@ -80,7 +76,6 @@ struct BailianRecord<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
     /// Number of the round in its session, from 1.
-    #[serde(default)]
     turn: Option<Number>,
     #[serde(default)]
     hash_ids: Vec<u64>,

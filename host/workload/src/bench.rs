@@ -14,7 +14,7 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::recorded::RecordedTimes;
 use super::row::{NamedMetadata, TraceRow};
-use super::rows::{Intake, Origin, SharedContents, counted};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
@@ -79,12 +79,9 @@ pub(super) fn read<const TIMES: bool>(
                 ))))?;
             } else if intake.wants_more() {
                 let (arrival, terms) = (base.saturating_add(at), NamedMetadata::default());
-                match if TIMES { run.times(index).map(Some) } else { Ok(None) } {
-                    Ok(times) => {
-                        intake.add(TraceRow { arrival, id, input, output, prefix: ROOT, terms });
-                        times.into_iter().for_each(|times| intake.record(id, times));
-                    }
-                    Err(fault) => intake.bad(located(fault))?,
+                let times = if TIMES { run.times(index).map(Some) } else { Ok(None) };
+                if let Some(times) = intake.valid(times, located)? {
+                    intake.add_measured(TraceRow { arrival, id, input, output, prefix: ROOT, terms }, times);
                 }
             }
         }
@@ -94,9 +91,7 @@ pub(super) fn read<const TIMES: bool>(
     if runs > 1 {
         intake.notes.push(format!("{runs} consecutive runs"));
     }
-    if failed > 0 {
-        intake.notes.push(format!("{} left out", counted(failed, "failed request")));
-    }
+    intake.note_left_out(failed, "failed request");
     intake.finish(Origin::Zero, SharedContents::default(), Names::default())
 }
 

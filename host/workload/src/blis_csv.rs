@@ -36,14 +36,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut late = false;
     while !late && intake.wants_more() && records.advance()? {
         let id = intake.next_id()?;
-        match row(&records.record, id, &mut contents.tokens) {
-            Ok(row) => {
-                late = options.window.is_whole() && row.arrival > options.horizon.0;
-                let prefix = contents.path().map_err(|_| intake.too_many("shared KV blocks"))?;
-                intake.add(TraceRow { prefix, ..row });
-            }
-            Err(fault) => intake.bad(records.locate(fault))?,
-        }
+        let row = row(&records.record, id, &mut contents.tokens);
+        let Some(row) = intake.valid(row, |fault| records.locate(fault))? else { continue };
+        late = options.window.is_whole() && row.arrival > options.horizon.0;
+        let prefix = contents.path().map_err(|_| intake.too_many("shared KV blocks"))?;
+        intake.add(TraceRow { prefix, ..row });
     }
     let (prefixes, renumbered) =
         contents.tree.finish(|depth| depth).map_err(|_| intake.too_many("shared KV blocks"))?;

@@ -9,9 +9,8 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Content, Request, Span, Stage, Tags};
+use blis_sim::request::{Content, Request, Span};
 use blis_sim::rng::Stream;
-use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
@@ -19,6 +18,7 @@ use super::error::Skipped;
 use super::max_tokens::{MaxTokens, NORMAL_LONG, OutputScale};
 use super::{Names, Workload};
 use blis_diag::{Diagnose, Diagnostic, name_hint};
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// A workload of one kind of request.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,18 +46,7 @@ pub struct DistributionSpec {
 }
 
 /// Distribution of the inter-arrival times.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    strum::Display,
-    strum::EnumMessage,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ArrivalProcess {
     /// Constant inter-arrival times
@@ -340,22 +329,12 @@ impl Iterator for DistributionRequests {
         let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
         let (output_tokens, max_output_tokens) =
             self.max_tokens.announce(self.output.at(output), || self.output_scale, self.limits, u64::from(id));
+        let input_tokens = self.prefix_tokens + self.prompt.at(prompt);
         Some(Request {
-            id: RequestId(id),
-            arrival,
-            input_tokens: self.prefix_tokens + self.prompt.at(prompt),
-            output_tokens,
             max_output_tokens,
             deadline: self.timeout.map(|timeout| arrival.saturating_add(timeout)),
-            client_priority: None,
-            priority: 0,
-            sampling: SamplingParams::default(),
-            tags: Tags::default(),
-            stage: Stage::Whole,
-            remote_tokens: 0,
-            remote_until: Micros::ZERO,
-            media_tokens: 0,
             content: self.content.clone(),
+            ..Request::new(RequestId(id), arrival, input_tokens, output_tokens)
         })
     }
 }

@@ -44,16 +44,10 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
                     break;
                 }
                 let id = intake.next_id()?;
-                let times = if intake.wants_times() { times(request).map(Some) } else { Ok(None) };
-                match times.and_then(|times| Ok((row(request, id, &mut names)?, times))) {
-                    Ok((row, times)) => {
-                        intake.add(row);
-                        times.into_iter().for_each(|times| intake.record(id, times));
-                    }
-                    Err(fault) => {
-                        let which = format!("successful request {index} of benchmark {benchmarks}");
-                        intake.bad(located(fault.within(&which)))?;
-                    }
+                let read = intake.times(|| times(request)).and_then(|times| Ok((row(request, id, &mut names)?, times)));
+                let which = || format!("successful request {index} of benchmark {benchmarks}");
+                if let Some((row, times)) = intake.valid(read, |fault| located(fault.within(&which())))? {
+                    intake.add_measured(row, times);
                 }
             }
             benchmarks += 1;
@@ -62,7 +56,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if benchmarks > 1 {
         intake.notes.push(format!("{benchmarks} consecutive benchmarks"));
     }
-    intake.notes.extend(left_out.notes());
+    left_out.note(&mut intake);
     intake.finish(Origin::FirstArrival, SharedContents::default(), names)
 }
 
@@ -86,14 +80,13 @@ impl LeftOut {
         self.unlisted += made.saturating_sub(len(requests.successful.as_ref()));
     }
 
-    fn notes(&self) -> Vec<String> {
-        let counts = [(self.failed, "failed request"), (self.unfinished, "unfinished request")];
-        let left_out = counts.into_iter().filter(|&(count, _)| count > 0);
-        let left_out = left_out.map(|(count, what)| format!("{} left out", counted(count, what)));
-        let unlisted = (self.unlisted > 0).then(|| counted(self.unlisted, "completed request"));
-        let unlisted =
-            unlisted.map(|missing| format!("the report is a sample: without {missing}, and without their load"));
-        left_out.chain(unlisted).collect()
+    fn note(&self, intake: &mut Intake<'_, NamedMetadata>) {
+        intake.note_left_out(self.failed, "failed request");
+        intake.note_left_out(self.unfinished, "unfinished request");
+        if self.unlisted > 0 {
+            let missing = counted(self.unlisted, "completed request");
+            intake.notes.push(format!("the report is a sample: without {missing}, and without their load"));
+        }
     }
 }
 
@@ -106,7 +99,6 @@ struct GuidellmReport {
 #[derive(Deserialize)]
 struct GuidellmBenchmark {
     requests: Option<GuidellmRequests>,
-    #[serde(default)]
     scheduler_metrics: Option<SchedulerMetrics>,
 }
 
@@ -140,7 +132,6 @@ struct GuidellmRequest {
     /// From sending to the end of the response, s.
     #[serde(default)]
     request_latency: MeasuredNumber,
-    #[serde(default)]
     info: Option<GuidellmInfo>,
 }
 

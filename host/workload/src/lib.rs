@@ -62,6 +62,7 @@ pub use format::TraceFormat;
 pub use max_tokens::MaxTokens;
 pub use names::Names;
 pub use recorded::RecordedTimes;
+pub use rows::counted;
 pub use trace_options::TraceOptions;
 pub use window::TraceWindow;
 pub use workload::Workload;

@@ -51,13 +51,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             let row = turns.in_session(&record, row, &mut names)?;
             Ok((record, row))
         });
-        let (record, mut row) = match read {
-            Ok(read) => read,
-            Err(fault) => {
-                intake.bad(lines.locate(fault))?;
-                continue;
-            }
-        };
+        let Some((record, mut row)) = intake.valid(read, |fault| lines.locate(fault))? else { continue };
         row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
         timestamps.add(row, record.delay.is_some());
         intake.add(row);
@@ -164,9 +158,7 @@ struct MooncakeRecord<'a> {
     hash_ids: Vec<u64>,
     #[serde(borrow, default)]
     session_id: Option<Label<'a>>,
-    #[serde(default)]
     delay: Option<Number>,
-    #[serde(default)]
     text_input: Option<IgnoredAny>,
 }
 

@@ -66,25 +66,15 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         } else if seen.has_failed() {
             failed += 1;
         } else {
-            let times = if intake.wants_times() {
-                seen.times.latencies(seen.start, seen.latencies).map(Some)
-            } else {
-                Ok(None)
-            };
-            match times.and_then(|times| Ok((seen.row(id)?, times))) {
-                Ok((row, times)) => {
-                    intake.add(row);
-                    times.into_iter().for_each(|times| intake.record(id, times));
-                }
-                Err(fault) => intake.bad(fault.at(&file, seen.line))?,
+            let times = intake.times(|| seen.times.latencies(seen.start, seen.latencies));
+            let read = times.and_then(|times| Ok((seen.row(id)?, times)));
+            if let Some((row, times)) = intake.valid(read, |fault| fault.at(&file, seen.line))? {
+                intake.add_measured(row, times);
             }
         }
     }
-    for (left_out, what) in [(failed, "failed request"), (unfinished, "unfinished request")] {
-        if left_out > 0 {
-            intake.notes.push(format!("{} left out", counted(left_out, what)));
-        }
-    }
+    intake.note_left_out(failed, "failed request");
+    intake.note_left_out(unfinished, "unfinished request");
     if requests.others > 0 {
         intake.notes.push(format!("{} of other names skipped", counted(requests.others, "span")));
     }
@@ -387,7 +377,6 @@ impl<'de> Deserialize<'de> for Attributes {
 struct Attribute {
     #[serde(default)]
     key: String,
-    #[serde(default)]
     value: Option<AttributeValue>,
 }
 

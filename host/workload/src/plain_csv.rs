@@ -38,13 +38,10 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         let mut dates = None;
         while intake.wants_more() && records.advance()? {
             let id = intake.next_id()?;
-            match columns.row(&records.record, id, &mut dates) {
-                Ok(row) => {
-                    let arrival = clock.as_mut().map_or(row.arrival, ArrivalClock::tick);
-                    intake.add(TraceRow { arrival, ..row });
-                }
-                Err(fault) => intake.bad(records.locate(fault))?,
-            }
+            let row = columns.row(&records.record, id, &mut dates);
+            let Some(row) = intake.valid(row, |fault| records.locate(fault))? else { continue };
+            let arrival = clock.as_mut().map_or(row.arrival, ArrivalClock::tick);
+            intake.add(TraceRow { arrival, ..row });
         }
         intake.notes.push(columns.note());
         if let Some(clock) = clock {

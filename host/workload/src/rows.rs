@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Request, Stage, Tags};
-use blis_sim::sampling::SamplingParams;
+use blis_sim::request::{Request, Tags};
 use blis_sim::units::Micros;
 
 use super::error::{Skipped, TraceError};
@@ -16,10 +15,11 @@ use super::recorded::RecordedTimes;
 use super::row::{RequestMetadata, TraceRow};
 use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};
-use blis_diag::{Diagnostic, quoted};
+use blis_diag::{Diagnostic, RowError, quoted};
 
 /// A count with its noun: `1 failed request`, `2 failed requests`.
-pub(super) fn counted(count: u64, what: &str) -> String {
+#[must_use]
+pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -90,14 +90,22 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         self.rows.push(row);
     }
 
-    /// Whether measured latencies are read.
-    pub fn wants_times(&self) -> bool {
-        self.options.recorded_times
+    /// The measured latencies of a request, where they are read.
+    pub fn times<V, E>(&self, read: impl FnOnce() -> Result<V, E>) -> Result<Option<V>, E> {
+        self.options.recorded_times.then(read).transpose()
     }
 
-    /// Adds the measured latencies of request `id`.
-    pub fn record(&mut self, id: RequestId, times: RecordedTimes) {
-        self.recorded.push((id, times));
+    /// Adds a row with its measured latencies.
+    pub fn add_measured(&mut self, row: TraceRow<T>, times: Option<RecordedTimes>) {
+        self.recorded.extend(times.map(|times| (row.id, times)));
+        self.add(row);
+    }
+
+    /// Notes that `count` rows, as `what` names one of them, are left out.
+    pub fn note_left_out(&mut self, count: u64, what: &str) {
+        if count > 0 {
+            self.notes.push(format!("{} left out", counted(count, what)));
+        }
     }
 
     /// Adds `tokens` tokens in front of the prompt of row number `row`.
@@ -114,6 +122,18 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         }
         self.skipped.add(error);
         Ok(())
+    }
+
+    /// What was read of a row; `None` if the row is invalid and skipped.
+    pub fn valid<V>(
+        &mut self,
+        read: Result<V, RowError>,
+        locate: impl FnOnce(RowError) -> Diagnostic,
+    ) -> Result<Option<V>, TraceError> {
+        match read {
+            Ok(value) => Ok(Some(value)),
+            Err(fault) => self.bad(locate(fault)).map(|()| None),
+        }
     }
 
     /// Turns all rows into a workload. Each row's `prefix` must be a node of `shared`.
@@ -138,24 +158,16 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         let requests = rounds.arrivals(rows).map(move |ScheduledArrival { row, at, id, session }| {
             let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
             Request {
-                id,
-                arrival: Micros(at),
-                input_tokens: row.input,
-                output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(),
                 deadline: row
                     .terms
                     .time_to_deadline()
                     .map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
                 client_priority: row.terms.client_priority(),
-                priority: 0,
-                sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
-                stage: Stage::Whole,
-                remote_tokens: 0,
-                remote_until: Micros::ZERO,
                 media_tokens: row.terms.media_tokens(),
                 content,
+                ..Request::new(id, Micros(at), row.input, row.output)
             }
         });
         Ok(Workload {

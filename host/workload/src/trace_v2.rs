@@ -63,17 +63,12 @@ pub fn read(
             let read = columns.fields(&records.record).and_then(|fields| {
                 let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
                 intake.aside.extend(fields.aside()?);
-                let times = if intake.wants_times() { fields.times()? } else { None };
+                let times = intake.times(|| fields.times())?.flatten();
                 Ok((extra, replay.row(&fields)?, times))
             });
-            match read {
-                Ok((extra, row, times)) => {
-                    extras.extend(extra);
-                    times.into_iter().for_each(|times| intake.record(row.id, times));
-                    intake.add(row);
-                }
-                Err(fault) => intake.bad(records.locate(fault))?,
-            }
+            let Some((extra, row, times)) = intake.valid(read, |fault| records.locate(fault))? else { continue };
+            extras.extend(extra);
+            intake.add_measured(row, times);
         }
     }
     let shared = if let Some(contents) = replay.contents {

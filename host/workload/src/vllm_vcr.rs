@@ -37,14 +37,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let (mut hashes, mut scratch) = (BlockHashes::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {
-        let record: VcrRecord<'_> = match json::object(lines.text(), &mut scratch) {
-            Ok(record) => record,
-            Err(fault) => {
-                intake.next_id()?;
-                intake.bad(lines.locate(fault))?;
-                continue;
-            }
-        };
+        let record: Result<VcrRecord<'_>, _> = json::object(lines.text(), &mut scratch);
+        if record.is_err() {
+            intake.next_id()?;
+        }
+        let Some(record) = intake.valid(record, |fault| lines.locate(fault))? else { continue };
         if let Some(meta) = &record.meta {
             let block = meta.block_size.map(block_size).transpose();
             let block = block.map_err(|fault| lines.locate(fault))?;
@@ -53,14 +50,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             continue;
         }
         let id = intake.next_id()?;
-        match row(&record, &prompts, id) {
-            Ok(row) => {
-                let path = hashes.numbers(&record.block_hashes);
-                let prefix = prompts.insert(&path, row.input, &intake)?;
-                intake.add(TraceRow { prefix, ..row });
-            }
-            Err(fault) => intake.bad(lines.locate(fault))?,
-        }
+        let row = row(&record, &prompts, id);
+        let Some(row) = intake.valid(row, |fault| lines.locate(fault))? else { continue };
+        let path = hashes.numbers(&record.block_hashes);
+        let prefix = prompts.insert(&path, row.input, &intake)?;
+        intake.add(TraceRow { prefix, ..row });
     }
     let shared = prompts.finish(&mut intake, options.block_size)?;
     intake.finish(Origin::FirstArrival, shared, Names::default())
@@ -81,7 +75,6 @@ struct VcrRecord<'a> {
 struct Meta<'a> {
     #[serde(borrow, default)]
     model: Option<Cow<'a, str>>,
-    #[serde(default)]
     block_size: Option<Number>,
 }
 

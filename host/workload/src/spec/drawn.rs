@@ -1,7 +1,7 @@
 //! One request, drawn by the plan of its sender.
 
 use blis_sim::ids::RequestId;
-use blis_sim::request::{Content, Name, Request, Stage, Tags};
+use blis_sim::request::{Content, Name, Request, Tags};
 use blis_sim::units::Micros;
 
 use super::client::ClientLoad;
@@ -158,21 +158,12 @@ impl SenderPlan {
         content: Content,
     ) -> Request {
         Request {
-            id: RequestId::default(),
-            arrival: at,
-            input_tokens,
-            output_tokens,
             max_output_tokens,
             deadline: self.timeout.map(|timeout| at.saturating_add(timeout)),
-            client_priority: None,
-            priority: 0,
             sampling: self.client.sampling.params(),
             tags,
-            stage: Stage::Whole,
-            remote_tokens: 0,
-            remote_until: Micros::ZERO,
-            media_tokens: 0,
             content,
+            ..Request::new(RequestId::default(), at, input_tokens, output_tokens)
         }
     }
 

@@ -17,21 +17,11 @@ use blis_diag::text;
 impl Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "version: \"2\"")?;
-        if let Some(seed) = self.seed {
-            writeln!(f, "seed: {seed}")?;
-        }
-        if !self.category.is_empty() {
-            writeln!(f, "category: {}", text(&self.category))?;
-        }
-        if self.aggregate_rate > 0.0 {
-            writeln!(f, "aggregate_rate: {}", self.aggregate_rate)?;
-        }
-        if let Some(number) = self.num_requests {
-            writeln!(f, "num_requests: {number}")?;
-        }
-        if let Some(horizon) = self.horizon {
-            writeln!(f, "horizon: {}", horizon.0)?;
-        }
+        entry(f, 0, "seed", self.seed)?;
+        entry(f, 0, "category", named(&self.category))?;
+        entry(f, 0, "aggregate_rate", Some(self.aggregate_rate).filter(|&rate| rate > 0.0))?;
+        entry(f, 0, "num_requests", self.num_requests)?;
+        entry(f, 0, "horizon", self.horizon.map(|horizon| horizon.0))?;
         list(f, "goodput_slo_targets", &self.goodput_slo_targets, |f, (class, targets)| {
             writeln!(f, "  {}: {{ {} }}", text(class), Targets(targets))
         })?;
@@ -41,6 +31,16 @@ impl Display for Spec {
             Sender { client: &cohort.client, parts: &self.parts, cohort: Some(cohort) }.write(f)
         })
     }
+}
+
+/// `key: value` in a line of its own; nothing without a value.
+fn entry(f: &mut fmt::Formatter<'_>, indent: usize, key: &str, value: Option<impl Display>) -> fmt::Result {
+    value.map_or(Ok(()), |value| writeln!(f, "{:indent$}{key}: {value}", ""))
+}
+
+/// A name as YAML has it; `None` without one.
+fn named(name: &str) -> Option<impl Display> {
+    (!name.is_empty()).then(|| text(name))
 }
 
 /// A key and its list, if the list is not empty.
@@ -95,18 +95,11 @@ impl Sender<'_> {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let client = self.client;
         writeln!(f, "  - id: {}", text(&client.id))?;
-        let part = client.part.map_or("", |part| &self.parts[part].name);
-        for (key, name) in [
-            ("part", part),
-            ("tenant_id", &client.tenant_id),
-            ("slo_class", &client.slo_class),
-            ("model", &client.model),
-            ("adapter", &client.adapter),
-        ] {
-            if !name.is_empty() {
-                writeln!(f, "    {key}: {}", text(name))?;
-            }
-        }
+        entry(f, 4, "part", client.part.map(|part| text(&self.parts[part].name)))?;
+        entry(f, 4, "tenant_id", named(&client.tenant_id))?;
+        entry(f, 4, "slo_class", named(&client.slo_class))?;
+        entry(f, 4, "model", named(&client.model))?;
+        entry(f, 4, "adapter", named(&client.adapter))?;
         match client.load {
             ClientLoad::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
             ClientLoad::Users { count, think_time } => {
@@ -139,9 +132,7 @@ impl Sender<'_> {
             pairs(f, client.sampling.values().map(|(param, value)| Some((param.name(), value.to_string()))))?;
             writeln!(f, " }}")?;
         }
-        if client.streaming {
-            writeln!(f, "    streaming: true")?;
-        }
+        entry(f, 4, "streaming", client.streaming.then_some(true))?;
         if let Some(network) = client.network {
             let (rtt, bandwidth) = (network.rtt_ms, network.bandwidth_mbps);
             writeln!(f, "    network: {{ rtt_ms: {rtt}, bandwidth_mbps: {bandwidth} }}")?;
@@ -154,26 +145,22 @@ impl Sender<'_> {
             multimodal(f, parts)?;
         }
         sessions(f, client)?;
-        match client.timeout {
-            Timeout::Unsaid => {}
-            Timeout::Never => writeln!(f, "    timeout: 0")?,
-            Timeout::After(timeout) => writeln!(f, "    timeout: {}", timeout.0)?,
-        }
-        if let Some(target) = client.slo_target {
-            writeln!(f, "    slo_target_us: {}", target.0)?;
-        }
-        if client.closed_loop != client.multi_turn.is_some() {
-            writeln!(f, "    closed_loop: {}", client.closed_loop)?;
-        }
-        Ok(())
+        let timeout = match client.timeout {
+            Timeout::Unsaid => None,
+            Timeout::Never => Some(0),
+            Timeout::After(timeout) => Some(timeout.0),
+        };
+        entry(f, 4, "timeout", timeout)?;
+        entry(f, 4, "slo_target_us", client.slo_target.map(|target| target.0))?;
+        let is_unusual = client.closed_loop != client.multi_turn.is_some();
+        entry(f, 4, "closed_loop", is_unusual.then_some(client.closed_loop))
     }
 }
 
 fn population(f: &mut fmt::Formatter<'_>, cohort: &Cohort) -> fmt::Result {
     writeln!(f, "    population: {}", cohort.population)?;
-    if cohort.prefix_sharing == PrefixSharing::PerMember {
-        writeln!(f, "    prefix_sharing: per_member")?;
-    }
+    let is_own = cohort.prefix_sharing == PrefixSharing::PerMember;
+    entry(f, 4, "prefix_sharing", is_own.then_some("per_member"))?;
     if let Some(diurnal) = cohort.diurnal {
         let (hour, ratio) = (diurnal.peak_hour, diurnal.peak_to_trough_ratio);
         writeln!(f, "    diurnal: {{ peak_hour: {hour}, peak_to_trough_ratio: {ratio} }}")?;
@@ -193,9 +180,7 @@ fn population(f: &mut fmt::Formatter<'_>, cohort: &Cohort) -> fmt::Result {
 fn multimodal(f: &mut fmt::Formatter<'_>, parts: &Multimodal) -> fmt::Result {
     const KINDS: [&str; 3] = ["image", "audio", "video"];
     writeln!(f, "    multimodal:")?;
-    if let Some(tokens) = &parts.text {
-        writeln!(f, "      text_distribution: {}", LengthsText(tokens))?;
-    }
+    entry(f, 6, "text_distribution", parts.text.as_ref().map(LengthsText))?;
     for (kind, (size, count)) in KINDS.iter().zip(&parts.items).filter_map(|(kind, item)| Some((kind, item.as_ref()?)))
     {
         writeln!(f, "      {kind}_distribution: {}", LengthsText(size))?;
@@ -208,31 +193,16 @@ fn sessions(f: &mut fmt::Formatter<'_>, client: &Client) -> fmt::Result {
     if client.reason_ratio.is_some() || client.multi_turn.is_some() {
         writeln!(f, "    reasoning:")?;
     }
-    if let Some(ratio) = &client.reason_ratio {
-        writeln!(f, "      reason_ratio_distribution: {}", LengthsText(ratio))?;
-    }
+    entry(f, 6, "reason_ratio_distribution", client.reason_ratio.as_ref().map(LengthsText))?;
     let Some(turns) = client.multi_turn else { return Ok(()) };
     writeln!(f, "      multi_turn:\n        max_rounds: {}", turns.max_rounds)?;
     let Turns { rounds, think_time_ms, opening } = &client.turns;
-    if think_time_ms.is_none() {
-        writeln!(f, "        think_time_us: {}", turns.think_time.0)?;
-    }
-    for (key, lengths) in [
-        ("rounds_distribution", rounds),
-        ("think_time_ms_distribution", think_time_ms),
-        ("opening_distribution", opening),
-    ] {
-        if let Some(lengths) = lengths {
-            writeln!(f, "        {key}: {}", LengthsText(lengths))?;
-        }
-    }
-    if turns.accumulate {
-        writeln!(f, "        context_growth: accumulate")?;
-    }
-    if turns.single_session {
-        writeln!(f, "        single_session: true")?;
-    }
-    Ok(())
+    entry(f, 8, "think_time_us", think_time_ms.is_none().then_some(turns.think_time.0))?;
+    entry(f, 8, "rounds_distribution", rounds.as_ref().map(LengthsText))?;
+    entry(f, 8, "think_time_ms_distribution", think_time_ms.as_ref().map(LengthsText))?;
+    entry(f, 8, "opening_distribution", opening.as_ref().map(LengthsText))?;
+    entry(f, 8, "context_growth", turns.accumulate.then_some("accumulate"))?;
+    entry(f, 8, "single_session", turns.single_session.then_some(true))
 }
 
 struct Spacing(Arrival);

@@ -23,37 +23,29 @@ pub struct TraceHeader {
     #[serde(default)]
     pub time_unit: String,
     /// Time of the recording, as text.
-    #[serde(default)]
     pub created_at: Option<String>,
     /// Origin of the times.
-    #[serde(default)]
     pub mode: Option<Mode>,
     /// Number of requests at the start that were sent to warm up the server.
     #[serde(default)]
     pub warm_up_requests: u64,
     /// Seed of the workload that was recorded.
-    #[serde(default)]
     pub workload_seed: Option<i64>,
     /// The specification that it was generated from.
-    #[serde(default)]
     pub workload_spec: Option<String>,
     /// How prompts of a session grow.
     #[serde(default)]
     pub session_context_growth: SessionGrowth,
     /// The server that was measured.
-    #[serde(default)]
     pub server: Option<RecordedServer>,
     /// The network between client and server.
-    #[serde(default)]
     pub network: Option<RecordedNetwork>,
     /// Latency targets by service class.
     #[serde(default)]
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
     /// Settings of KV offloading: BLIS's tiers, which have a reader of their own.
-    #[serde(default)]
     pub kv_offload: Option<IgnoredAny>,
     /// Figures of the KV cache that the server reported.
-    #[serde(default)]
     pub observed_kv_metrics: Option<ObservedKv>,
 }
 

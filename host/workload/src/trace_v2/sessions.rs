@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::ids::RequestId;
-use blis_sim::request::{BlockKey, Content, Name, Request, Stage, Tags};
+use blis_sim::request::{BlockKey, Content, Name, Request, Tags};
 use blis_sim::rng::Stream;
-use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
@@ -246,24 +245,16 @@ impl SessionReplay {
         };
         session.input_tokens = input_tokens;
         Request {
-            id: round.id,
-            arrival: at,
-            input_tokens,
-            output_tokens: round.output,
             max_output_tokens: round.max_output_tokens,
             deadline: round
                 .time_to_deadline
                 .or(self.how.timeout)
                 .map(|time_to_deadline| at.saturating_add(time_to_deadline)),
             client_priority: round.client_priority,
-            priority: 0,
-            sampling: SamplingParams::default(),
             tags: round.tags,
-            stage: Stage::Whole,
-            remote_tokens: 0,
-            remote_until: Micros::ZERO,
             media_tokens: round.media_tokens,
             content,
+            ..Request::new(round.id, at, input_tokens, round.output)
         }
     }
 }
