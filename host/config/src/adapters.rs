@@ -118,7 +118,6 @@ struct RawStepTier {
 struct RawAdapter {
     id: Word,
     rank: Word,
-    #[serde(default)]
     base_model: Option<Word>,
 }
 

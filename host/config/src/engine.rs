@@ -2,20 +2,10 @@
 
 use blis_sim::latency::Sampler;
 use blis_sim::semantics::Semantics;
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// A version of an inference engine.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    strum::Display,
-    strum::EnumMessage,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum EngineProfile {
     /// vLLM 0.33.0
     #[default]

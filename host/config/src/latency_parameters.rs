@@ -80,7 +80,7 @@ pub(crate) fn parameters(kind: LatencyKind) -> &'static [NumericParameter] {
         let blackbox = preset_row(LISTED_MODEL).expect("every preset names a row: a test reads them");
         [
             listed(&TRAINED_PHYSICS, trained.alpha.iter().chain(&trained.beta)),
-            listed(&PHYSICS, physics.alpha().to_array().iter().chain(&physics.beta().to_array())),
+            listed(&PHYSICS, physics.alpha.to_array().iter().chain(&physics.beta.to_array())),
             listed(&BLACKBOX, blackbox.alpha.iter().chain(&blackbox.beta)),
         ]
     });

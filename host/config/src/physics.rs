@@ -62,9 +62,11 @@ pub struct DeploymentCoefficients {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Coefficients {
     /// Times of the host around the engine.
-    pub alpha: AlphaCoefficients,
+    #[serde(with = "AlphaCoefficients")]
+    pub alpha: PhysicsAlpha,
     /// Weights of the parts of a step.
-    pub beta: BetaCoefficients,
+    #[serde(with = "BetaCoefficients")]
+    pub beta: PhysicsBeta,
     /// Fitted coefficients with their 95 % intervals, which show how well the data determine them.
     #[serde(default)]
     pub intervals: Vec<CoefficientInterval>,
@@ -74,30 +76,28 @@ pub struct Coefficients {
 }
 
 /// α by name; units as in [`PhysicsAlpha`].
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "those of `PhysicsAlpha`")]
-pub struct AlphaCoefficients {
-    pub arrival_us: f64,
-    pub input_token_us: f64,
-    pub first_token_us: f64,
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, remote = "PhysicsAlpha")]
+struct AlphaCoefficients {
+    arrival_us: f64,
+    input_token_us: f64,
+    first_token_us: f64,
 }
 
 /// β by name; units as in [`PhysicsBeta`].
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "those of `PhysicsBeta`")]
-pub struct BetaCoefficients {
-    pub gemm: f64,
-    pub experts: f64,
-    pub decode_attention: f64,
-    pub prefill_attention: f64,
-    pub collectives: f64,
-    pub sampling: f64,
-    pub layer_us: f64,
-    pub launch_us: f64,
-    pub request_us: f64,
-    pub step_us: f64,
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, remote = "PhysicsBeta")]
+struct BetaCoefficients {
+    gemm: f64,
+    experts: f64,
+    decode_attention: f64,
+    prefill_attention: f64,
+    collectives: f64,
+    sampling: f64,
+    layer_us: f64,
+    launch_us: f64,
+    request_us: f64,
+    step_us: f64,
 }
 
 /// The interval that probably contains a coefficient.
@@ -208,42 +208,6 @@ impl Display for ErrorClass<'_> {
 }
 
 impl Coefficients {
-    /// The α coefficients in the form that the model takes.
-    #[must_use]
-    pub fn alpha(&self) -> PhysicsAlpha {
-        let AlphaCoefficients { arrival_us, input_token_us, first_token_us } = self.alpha;
-        PhysicsAlpha { arrival_us, input_token_us, first_token_us }
-    }
-
-    /// The β coefficients in the form that the model takes.
-    #[must_use]
-    pub fn beta(&self) -> PhysicsBeta {
-        let BetaCoefficients {
-            gemm,
-            experts,
-            decode_attention,
-            prefill_attention,
-            collectives,
-            sampling,
-            layer_us,
-            launch_us,
-            request_us,
-            step_us,
-        } = self.beta;
-        PhysicsBeta {
-            gemm,
-            experts,
-            decode_attention,
-            prefill_attention,
-            collectives,
-            sampling,
-            layer_us,
-            launch_us,
-            request_us,
-            step_us,
-        }
-    }
-
     /// The largest error of the mean end-to-end latency on requests that took no part in the fit, %, and the number of
     /// runs; `None` without validation.
     #[must_use]

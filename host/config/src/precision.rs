@@ -4,6 +4,7 @@
 
 use super::error::ConfigError;
 use super::model::LoadedModel;
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// The options that choose number formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,18 +32,7 @@ pub enum Dtype {
 }
 
 /// Type of cached keys and values (`--kv-cache-dtype`).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    strum::Display,
-    strum::EnumMessage,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum KvCacheDtype {
     /// That of the model's config, else that of the activations
@@ -64,9 +54,7 @@ pub enum KvCacheDtype {
 
 /// Method of quantisation (`--quantization`): those of vLLM whose weights have one width, and whose products are
 /// computed in 16 bits or, with 8-bit weights, in 8.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumMessage, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Quantization {
     /// 8-bit weights, made from those of 16 bits as they are loaded; products in 8 bits where the GPU can

@@ -401,7 +401,7 @@ impl Resolution<'_> {
             }
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
-        Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))
+        Ok((coefficients.alpha.to_array().to_vec(), coefficients.beta.to_array().to_vec()))
     }
 
     /// What is known about the errors of coefficients on the tested runs: of this deployment, or of its class. Settings

@@ -10,8 +10,8 @@ use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients,
-    ErrorClass, FittedRun, MODEL_LEFT_OUT, RunErrors,
+    CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, ErrorClass, FittedRun, MODEL_LEFT_OUT,
+    RunErrors,
 };
 use blis_config::{DeploymentArgs, short_name};
 use blis_sim::latency::Sampler;
@@ -238,15 +238,13 @@ fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
 /// The coefficients as one list: α, then β.
 fn weights(coefficients: &Coefficients) -> CoefficientValues {
     let mut weights = [0.0; NAMES.len()];
-    let values = coefficients.alpha().to_array().into_iter().chain(coefficients.beta().to_array());
+    let values = coefficients.alpha.to_array().into_iter().chain(coefficients.beta.to_array());
     weights.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
     weights
 }
 
 fn coefficients(fitted: &Fitted) -> Coefficients {
     let [arrival_us, input_token_us, first_token_us, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
-    let [gemm, experts, decode_attention, prefill_attention, collectives, rest @ ..] = beta;
-    let [sampling, layer_us, launch_us, request_us, step_us] = rest;
     let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
         (low < high).then(|| CoefficientInterval {
             coefficient: (*coefficient).to_owned(),
@@ -255,19 +253,8 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
         })
     };
     Coefficients {
-        alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_us },
-        beta: BetaCoefficients {
-            gemm,
-            experts,
-            decode_attention,
-            prefill_attention,
-            collectives,
-            sampling,
-            layer_us,
-            launch_us,
-            request_us,
-            step_us,
-        },
+        alpha: [arrival_us, input_token_us, first_token_us].into(),
+        beta: beta.into(),
         intervals: NAMES.iter().zip(&fitted.intervals).filter_map(interval).collect(),
         errors: Vec::new(),
     }
