@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Write as _};
 
 use blis_diag::TEXT_WIDTH;
-use serde::ser::SerializeMap;
+use blis_report::in_columns;
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -144,8 +145,7 @@ struct DifferenceDocument<'a> {
 impl Serialize for MetricMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Comparison { policies, rows, .. } = self.0;
-        let mut map = serializer.serialize_map(Some(rows.len()))?;
-        for row in rows {
+        serializer.collect_map(rows.iter().map(|row| {
             let differences = row.differences.iter().zip(&policies[1..]).map(|(paired, policy)| {
                 paired.as_ref().map(|paired| DifferenceDocument {
                     candidate: policy,
@@ -165,9 +165,8 @@ impl Serialize for MetricMap<'_> {
                 means: (0..policies.len()).map(|policy| row.mean(policy)).collect(),
                 differences: differences.collect(),
             };
-            map.serialize_entry(row.key, &metric)?;
-        }
-        map.end()
+            (row.key, metric)
+        }))
     }
 }
 
@@ -190,16 +189,10 @@ impl Comparison {
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![self.header()];
         self.rows.iter().for_each(|row| self.push_lines(row, &mut lines));
-        let mut widths = [0; COLUMNS];
-        for line in &lines {
-            for (width, cell) in widths.iter_mut().zip(line) {
-                *width = cell.width().max(*width);
-            }
-        }
-        let used = widths.iter().filter(|&&width| width > 0).count();
-        let blanks = |gap: usize| gap * used.saturating_sub(1);
-        let gap = if widths.iter().sum::<usize>() + blanks(2) <= TEXT_WIDTH { 2 } else { 1 };
-        lines.iter().try_for_each(|line| write_line(f, line, &widths, gap))
+        let used: Vec<usize> = (0..COLUMNS).filter(|&at| lines.iter().any(|line| !line[at].is_empty())).collect();
+        let cells = |line: &TableLine| used.iter().map(|&at| line[at].clone()).collect::<Vec<_>>();
+        let lines: Vec<Vec<String>> = lines.iter().map(cells).collect();
+        f.write_str(&in_columns(&lines, TEXT_WIDTH, |column| matches!(used[column], 0 | 1 | 7)))
     }
 
     /// Two policies have a column each, so that a figure is one line; more have a line each.
@@ -321,21 +314,6 @@ impl MetricRow {
 /// result.
 const COLUMNS: usize = 8;
 type TableLine = [String; COLUMNS];
-
-/// Names to the left, numbers to the right, `gap` blanks between; empty columns are left out.
-fn write_line(f: &mut fmt::Formatter<'_>, line: &TableLine, widths: &[usize; COLUMNS], gap: usize) -> fmt::Result {
-    let mut text = String::new();
-    let gap = " ".repeat(gap);
-    for (column, (cell, &width)) in line.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0) {
-        let pad = " ".repeat(width - cell.width());
-        let _ = match column {
-            0 => write!(text, "{cell}{pad}"),
-            1 | 7 => write!(text, "{gap}{cell}{pad}"),
-            _ => write!(text, "{gap}{pad}{cell}"),
-        };
-    }
-    writeln!(f, "{}", text.trim_end())
-}
 
 /// Four significant digits, at most six decimals.
 fn number(value: f64, signed: bool) -> String {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use blis_plugin::Surroundings;
 use blis_sim::units::Micros;
+pub(crate) use blis_workload::counted as plural;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use blis_workload::spec::presets::Preset;
 use blis_workload::spec::{
@@ -463,9 +464,4 @@ impl Display for SyntheticConfig {
             tokens => write!(f, ", {tokens} shared"),
         }
     }
-}
-
-/// `1 request`, `2 requests`.
-pub(crate) fn plural(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -8,6 +8,7 @@
 mod adapters;
 mod aggregate;
 mod breakdown;
+mod columns;
 mod cost;
 mod cpu_tier;
 mod decision_summary;
@@ -21,6 +22,7 @@ mod load;
 mod log;
 mod page;
 mod parquet;
+mod percentile;
 mod plot;
 mod plugins;
 mod replicas;
@@ -32,6 +34,7 @@ mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
 pub use breakdown::EmptyFigures;
+pub use columns::in_columns;
 pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
@@ -41,6 +44,7 @@ pub use file::{FileError, check_target, write_json, write_pair, write_text, writ
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use page::{PageResult, RunCharts, live_page, write_page};
+pub use percentile::percentile;
 pub use plot::{FigureKind, PlotError, PlotFigure, PlotInput, plot};
 pub use plugins::{other_value, plugins_document};
 pub use replicas::{GroupName, PoolName, ReplicasDocument};

@@ -1,5 +1,6 @@
 //! The errors of one latency over all pairs.
 
+use blis_report::percentile;
 use blis_sim::rng::Stream;
 use rand::RngExt as _;
 use serde::Serialize;
@@ -162,14 +163,6 @@ impl SampleStatistics {
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Linear interpolation between the two nearest values (numpy's default); 0 without values.
-pub(super) fn percentile(sorted: &[f64], percent: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let rank = percent / 100.0 * last as f64;
-    let (low, high) = (rank.floor() as usize, rank.ceil() as usize);
-    sorted[low] + (sorted[high] - sorted[low]) * (rank - low as f64)
 }
 
 fn percent(measured: f64, simulated: f64) -> Option<f64> {

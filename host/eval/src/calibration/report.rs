@@ -1,11 +1,12 @@
 //! The result of a calibration, as a document and as text.
 
+use blis_report::percentile;
 use std::fmt;
 
 use blis_workload::Names;
 use serde::Serialize;
 
-use super::figures::{LatencyErrors, PairedValues, StatisticErrors, percentile};
+use super::figures::{LatencyErrors, PairedValues, StatisticErrors};
 use super::pairs::{LatencyPair, MatchedPairs, PairCounts};
 
 /// Requests with the largest errors that are shown.

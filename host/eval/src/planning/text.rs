@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use unicode_width::UnicodeWidthStr as _;
+use blis_report::in_columns;
 
 use super::capacity::{Capacity, PolicyCapacity};
 use super::elastic::{ElasticCurve, HeldReplicas};
@@ -201,16 +201,7 @@ impl SweepPoint {
 /// The last `texts` columns to the left, numbers to the right.
 fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>], texts: usize) -> fmt::Result {
     let columns = lines.first().map_or(0, |line| line.as_ref().len());
-    let width = |column: usize| lines.iter().map(|line| line.as_ref()[column].width()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in lines {
-        let cells = line.as_ref().iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            let pad = " ".repeat(width - cell.width());
-            if column + texts < columns { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
-        });
-        writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    f.write_str(&in_columns(lines, usize::MAX, |column| column + texts >= columns))
 }
 
 fn joined(slos: &[Slo]) -> String {

@@ -4,6 +4,9 @@ use std::fmt::{self, Display};
 
 use blis_diag::TEXT_WIDTH;
 
+use crate::in_columns;
+pub(super) use blis_workload::counted as plural;
+
 /// A table with a heading, two blanks between columns, one where that makes it fit 80 columns. The last column is text
 /// and left-aligned; all others are numbers.
 #[derive(Debug)]
@@ -26,22 +29,10 @@ impl TextTable {
 
 impl Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows[0].len();
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let blanks = |gap: usize| self.indent + gap * columns.saturating_sub(1);
-        let gap = if widths.iter().sum::<usize>() + blanks(2) <= TEXT_WIDTH { "  " } else { " " };
-        for row in &self.rows {
-            let mut line = " ".repeat(self.indent);
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                if column > 0 {
-                    line.push_str(gap);
-                }
-                if column + 1 == columns { line.push_str(cell) } else { line.push_str(&format!("{cell:>width$}")) }
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        let Self { indent, rows } = self;
+        let last = rows[0].len() - 1;
+        let text = in_columns(rows, TEXT_WIDTH - indent, |column| column == last);
+        text.lines().try_for_each(|line| writeln!(f, "{:indent$}{line}", ""))
     }
 }
 
@@ -70,11 +61,6 @@ pub(super) fn score(score: f64) -> String {
     let text = format!("{score:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
-/// A number with its noun: `1 request`, `2 requests`.
-pub(super) fn plural(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Figures over all requests in the way of load generators: NumPy's percentiles.
 
+use crate::percentile;
+
 /// Sorted values of one latency.
 #[derive(Clone, Debug)]
 pub(super) struct Statistics {
@@ -32,10 +34,7 @@ impl Statistics {
 
     /// Linear interpolation between the two nearest values; `percent` from 0 to 100.
     pub fn percentile(&self, percent: f64) -> f64 {
-        let Some(last) = self.sorted.len().checked_sub(1) else { return 0.0 };
-        let rank = percent / 100.0 * last as f64;
-        let (low, high) = (rank.floor() as usize, rank.ceil() as usize);
-        self.sorted[low] + (self.sorted[high] - self.sorted[low]) * (rank - low as f64)
+        percentile(&self.sorted, percent)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Latencies of the requests of runs.
 
+use crate::percentile;
 use serde_json::Value;
 
 use super::chart::{Chart, ChartAxis, ChartLine};
@@ -53,13 +54,15 @@ pub(super) fn percentiles(input: &PlotInput, figure: Option<&str>) -> Result<Cha
         windows[(((at - first) / width) as usize).min(count - 1)].push(value);
     }
     windows.iter_mut().for_each(|values| values.sort_by(f64::total_cmp));
-    let line = |(index, (name, share)): (usize, (&str, f64))| {
+    let line = |(index, (name, percent)): (usize, (&str, f64))| {
         let points = windows.iter().enumerate().filter(|(_, values)| !values.is_empty());
-        let point =
-            |(window, values): (usize, &Vec<f64>)| (first + (window as f64 + 0.5) * width, quantile(values, share));
+        let point = |(window, values): (usize, &Vec<f64>)| {
+            // Rounded to µs, as the results have it.
+            (first + (window as f64 + 0.5) * width, (percentile(values, percent) * 1e3).round() / 1e3)
+        };
         ChartLine::new(name.to_owned(), index, points.map(point).collect())
     };
-    let lines = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)].into_iter().enumerate().map(line).collect();
+    let lines = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0)].into_iter().enumerate().map(line).collect();
     Ok(Chart { x: ChartAxis::linear("arrival, s"), y: ChartAxis::linear(latency.1), lines, limits: Vec::new() })
 }
 
@@ -84,11 +87,4 @@ fn samples(input: &PlotInput, (field, label): LatencyField) -> Result<Vec<(f64, 
         return Err(PlotError::Empty { name: input.name.clone(), wanted: label.to_owned() });
     }
     Ok(samples)
-}
-
-/// Linear interpolation between the two nearest of the sorted values, ms, as the results have it; rounded to µs.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = share * (sorted.len() - 1) as f64;
-    let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
-    ((low + (high - low) * rank.fract()) * 1e3).round() / 1e3
 }

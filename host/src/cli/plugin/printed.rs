@@ -1,6 +1,7 @@
 //! Results as text or as a document.
 
 use blis_eval::error::RunError;
+use blis_report::in_columns;
 
 use super::super::output::{OutputForm, print_document, print_text, wants_text_form};
 
@@ -15,17 +16,6 @@ pub(super) fn print_either(
 
 /// Rows under headings, columns aligned, two blanks between them.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    use unicode_width::UnicodeWidthStr as _;
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width());
-        cells.chain(head.get(column).map(|name| name.width())).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded = cells.zip(&widths).map(|(cell, &width)| format!("{cell}{}", " ".repeat(width - cell.width())));
-        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    let mut text = line(&mut head.iter().copied());
-    rows.iter().for_each(|row| text += &line(&mut row.iter().map(String::as_str)));
-    text
+    let head = head.iter().map(|&name| name.to_owned()).collect();
+    in_columns(&[&[head], rows].concat(), usize::MAX, |_| true)
 }
