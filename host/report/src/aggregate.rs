@@ -4,7 +4,7 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 use serde::Serialize;
 
 use super::adapters::{AdaptersJson, SlotUseJson, adapters_json};
-use super::breakdown::{Breakdown, DistributionJson, EmptyFigures, PublishedGoodput};
+use super::breakdown::{Breakdown, DistributionJson, EmptyFigures, PublishedGoodput, is_zero};
 use super::requests::{RequestLog, RequestsDocument};
 use blis_workload::Names;
 
@@ -198,11 +198,6 @@ impl<'a> AggregateDocument<'a> {
             requests: None,
         }
     }
-}
-
-/// Takes a reference because serde passes one.
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

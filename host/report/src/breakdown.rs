@@ -193,7 +193,7 @@ impl DisaggregationJson {
 }
 
 /// Whether a count is left out of a document: only servers with a limit refuse requests, and only flow control has a queue.
-fn is_zero(count: &u64) -> bool {
+pub(super) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 

@@ -204,77 +204,6 @@ pub struct SignalsLine {
     pub waiting_tokens: Option<Vec<u64>>,
 }
 
-/// Decision of the admission policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AdmissionLine {
-    /// Number of the request.
-    pub request: u32,
-    /// Time of the decision.
-    pub time_us: u64,
-    pub admitted: bool,
-    /// Reason, if the policy gives one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Length of the prompt, tokens.
-    pub input_tokens: u32,
-    /// The client's limit of output tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<u32>,
-    /// Deadline of the client, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_us: Option<u64>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub class: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tenant: String,
-    /// The model that the request names.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub model: String,
-    /// Requests in flight of the same tenant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant_in_flight: Option<u32>,
-    /// Number of the [`SignalsLine`] line that holds the periodic signals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reading: Option<u64>,
-    /// Age of the periodic signals, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reading_age_us: Option<u64>,
-    /// Requests in flight on each instance. Always fresh.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight: Option<Vec<u32>>,
-    /// Leading blocks of the prompt in the prefix cache of each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_blocks: Option<Vec<u32>>,
-    /// Age of `cached_blocks`, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_blocks_age_us: Option<u64>,
-    /// Uncached prompt tokens of the requests without a first token on each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight_tokens: Option<Vec<u64>>,
-    /// Output tokens expected of the requests in flight on each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight_output: Option<Vec<u64>>,
-    /// Moving average of the times to first token of each instance, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttft_ewma_us: Option<Vec<f64>>,
-    /// Moving average of the inter-token latencies of each instance, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub itl_ewma_us: Option<Vec<f64>>,
-    /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter_active: Option<Vec<u32>>,
-    /// Whether a waiting request of each instance names it, 1 or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter_waiting: Option<Vec<u32>>,
-    /// Free slots for adapters of each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub free_adapter_slots: Option<Vec<u32>>,
-    /// Names of those signals that the policy did not read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unread: Vec<String>,
-}
-
 /// The signals of a decision: see [`RoutingLine`] for the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionSignals<'a> {
@@ -293,8 +222,56 @@ pub struct DecisionSignals<'a> {
     pub unread: &'a [String],
 }
 
-macro_rules! seen {
-    ($($line:ty),+) => {$(
+/// Lines of decisions that contain the signals of the policy: `before` and `after` these are their own fields.
+macro_rules! with_signals {
+    ($($(#[$meta:meta])* pub struct $line:ident { before { $($before:tt)* } after { $($after:tt)* } })+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $line {
+            $($before)*
+            /// Number of the [`SignalsLine`] line that holds the periodic signals.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub reading: Option<u64>,
+            /// Age of the periodic signals, µs.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub reading_age_us: Option<u64>,
+            /// Requests in flight on each instance. Always fresh.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub in_flight: Option<Vec<u32>>,
+            /// Leading blocks of the prompt in the prefix cache of each instance.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub cached_blocks: Option<Vec<u32>>,
+            /// Age of `cached_blocks`, µs.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub cached_blocks_age_us: Option<u64>,
+            /// Uncached prompt tokens of the requests without a first token on each instance.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub in_flight_tokens: Option<Vec<u64>>,
+            /// Output tokens expected of the requests in flight on each instance.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub in_flight_output: Option<Vec<u64>>,
+            /// Moving average of the times to first token of each instance, µs.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub ttft_ewma_us: Option<Vec<f64>>,
+            /// Moving average of the inter-token latencies of each instance, µs.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub itl_ewma_us: Option<Vec<f64>>,
+            /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub adapter_active: Option<Vec<u32>>,
+            /// Whether a waiting request of each instance names it, 1 or 0.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub adapter_waiting: Option<Vec<u32>>,
+            /// Free slots for adapters of each instance.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub free_adapter_slots: Option<Vec<u32>>,
+            /// Names of those signals that the policy did not read.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub unread: Vec<String>,
+            $($after)*
+        }
+
         impl $line {
             /// The signals of the policy.
             #[must_use]
@@ -319,69 +296,65 @@ macro_rules! seen {
     )+};
 }
 
-seen!(AdmissionLine, RoutingLine);
+with_signals! {
+    /// Decision of the admission policy.
+    pub struct AdmissionLine {
+        before {
+            /// Number of the request.
+            pub request: u32,
+            /// Time of the decision.
+            pub time_us: u64,
+            pub admitted: bool,
+            /// Reason, if the policy gives one.
+            #[serde(default, skip_serializing_if = "String::is_empty")]
+            pub reason: String,
+            /// Length of the prompt, tokens.
+            pub input_tokens: u32,
+            /// The client's limit of output tokens.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub max_output_tokens: Option<u32>,
+            /// Deadline of the client, µs.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub deadline_us: Option<u64>,
+            #[serde(default, skip_serializing_if = "String::is_empty")]
+            pub class: String,
+            #[serde(default, skip_serializing_if = "String::is_empty")]
+            pub tenant: String,
+            /// The model that the request names.
+            #[serde(default, skip_serializing_if = "String::is_empty")]
+            pub model: String,
+            /// Requests in flight of the same tenant.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub tenant_in_flight: Option<u32>,
+        }
+        after {}
+    }
 
-/// Decision of the routing policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RoutingLine {
-    /// Number of the request.
-    pub request: u32,
-    /// Time of the decision.
-    pub time_us: u64,
-    /// The instance that gets the request.
-    pub instance: u32,
-    /// Reason, if the policy gives one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Number of the [`SignalsLine`] line that holds the periodic signals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reading: Option<u64>,
-    /// Age of the periodic signals, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reading_age_us: Option<u64>,
-    /// Requests in flight on each instance. Always fresh.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight: Option<Vec<u32>>,
-    /// Leading blocks of the prompt in the prefix cache of each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_blocks: Option<Vec<u32>>,
-    /// Age of `cached_blocks`, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_blocks_age_us: Option<u64>,
-    /// Uncached prompt tokens of the requests without a first token on each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight_tokens: Option<Vec<u64>>,
-    /// Output tokens expected of the requests in flight on each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight_output: Option<Vec<u64>>,
-    /// Moving average of the times to first token of each instance, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttft_ewma_us: Option<Vec<f64>>,
-    /// Moving average of the inter-token latencies of each instance, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub itl_ewma_us: Option<Vec<f64>>,
-    /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter_active: Option<Vec<u32>>,
-    /// Whether a waiting request of each instance names it, 1 or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter_waiting: Option<Vec<u32>>,
-    /// Free slots for adapters of each instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub free_adapter_slots: Option<Vec<u32>>,
-    /// Names of those signals that the policy did not read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unread: Vec<String>,
-    /// The policy's score for each instance; `None` if it is not a finite number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub scores: Vec<Option<f64>>,
-    /// Best score minus the score of the chosen instance. Without scores, minus the load replaces the score.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub score_regret: Option<f64>,
-    /// The instances with the best scores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub candidates: Option<Vec<RoutingCandidate>>,
+    /// Decision of the routing policy.
+    pub struct RoutingLine {
+        before {
+            /// Number of the request.
+            pub request: u32,
+            /// Time of the decision.
+            pub time_us: u64,
+            /// The instance that gets the request.
+            pub instance: u32,
+            /// Reason, if the policy gives one.
+            #[serde(default, skip_serializing_if = "String::is_empty")]
+            pub reason: String,
+        }
+        after {
+            /// The policy's score for each instance; `None` if it is not a finite number.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub scores: Vec<Option<f64>>,
+            /// Best score minus the score of the chosen instance. Without scores, minus the load replaces the score.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub score_regret: Option<f64>,
+            /// The instances with the best scores.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub candidates: Option<Vec<RoutingCandidate>>,
+        }
+    }
 }
 
 /// An instance that could have been chosen.

@@ -89,32 +89,16 @@ impl RecordedService {
             cached_blocks: Micros(seen.cached_blocks_age_us.unwrap_or(0)),
             in_flight: Micros::ZERO,
         };
-        for (column, recorded) in [
-            (&mut self.signals.in_flight, seen.in_flight),
-            (&mut self.signals.cached_blocks, seen.cached_blocks),
-            (&mut self.signals.adapter_active, seen.adapter_active),
-            (&mut self.signals.adapter_waiting, seen.adapter_waiting),
-            (&mut self.signals.free_adapter_slots, seen.free_adapter_slots),
-        ] {
-            if let Some(recorded) = recorded {
-                column.copy_from_slice(recorded);
-            }
-        }
-        for (column, recorded) in [
-            (&mut self.signals.in_flight_tokens, seen.in_flight_tokens),
-            (&mut self.signals.in_flight_output, seen.in_flight_output),
-        ] {
-            if let Some(recorded) = recorded {
-                column.copy_from_slice(recorded);
-            }
-        }
-        for (column, recorded) in
-            [(&mut self.signals.ttft_ewma, seen.ttft_ewma_us), (&mut self.signals.itl_ewma, seen.itl_ewma_us)]
-        {
-            if let Some(recorded) = recorded {
-                column.copy_from_slice(recorded);
-            }
-        }
+        let signals = &mut self.signals;
+        replace(&mut signals.in_flight, seen.in_flight);
+        replace(&mut signals.cached_blocks, seen.cached_blocks);
+        replace(&mut signals.adapter_active, seen.adapter_active);
+        replace(&mut signals.adapter_waiting, seen.adapter_waiting);
+        replace(&mut signals.free_adapter_slots, seen.free_adapter_slots);
+        replace(&mut signals.in_flight_tokens, seen.in_flight_tokens);
+        replace(&mut signals.in_flight_output, seen.in_flight_output);
+        replace(&mut signals.ttft_ewma, seen.ttft_ewma_us);
+        replace(&mut signals.itl_ewma, seen.itl_ewma_us);
     }
 
     /// Replaces the periodic signals.
@@ -123,15 +107,9 @@ impl RecordedService {
         signals.queue_depth.copy_from_slice(&line.queue_depth);
         signals.batch_size.copy_from_slice(&line.batch_size);
         signals.free_kv_blocks.copy_from_slice(&line.free_kv_blocks);
-        if let Some(rates) = &line.cache_hit_rate {
-            signals.cache_hit_rate.copy_from_slice(rates);
-        }
-        if let Some(counts) = &line.preemption_count {
-            signals.preemption_count.copy_from_slice(counts);
-        }
-        if let Some(tokens) = &line.waiting_tokens {
-            signals.waiting_tokens.copy_from_slice(tokens);
-        }
+        replace(&mut signals.cache_hit_rate, line.cache_hit_rate.as_deref());
+        replace(&mut signals.preemption_count, line.preemption_count.as_deref());
+        replace(&mut signals.waiting_tokens, line.waiting_tokens.as_deref());
         for ((used, info), &free) in signals.kv_utilization.iter_mut().zip(&*self.instances).zip(&line.free_kv_blocks) {
             let total = info.total_kv_blocks;
             *used = if total == 0 { 0.0 } else { f64::from(total.saturating_sub(free)) / f64::from(total) };
@@ -159,6 +137,13 @@ impl RecordedService {
             scores: &[],
         };
         Some((view, cluster))
+    }
+}
+
+/// The values of `column` become those that are recorded, if any are.
+fn replace<T: Copy>(column: &mut [T], recorded: Option<&[T]>) {
+    if let Some(recorded) = recorded {
+        column.copy_from_slice(recorded);
     }
 }
 
