@@ -38,10 +38,6 @@ impl Catalog {
         &self.finder.dirs
     }
 
-    pub fn allows_native(&self) -> bool {
-        self.finder.allow_native
-    }
-
     pub fn limits(&self) -> Limits {
         self.finder.limits
     }

@@ -30,6 +30,7 @@ use blis_plugin::{Column, rows};
 use blis_report::{FileError, write_whole};
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
+use strum::VariantArray as _;
 
 /// What is computed beside the regret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,7 +162,7 @@ fn decisions(
     // Without adapters the samples are those of the other kinds.
     let is_made = |kind| kind != DecisionKind::AdapterEviction || survey.decisions(kind) > 0;
     let is_sampled = |&kind: &DecisionKind| settings.samples_kind(kind.of_policy()) && is_made(kind);
-    let kinds = DecisionKind::ALL.into_iter().filter(is_sampled).collect();
+    let kinds = DecisionKind::VARIANTS.iter().copied().filter(is_sampled).collect();
     let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
     let options = RegretOptions { samples, window, at_random: settings.is_for_patterns(), seed, kinds };
     let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);

@@ -1,6 +1,8 @@
 //! Feedback: the result of an evaluation as text within a budget of bytes, for the author of the next candidate, often
 //! a language model. Order and rounding are fixed, so that equal candidates make equal prompts.
 
+use strum::VariantArray as _;
+
 use std::fmt::Write as _;
 
 use super::CascadeResult;
@@ -261,7 +263,7 @@ fn worst_decisions(suite: &Suite, regret: &ScenarioRegret) -> String {
 
 fn decision(text: &mut String, index: usize, one: &DecisionRegret) {
     let class = if one.slo_class.is_empty() { String::new() } else { format!(", class {}", one.slo_class) };
-    let situations: Vec<String> = one.situations.iter().map(situation).collect();
+    let situations: Vec<&str> = one.situations.iter().map(|situation| situation.into_str()).collect();
     let why = if situations.is_empty() { String::new() } else { format!("; {}", situations.join(", ")) };
     let about = match one.kind {
         DecisionKind::Scaling => format!("replicas of {}, {}", one.request_id, one.reason),
@@ -298,15 +300,10 @@ fn row(column: &[u32]) -> String {
     format!("[{}{more}]", shown.join(","))
 }
 
-fn situation(situation: &super::regret::Situation) -> String {
-    let text = serde_json::to_string(situation).unwrap_or_default();
-    text.trim_matches('"').replace('_', " ")
-}
-
 fn situations(suite: &Suite, regret: &ScenarioRegret) -> String {
     let mut text = String::new();
     let first = [DecisionKind::Routing, DecisionKind::Admission];
-    let others = DecisionKind::ALL.into_iter().filter(|kind| !first.contains(kind));
+    let others = DecisionKind::VARIANTS.iter().copied().filter(|kind| !first.contains(kind));
     for kind in first.into_iter().chain(others).filter(|&kind| is_decided(suite, kind)) {
         let Some(section) = regret.regret.kinds.get(&kind) else { continue };
         let Section { uniform, situations, .. } = section;
@@ -322,7 +319,7 @@ fn situations(suite: &Suite, regret: &ScenarioRegret) -> String {
             );
         }
         for (circumstance, estimate) in situations {
-            let (name, count, mean) = (situation(circumstance), estimate.evaluated, estimate.regret_s);
+            let (name, count, mean) = (circumstance.into_str(), estimate.evaluated, estimate.regret_s);
             let _ = writeln!(text, "  {name}: {count} times, mean regret {mean:.3}");
         }
     }

@@ -45,16 +45,17 @@
 //! ms) for latencies. It has eight keys and saturates at the latencies of real services. BLIS itself gives 1 to a
 //! latency without samples, so that rejecting everything scores highest; see [`NoSample`].
 
-use std::fmt::{self, Display, Write as _};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::ops::Range;
 
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::figures::{Better, Figure, Figures, Needs, Unit};
 use super::objective::{ChargedFigures, Objective};
 use blis_diag::{Diagnose, Diagnostic, nearest};
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// The flag with the text that [`FitnessWeights::parse`] reads.
 const FLAG: &str = "--fitness-weights";
@@ -69,18 +70,7 @@ pub const LOWEST: f64 = 1e-6;
 pub const LEAST_RATIO: f64 = 1e-3;
 
 /// How figures become a score.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    strum::Display,
-    strum::EnumMessage,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum FitnessScale {
     /// Ratios to the same figures of the baseline
@@ -384,7 +374,7 @@ impl Fitness {
             score: self.score,
             completed_factor: self.factors.map(|factors| factors.completed),
             kept_factor: self.factors.map(|factors| factors.kept),
-            components: ComponentMap(&self.components),
+            components: self.components.iter().map(|part| (&*part.objective.key, part.into())).collect(),
         }
     }
 }
@@ -423,36 +413,31 @@ struct FitnessDocument<'a> {
     completed_factor: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_factor: Option<f64>,
-    components: ComponentMap<'a>,
+    components: BTreeMap<&'a str, ComponentDocument>,
 }
 
-/// By key: `{"mean_ttft": {"weight": …, "value": …, "sampled": …, "own": …, "baseline": …}}`.
-struct ComponentMap<'a>(&'a [FitnessComponent]);
+/// Of a key: `{"weight": …, "value": …, "sampled": …, "own": …, "baseline": …}`.
+#[derive(Serialize)]
+struct ComponentDocument {
+    weight: f64,
+    value: f64,
+    sampled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline: Option<f64>,
+}
 
-impl Serialize for ComponentMap<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct ComponentDocument {
-            weight: f64,
-            value: f64,
-            sampled: bool,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            own: Option<f64>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            baseline: Option<f64>,
-        }
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for component in self.0 {
-            let &FitnessComponent { weight, value, own, reference: baseline, .. } = component;
-            let document = ComponentDocument { weight, value, sampled: component.sampled(), own, baseline };
-            map.serialize_entry(&component.objective.key, &document)?;
-        }
-        map.end()
+impl From<&FitnessComponent> for ComponentDocument {
+    fn from(component: &FitnessComponent) -> Self {
+        let &FitnessComponent { weight, value, own, reference: baseline, .. } = component;
+        Self { weight, value, sampled: component.sampled(), own, baseline }
     }
 }
 
 /// Why weights are invalid, and the position in their text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.diagnostic())]
 pub struct WeightsError {
     text: String,
     span: Range<usize>,
@@ -536,14 +521,6 @@ impl Diagnose for WeightsError {
     }
 }
 
-impl Display for WeightsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.diagnostic().fmt(f)
-    }
-}
-
-impl std::error::Error for WeightsError {}
-
 /// Control characters of the input are replaced, so that they do not reach a terminal.
 fn shown(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
@@ -588,7 +565,6 @@ mod tests {
     use super::super::objective::EndValues;
     use super::*;
     use proptest::prelude::*;
-    use strum::VariantArray as _;
 
     fn weights(text: &str) -> FitnessWeights {
         FitnessWeights::parse(text, FitnessScale::Ratio).expect("weights")

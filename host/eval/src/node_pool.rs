@@ -49,15 +49,7 @@ impl NodePoolSettings {
 
 /// Nodes with GPUs: `name=a,hardware=H100,gpus-per-node=8,min=0,max=4,provisioning=5m,price=20`.
 pub(crate) fn node_pool(text: &str) -> Result<NodePoolSettings, String> {
-    let mut pool = NodePoolSettings {
-        name: String::new(),
-        hardware: None,
-        gpus_per_node: GPUS_PER_NODE,
-        min: 0,
-        max: 0,
-        provisioning: Micros::ZERO,
-        price: None,
-    };
+    let mut pool = NodePoolSettings { gpus_per_node: GPUS_PER_NODE, ..NodePoolSettings::default() };
     entries(text, "a setting of the node pool and its value, like name=a", |name, value| {
         set_node_pool(&mut pool, name, value)
     })?;

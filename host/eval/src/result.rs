@@ -220,10 +220,8 @@ pub struct PrivateDocument {
     /// Its runs.
     pub scenarios: Vec<ScenarioDocument>,
     /// Its score, if it ran; 1 is as good as the reference.
-    #[serde(default)]
     pub score: Option<f64>,
     /// The difference from the reference in its runs.
-    #[serde(default)]
     pub paired: Option<PairedDocument>,
     /// Gates that failed in its runs, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

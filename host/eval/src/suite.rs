@@ -23,6 +23,7 @@ use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, expla
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::decisions::Area;
 use blis_plugin::{Kind, Surroundings};
+use strum::{EnumString, IntoStaticStr};
 
 /// The suites that are built into the program.
 static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
@@ -84,19 +85,7 @@ pub struct SuiteGrants {
 
 /// The stage in which a scenario is run.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::EnumString,
-    strum::IntoStaticStr,
-    strum::VariantArray,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, EnumString, IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(const_into_str, serialize_all = "lowercase")]

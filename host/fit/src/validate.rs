@@ -53,7 +53,7 @@ pub struct Validated {
 }
 
 /// How far a deployment is from those that coefficients were fitted to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::VariantArray)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeploymentClass {
     /// The coefficients are of this model, GPU and number of GPUs.
@@ -69,10 +69,6 @@ pub enum DeploymentClass {
 }
 
 impl DeploymentClass {
-    /// All classes, from near to far.
-    pub const ALL: [Self; 5] =
-        [Self::ExactDeployment, Self::SameArchitecture, Self::Moe, Self::Quantized, Self::OtherGpu];
-
     /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {

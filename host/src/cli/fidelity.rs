@@ -181,7 +181,7 @@ impl DataArgs {
             model: self.model.clone(),
             hardware: self.hardware.clone(),
             tensor_parallel_size: self.tp,
-            engine: self.engine.map(Into::into),
+            engine: self.engine,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             total_kv_blocks: self.total_kv_blocks,

@@ -7,6 +7,7 @@ use blis_fit::errors::{OfDistribution, mean};
 use blis_fit::kernels::{OperationErrors, TableErrors};
 use blis_fit::validate::PrefixBounds;
 use blis_fit::{DeploymentClass, Validated, ValidatedSteps};
+use strum::VariantArray as _;
 
 /// Two lines per run: its name and size, its errors. Then their mean.
 pub(super) fn table(runs: &[Validated]) -> String {
@@ -47,7 +48,7 @@ pub(super) fn table(runs: &[Validated]) -> String {
 /// Absolute errors of the mean E2E and TTFT by class of deployment, a line each; nothing if all runs are of one.
 fn by_class(runs: &[Validated]) -> String {
     let mut text = String::new();
-    for class in DeploymentClass::ALL {
+    for &class in DeploymentClass::VARIANTS {
         let here: Vec<&Validated> = runs.iter().filter(|run| run.class == class).collect();
         if here.is_empty() || here.len() == runs.len() {
             continue;

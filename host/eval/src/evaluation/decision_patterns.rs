@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use blis_plugin::Kind;
+use strum::VariantArray as _;
 
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite, ScenarioWorkload};
 use crate::cancel::SimulationLimit;
@@ -73,7 +74,7 @@ pub(super) fn costs_of(
 
 /// Runs that the survey of a run and the branches of its decisions take together, at most about.
 fn runs_of(prepared: &EvaluationSuite, decisions: u32) -> u64 {
-    let kinds = DecisionKind::ALL.iter().filter(|kind| prepared.suite.decides.contains(&kind.of_policy())).count();
+    let kinds = DecisionKind::VARIANTS.iter().filter(|kind| prepared.suite.decides.contains(&kind.of_policy())).count();
     RUNS + RUNS_PER_DECISION * kinds as u64 * u64::from(decisions)
 }
 

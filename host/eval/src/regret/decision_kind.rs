@@ -4,7 +4,7 @@ use blis_plugin::Kind;
 use serde::Serialize;
 
 /// The policy that makes a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
     /// Whether a request is admitted.
@@ -30,20 +30,6 @@ pub enum DecisionKind {
 }
 
 impl DecisionKind {
-    /// All kinds.
-    pub const ALL: [Self; 10] = [
-        Self::Admission,
-        Self::Routing,
-        Self::Scheduling,
-        Self::Fairness,
-        Self::Ordering,
-        Self::Eviction,
-        Self::Scaling,
-        Self::Load,
-        Self::AdapterEviction,
-        Self::Disaggregation,
-    ];
-
     /// The name in texts: that of the kind of the policy, or of the decision if such a policy makes several.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -98,14 +98,18 @@ pub struct BranchOutcome {
 }
 
 /// A situation in which decisions may go wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str)]
 pub enum Situation {
     /// Another instance had more leading blocks of the prompt in its cache.
+    #[strum(to_string = "missed cache hit")]
     MissedCacheHit,
     /// The chosen instance had at least 3 requests more than the least loaded one, and at least 1.5 times the mean.
+    #[strum(to_string = "hot instance")]
     HotInstance,
     /// The signals of queue and batch of the chosen instance were off by 2 requests or more, and by a fifth.
+    #[strum(to_string = "stale signal")]
     StaleSignal,
 }
 

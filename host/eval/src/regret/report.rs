@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Write as _};
 
 use blis_sim::units::Micros;
 use serde::Serialize;
+use strum::VariantArray as _;
 
 use super::decision_kind::DecisionKind;
 use super::decision_regret::{DecisionRegret, Situation};
@@ -77,7 +78,7 @@ impl Regret {
     #[must_use]
     pub fn new(mut regrets: Vec<DecisionRegret>, survey: &Survey, window: Micros) -> Self {
         let mut kinds = BTreeMap::new();
-        for kind in DecisionKind::ALL {
+        for &kind in DecisionKind::VARIANTS {
             let those: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == kind).collect();
             if !those.is_empty() {
                 let counted = if kind == DecisionKind::Scheduling { DecisionKind::Routing } else { kind };
@@ -157,14 +158,6 @@ fn correlation(regrets: &[&DecisionRegret]) -> Option<f64> {
     (xx > 0.0 && yy > 0.0).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
 }
 
-fn situation_name(situation: Situation) -> &'static str {
-    match situation {
-        Situation::MissedCacheHit => "missed cache hit",
-        Situation::HotInstance => "hot instance",
-        Situation::StaleSignal => "stale signal",
-    }
-}
-
 /// A table, then the decisions with the largest regret.
 impl Display for Regret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,7 +186,7 @@ impl Display for Regret {
                 row(f, &format!("  {why}"), estimate)?;
             }
             for (&situation, estimate) in &section.situations {
-                row(f, &format!("  {}", situation_name(situation)), estimate)?;
+                row(f, &format!("  {}", situation.into_str()), estimate)?;
             }
             for (class, estimate) in &section.classes {
                 let class = if class.is_empty() { "no class" } else { class };
@@ -249,7 +242,7 @@ fn short(seconds: f64) -> String {
 fn worst(f: &mut fmt::Formatter<'_>, one: &DecisionRegret) -> fmt::Result {
     let DecisionRegret { kind, request_id, time_us, regret_s, own_s, branches, state, reason, .. } = one;
     let at = *time_us as f64 / 1e6;
-    let situations: Vec<&str> = one.situations.iter().map(|&situation| situation_name(situation)).collect();
+    let situations: Vec<&str> = one.situations.iter().map(|&situation| situation.into_str()).collect();
     let why = if situations.is_empty() { String::new() } else { format!(" [{}]", situations.join(", ")) };
     let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
     let kind = kind.name();

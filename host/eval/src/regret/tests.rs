@@ -23,6 +23,7 @@ use blis_sim::units::Micros;
 
 use super::*;
 use blis_plugin::{Column, rows};
+use strum::VariantArray as _;
 
 /// The texts of names; a request without a class has the first one.
 const CLASSES: [&str; 3] = ["", "critical", "background"];
@@ -134,7 +135,7 @@ impl TestService {
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
         survey.with_targets(false);
-        let (samples, window, kinds) = (10_000, Some(Micros(20_000_000)), DecisionKind::ALL.to_vec());
+        let (samples, window, kinds) = (10_000, Some(Micros(20_000_000)), DecisionKind::VARIANTS.to_vec());
         let options = RegretOptions { samples, window, at_random: false, seed: 1, kinds };
         let window = survey.window(&options);
         let samples = survey.sample(&options);

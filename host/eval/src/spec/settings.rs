@@ -19,7 +19,7 @@ use blis_config::local_path;
 use blis_config::policy::SettingSource;
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
-use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::kind::{Choice, Range, ValueForm};
@@ -429,13 +429,7 @@ impl fmt::Debug for ExperimentSpec {
 /// A map of the settings that are set, by name: numbers as numbers, switches as booleans, lists as lists.
 impl Serialize for ExperimentSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (key, texts) in self.entries() {
-            map.serialize_entry(key.name, &key.json(&texts))?;
-        }
-        if let Some(InlinePolicies { text, .. }) = &self.policies {
-            map.serialize_entry("policies", &**text)?;
-        }
-        map.end()
+        let policies = self.policies.iter().map(|policies| ("policies", Value::from(&*policies.text)));
+        serializer.collect_map(self.entries().map(|(key, texts)| (key.name, key.json(&texts))).chain(policies))
     }
 }
