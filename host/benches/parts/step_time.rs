@@ -3,11 +3,12 @@
 use blis_config::LatencyKind;
 use blis_sim::latency::Batch;
 use divan::{Bencher, black_box};
+use strum::VariantArray as _;
 
 use crate::setup::deployment;
 
 /// 64 requests: one prefills a prompt of 512 tokens, 63 decode.
-#[divan::bench(args = LatencyKind::ALL)]
+#[divan::bench(args = LatencyKind::VARIANTS)]
 fn step_time_of_64(bencher: Bencher, kind: LatencyKind) {
     let latency = deployment(kind).latency;
     let mut batch = Batch::default();

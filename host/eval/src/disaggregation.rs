@@ -194,6 +194,11 @@ impl DisaggregationSettings {
         check(spec, parity, &pools)?;
         let is_blis = parity == ParityName::Blis;
         let (bandwidth, base) = if is_blis { (BLIS_BANDWIDTH, BLIS_BASE_MS) } else { (link(spec), BASE_MS) };
+        let profile = |role, filters: &Option<FilterList>, scorers: &Option<ScorerList>| PoolProfile {
+            role,
+            filters: filters.clone(),
+            scorers: scorers.clone(),
+        };
         Ok(Some(Self {
             pools,
             parity,
@@ -208,21 +213,9 @@ impl DisaggregationSettings {
             handshake: spec.pd_handshake_latency(),
             hop: spec.pd_hop_latency(),
             keeps: spec.pd_bidirectional().then(|| spec.pd_decoder_kv_ttl()),
-            prefill_routing: PoolProfile {
-                role: "prefill",
-                filters: spec.prefill_routing_filters.clone(),
-                scorers: spec.prefill_routing_scorers.clone(),
-            },
-            decode_routing: PoolProfile {
-                role: "decode",
-                filters: spec.decode_routing_filters.clone(),
-                scorers: spec.decode_routing_scorers.clone(),
-            },
-            encode_routing: PoolProfile {
-                role: "encode",
-                filters: spec.encode_routing_filters.clone(),
-                scorers: spec.encode_routing_scorers.clone(),
-            },
+            prefill_routing: profile("prefill", &spec.prefill_routing_filters, &spec.prefill_routing_scorers),
+            decode_routing: profile("decode", &spec.decode_routing_filters, &spec.decode_routing_scorers),
+            encode_routing: profile("encode", &spec.encode_routing_filters, &spec.encode_routing_scorers),
             encode: spec.encode_decider(),
             encode_rate: spec.encode_rate,
             encode_base: spec.encode_base_latency(),
@@ -645,30 +638,17 @@ fn check(spec: &ExperimentSpec, parity: ParityName, pools: &[PoolSettings]) -> R
         return Err(spec.misplaced("encode-decider", "needs instances that encode", hint));
     }
     if parity == ParityName::Blis {
-        if let Some(name) =
-            [&spec.autoscaler.as_ref().map(|_| "autoscaler"), &spec.node_pool.as_ref().map(|_| "node-pool")]
-                .into_iter()
-                .flatten()
-                .next()
-        {
-            return Err(spec.misplaced(
-                name,
-                "cannot be used with `--parity blis`",
-                "BLIS does not have it: leave out one of them",
-            ));
+        if let Some(name) = ["autoscaler", "node-pool"].into_iter().find(|name| spec.has(name)) {
+            let hint = "BLIS does not have it: leave out one of them";
+            return Err(spec.misplaced(name, "cannot be used with `--parity blis`", hint));
         }
         if spec.pd_decider == Some(DeciderName::Edpp) {
             let hint = "BLIS has never, always and prefix-threshold: choose one of them";
             return Err(spec.misplaced("pd-decider", "cannot be edpp with `--parity blis`", hint));
         }
-        let groups = spec.group.iter().flatten();
-        if groups.count() > 0 {
-            let hint = "BLIS has `--prefill-tp` and the like instead";
-            return Err(spec.misplaced(
-                "group",
-                "cannot be used with instances that prefill and `--parity blis`",
-                hint,
-            ));
+        if spec.group.iter().flatten().next().is_some() {
+            let what = "cannot be used with instances that prefill and `--parity blis`";
+            return Err(spec.misplaced("group", what, "BLIS has `--prefill-tp` and the like instead"));
         }
     }
     let models = || spec.group.iter().flatten().filter_map(|group| group.model.as_ref());

@@ -203,21 +203,6 @@ pub struct RegretSettings {
     for_patterns: bool,
 }
 
-impl Default for RegretSettings {
-    /// No regret is computed.
-    fn default() -> Self {
-        Self {
-            kind: RegretName::None,
-            samples: 0,
-            alternatives: 0,
-            window: None,
-            path: None,
-            decided: None,
-            for_patterns: false,
-        }
-    }
-}
-
 impl RegretSettings {
     fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         if let Some(path) = &spec.regret_path {

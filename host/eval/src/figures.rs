@@ -9,7 +9,7 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 
 /// Builds [`Figure`] from the table below, so that the definition of a figure is written once.
 macro_rules! figures {
-    ($($name:ident = $key:literal, $unit:ident, $better:ident, $needs:ident, $definition:literal;)+) => {
+    ($($name:ident = $key:literal, $unit:ident, $better:ident, $needs:ident, $scope:ident, $definition:literal;)+) => {
         /// A figure of a whole run. No figure is ever negative.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Figure {
@@ -27,6 +27,7 @@ macro_rules! figures {
                         unit: Unit::$unit,
                         better: Better::$better,
                         needs: Needs::$needs,
+                        scope: FigureScope::$scope,
                         definition: $definition,
                     },)+
                 }
@@ -38,48 +39,63 @@ macro_rules! figures {
 // A request arrives once. Requests that are unfinished at the end of the simulation count as arrived, and as nothing
 // else.
 figures! {
-    Throughput = "throughput", RequestsPerSecond, Higher, Nothing, "completed requests per simulated second";
-    TokensPerSec = "tokens_per_sec", TokensPerSecond, Higher, Nothing,
+    Throughput = "throughput", RequestsPerSecond, Higher, Nothing, Classes, "completed requests per simulated second";
+    TokensPerSec = "tokens_per_sec", TokensPerSecond, Higher, Nothing, Classes,
         "output tokens of completed requests per simulated second";
-    Goodput = "goodput", RequestsPerSecond, Higher, SloTargets,
+    Goodput = "goodput", RequestsPerSecond, Higher, SloTargets, Classes,
         "completed requests that met every SLO target, per simulated second";
-    SloAttainment = "slo_attainment", Share, Higher, SloTargets,
+    SloAttainment = "slo_attainment", Share, Higher, SloTargets, Classes,
         "requests that met every SLO target, of those that arrived with one";
-    CompletedShare = "completed_share", Share, Higher, Nothing, "completed requests, of those that arrived";
-    RejectedShare = "rejected_share", Share, Lower, Nothing,
+    CompletedShare = "completed_share", Share, Higher, Nothing, Classes, "completed requests, of those that arrived";
+    RejectedShare = "rejected_share", Share, Lower, Nothing, Classes,
         "requests rejected by admission or routing, of those that arrived";
-    TimedOutShare = "timed_out_share", Share, Lower, Nothing,
+    TimedOutShare = "timed_out_share", Share, Lower, Nothing, Classes,
         "requests that timed out, of those that arrived";
-    MeanTtft = "mean_ttft", Milliseconds, Lower, Nothing, "time to first token, mean";
-    P50Ttft = "p50_ttft", Milliseconds, Lower, Nothing, "time to first token, median";
-    P90Ttft = "p90_ttft", Milliseconds, Lower, Nothing, "time to first token, 90th percentile";
-    P95Ttft = "p95_ttft", Milliseconds, Lower, Nothing, "time to first token, 95th percentile";
-    P99Ttft = "p99_ttft", Milliseconds, Lower, Nothing, "time to first token, 99th percentile";
-    MeanItl = "mean_itl", Milliseconds, Lower, Nothing, "inter-token latency, mean";
-    P95Itl = "p95_itl", Milliseconds, Lower, Nothing, "inter-token latency, 95th percentile";
-    P99Itl = "p99_itl", Milliseconds, Lower, Nothing, "inter-token latency, 99th percentile";
-    MeanE2e = "mean_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, mean";
-    P50E2e = "p50_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, median";
-    P90E2e = "p90_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 90th percentile";
-    P95E2e = "p95_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 95th percentile";
-    P99E2e = "p99_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 99th percentile";
-    Jain = "jain", Index, Higher, Tenants,
+    MeanTtft = "mean_ttft", Milliseconds, Lower, Nothing, Classes, "time to first token, mean";
+    P50Ttft = "p50_ttft", Milliseconds, Lower, Nothing, Classes, "time to first token, median";
+    P90Ttft = "p90_ttft", Milliseconds, Lower, Nothing, Classes, "time to first token, 90th percentile";
+    P95Ttft = "p95_ttft", Milliseconds, Lower, Nothing, Classes, "time to first token, 95th percentile";
+    P99Ttft = "p99_ttft", Milliseconds, Lower, Nothing, Classes, "time to first token, 99th percentile";
+    MeanItl = "mean_itl", Milliseconds, Lower, Nothing, Run, "inter-token latency, mean";
+    P95Itl = "p95_itl", Milliseconds, Lower, Nothing, Run, "inter-token latency, 95th percentile";
+    P99Itl = "p99_itl", Milliseconds, Lower, Nothing, Run, "inter-token latency, 99th percentile";
+    MeanE2e = "mean_e2e", Milliseconds, Lower, Nothing, Classes, "end-to-end latency of completed requests, mean";
+    P50E2e = "p50_e2e", Milliseconds, Lower, Nothing, Classes, "end-to-end latency of completed requests, median";
+    P90E2e = "p90_e2e", Milliseconds, Lower, Nothing, Classes,
+        "end-to-end latency of completed requests, 90th percentile";
+    P95E2e = "p95_e2e", Milliseconds, Lower, Nothing, Classes,
+        "end-to-end latency of completed requests, 95th percentile";
+    P99E2e = "p99_e2e", Milliseconds, Lower, Nothing, Classes,
+        "end-to-end latency of completed requests, 99th percentile";
+    Jain = "jain", Index, Higher, Tenants, Run,
         "fairness to n tenants with x output tokens each: Jain's (sum x)^2 / (n sum x^2)";
-    Preemptions = "preemptions", PerRequest, Lower, Nothing, "preemptions per completed request";
-    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache hits, of the KV blocks looked up";
-    PriorityInversions = "priority_inversions", Count, Lower, Nothing,
+    Preemptions = "preemptions", PerRequest, Lower, Nothing, Run, "preemptions per completed request";
+    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, Run, "prefix-cache hits, of the KV blocks looked up";
+    PriorityInversions = "priority_inversions", Count, Lower, Nothing, Run,
         "requests that entered a batch before one of the same queue that has at least the same priority and arrived earlier";
-    HolBlocking = "hol_blocking", Count, Lower, Nothing,
+    HolBlocking = "hol_blocking", Count, Lower, Nothing, Run,
         "instances whose mean waiting queue is at least 1 and more than twice that of the others";
-    InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
-    GpuHours = "gpu_hours", Hours, Lower, Nothing, "time in which GPUs were held, summed over GPUs";
-    Cost = "cost", Dollars, Lower, Prices, "GPU-hours at the price of --prices, or node-hours at that of --node-pool";
-    GoodputPerGpuHour = "goodput_per_gpu_hour", RequestsPerGpuHour, Higher, SloTargets,
+    InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, Cost,
+        "instances times simulated seconds: what the run cost";
+    GpuHours = "gpu_hours", Hours, Lower, Nothing, Cost, "time in which GPUs were held, summed over GPUs";
+    Cost = "cost", Dollars, Lower, Prices, Cost,
+        "GPU-hours at the price of --prices, or node-hours at that of --node-pool";
+    GoodputPerGpuHour = "goodput_per_gpu_hour", RequestsPerGpuHour, Higher, SloTargets, Cost,
         "completed requests that met every SLO target, per GPU-hour";
-    ScaleEvents = "scale_events", Count, Lower, Nothing, "changes of the number of replicas";
-    Kwh = "kwh", KilowattHours, Lower, Energy, "energy of the GPUs that were held";
-    JoulesPerOutputToken = "joules_per_output_token", Joules, Lower, Energy,
+    ScaleEvents = "scale_events", Count, Lower, Nothing, Cost, "changes of the number of replicas";
+    Kwh = "kwh", KilowattHours, Lower, Energy, Cost, "energy of the GPUs that were held";
+    JoulesPerOutputToken = "joules_per_output_token", Joules, Lower, Energy, Cost,
         "the same per output token of completed requests";
+}
+
+/// What a figure is of.
+enum FigureScope {
+    /// The run, and the requests of each class.
+    Classes,
+    /// The run as a whole.
+    Run,
+    /// What the run cost.
+    Cost,
 }
 
 struct FigureEntry {
@@ -87,6 +103,7 @@ struct FigureEntry {
     unit: Unit,
     better: Better,
     needs: Needs,
+    scope: FigureScope,
     definition: &'static str,
 }
 
@@ -119,41 +136,13 @@ impl Figure {
     /// Whether there is a value for the requests of one class.
     #[must_use]
     pub const fn has_classes(self) -> bool {
-        matches!(
-            self,
-            Self::Throughput
-                | Self::TokensPerSec
-                | Self::Goodput
-                | Self::SloAttainment
-                | Self::CompletedShare
-                | Self::RejectedShare
-                | Self::TimedOutShare
-                | Self::MeanTtft
-                | Self::P50Ttft
-                | Self::P90Ttft
-                | Self::P95Ttft
-                | Self::P99Ttft
-                | Self::MeanE2e
-                | Self::P50E2e
-                | Self::P90E2e
-                | Self::P95E2e
-                | Self::P99E2e
-        )
+        matches!(self.entry().scope, FigureScope::Classes)
     }
 
     /// Whether a service that serves fewer requests in time has a better value.
     #[must_use]
     pub const fn is_cost(self) -> bool {
-        matches!(
-            self,
-            Self::InstanceSeconds
-                | Self::GpuHours
-                | Self::Cost
-                | Self::GoodputPerGpuHour
-                | Self::ScaleEvents
-                | Self::Kwh
-                | Self::JoulesPerOutputToken
-        )
+        matches!(self.entry().scope, FigureScope::Cost)
     }
 
     /// The definition in one line.
