@@ -1,7 +1,6 @@
 //! The pace: every request at its planned time, and the next round of a session when the one before has ended.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,7 +69,7 @@ pub(super) async fn run(
         names,
         requests: requests.peekable(),
         follow_ups,
-        following: BinaryHeap::new(),
+        following: BTreeMap::new(),
         followed: 0,
         options: ReadOptions {
             start: Instant::now(),
@@ -177,7 +176,7 @@ struct LoadPace<'a> {
     requests: Peekable<Box<dyn Iterator<Item = Request> + Send>>,
     follow_ups: Option<Box<dyn FollowUps + Send>>,
     /// Requests that follow from ends, by time and then as they became known.
-    following: BinaryHeap<Reverse<(Micros, u64, FollowingRequest)>>,
+    following: BTreeMap<(Micros, u64), Request>,
     followed: u64,
     /// What sessions sent and the server wrote; `None` with planned contexts.
     conversations: Option<SessionContexts>,
@@ -192,9 +191,6 @@ struct LoadPace<'a> {
     /// Requests that completed in the present second, and of these the sum of TTFTs (µs) and their number.
     last_second: (u64, u64, u64),
 }
-
-/// A request in an order of its own: all are equal.
-struct FollowingRequest(Request);
 
 impl LoadPace<'_> {
     async fn execute(
@@ -234,15 +230,16 @@ impl LoadPace<'_> {
     /// The planned time of the next request.
     fn next_at(&mut self) -> Option<Micros> {
         let listed = self.requests.peek().map(|request| request.arrival);
-        let following = self.following.peek().map(|Reverse((at, ..))| *at);
+        let following = self.following.first_key_value().map(|(&(at, _), _)| at);
         [listed, following].into_iter().flatten().min()
     }
 
     fn take(&mut self) -> Option<(Micros, Request)> {
         let listed = self.requests.peek().map(|request| request.arrival);
-        match self.following.peek() {
-            Some(Reverse((at, ..))) if listed.is_none_or(|listed| *at < listed) => {
-                self.following.pop().map(|Reverse((at, _, FollowingRequest(request)))| (at, request))
+        match self.following.first_entry() {
+            Some(first) if listed.is_none_or(|listed| first.key().0 < listed) => {
+                let ((at, _), request) = first.remove_entry();
+                Some((at, request))
             }
             _ => self.requests.next().map(|request| (request.arrival, request)),
         }
@@ -308,7 +305,7 @@ impl LoadPace<'_> {
             && let Some(next) = follow_ups.next(&record.outcome(now))
         {
             self.followed += 1;
-            self.following.push(Reverse((next.arrival, self.followed, FollowingRequest(next))));
+            self.following.insert((next.arrival, self.followed), next);
         }
         self.records.push(record);
     }
@@ -389,25 +386,5 @@ impl ObservedRequest {
             generated_tokens: self.output_tokens().unwrap_or(0),
             ..Outcome::new(&Request { arrival: self.planned, ..self.request.clone() }, status).ended_at(ended)
         }
-    }
-}
-
-impl PartialEq for FollowingRequest {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for FollowingRequest {}
-
-impl PartialOrd for FollowingRequest {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for FollowingRequest {
-    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
     }
 }

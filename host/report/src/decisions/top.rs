@@ -1,7 +1,5 @@
 //! `blis decisions top`: the worst decisions, by the outcome of the request or by the policy's own scores.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
 use std::fmt::{self, Display};
 use std::path::Path;
 
@@ -89,8 +87,12 @@ impl Top {
     /// If the trace cannot be read.
     pub fn of(reader: &mut TraceReader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
-        let mut worst: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
-        let mut of = 0;
+        // By the value; of equal values, the earlier request counts as worse.
+        let keep_worst = |decisions: &mut Vec<RankedDecision>| {
+            decisions.sort_by(|one, other| other.value.total_cmp(&one.value).then(one.request.cmp(&other.request)));
+            decisions.truncate(limit);
+        };
+        let (mut decisions, mut of) = (Vec::new(), 0);
         while let Some(line) = reader.next_line()? {
             match line {
                 TraceLine::Routing(routing) => {
@@ -101,15 +103,15 @@ impl Top {
                     let routed = live.remove(&outcome.request);
                     let Some(value) = by.value(routed.as_ref(), &outcome) else { continue };
                     of += 1;
-                    worst.push(Reverse(Ranked(RankedDecision::new(value, routed, &outcome))));
-                    if worst.len() > limit {
-                        worst.pop();
+                    decisions.push(RankedDecision::new(value, routed, &outcome));
+                    if decisions.len() > limit.saturating_mul(2) {
+                        keep_worst(&mut decisions);
                     }
                 }
                 _ => {}
             }
         }
-        let decisions = worst.into_sorted_vec().into_iter().map(|Reverse(Ranked(entry))| entry).collect();
+        keep_worst(&mut decisions);
         Ok(Self { by, of, decisions })
     }
 }
@@ -179,30 +181,6 @@ impl RankedDecision {
         }
     }
 }
-
-/// Ordered by the value; of equal values, the earlier request counts as worse.
-#[derive(Debug)]
-struct Ranked(RankedDecision);
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.value.total_cmp(&other.0.value).then(other.0.request.cmp(&self.0.request))
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Ranked {}
 
 impl Display for Top {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

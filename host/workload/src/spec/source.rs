@@ -1,7 +1,6 @@
 //! The requests of one sender, in the order of arrival.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blis_sim::request::{Content, Name, Request};
@@ -129,34 +128,14 @@ struct Coming {
     context: Conversation,
 }
 
-/// The earliest first; of those at the same time, the one of the earlier session.
-impl Ord for Coming {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.start.number, self.round).cmp(&(other.at, other.start.number, other.round))
-    }
-}
-
-impl PartialOrd for Coming {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Coming {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Coming {}
-
 /// The requests of one sender. Memory holds the next start, and sessions with later rounds.
 #[derive(Clone, Debug)]
 pub(super) struct RequestSource {
     pub plan: Arc<SenderPlan>,
     starts: Starts,
     next_start: Option<SenderStart>,
-    coming: BinaryHeap<Reverse<Coming>>,
+    /// By time, session and round.
+    coming: BTreeMap<(Micros, u64, u32), Coming>,
     /// Content of every request without earlier rounds.
     prefix: Content,
     /// The conversations of users with fixed questions.
@@ -180,7 +159,7 @@ impl RequestSource {
         let prefix = Content::shared(&[plan.prefix]);
         let chats = UserChats::new(&plan);
         let mut source =
-            Self { plan: Arc::new(plan), starts, next_start: None, coming: BinaryHeap::new(), prefix, chats };
+            Self { plan: Arc::new(plan), starts, next_start: None, coming: BTreeMap::new(), prefix, chats };
         source.advance();
         source
     }
@@ -192,7 +171,7 @@ impl RequestSource {
 
     /// Arrival of the next request.
     pub fn peek(&self) -> Option<Micros> {
-        let coming = self.coming.peek().map(|Reverse(coming)| coming.at);
+        let coming = self.coming.first_key_value().map(|(_, coming)| coming.at);
         let start = self.next_start.map(|start| start.at);
         match (start, coming) {
             (Some(start), Some(coming)) => Some(start.min(coming)),
@@ -201,12 +180,12 @@ impl RequestSource {
     }
 
     pub fn next(&mut self, numbers: &mut RequestNumbers) -> Option<SourceItem> {
-        let round_first = match (self.next_start, self.coming.peek()) {
-            (Some(start), Some(Reverse(coming))) => coming.at <= start.at,
+        let round_first = match (self.next_start, self.coming.first_key_value()) {
+            (Some(start), Some((_, coming))) => coming.at <= start.at,
             (start, _) => start.is_none(),
         };
         if round_first {
-            let Reverse(coming) = self.coming.pop()?;
+            let (_, coming) = self.coming.pop_first()?;
             return Some(SourceItem::Request(self.round(coming, numbers)));
         }
         let start = self.next_start?;
@@ -259,7 +238,8 @@ impl RequestSource {
             let pause = plan.think_time(&start, round).saturating_add(Micros(output.into()));
             let at = at.saturating_add(pause.max(Micros(1)));
             if at < plan.end && plan.is_active(at) {
-                self.coming.push(Reverse(Coming { at, start, round: round + 1, context }));
+                let round = round + 1;
+                self.coming.insert((at, start.number, round), Coming { at, start, round, context });
             }
         }
         drawn
