@@ -9,7 +9,7 @@ use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor
 use serde::{Deserialize, Deserializer};
 
 use super::error::TraceError;
-use super::json::{Documents, MeasuredNumber, Number, SECOND, need};
+use super::json::{Documents, MeasuredNumber, Number, SECOND, deserialize_by_kind, need};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::recorded::RecordedTimes;
@@ -222,21 +222,9 @@ fn failed(error: Option<HasError>, _: &str) -> Result<bool, RowError> {
 /// Whether there is an error text, without the text.
 struct HasError(bool);
 
-impl<'de> Deserialize<'de> for HasError {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct HasErrorVisitor;
-        impl Visitor<'_> for HasErrorVisitor {
-            type Value = HasError;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an error message")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<HasError, E> {
-                Ok(HasError(!text.is_empty()))
-            }
-        }
-        deserializer.deserialize_str(HasErrorVisitor)
-    }
-}
+deserialize_by_kind!(HasError, "an error message", deserialize_str, {
+    visit_str(text: &str) => Ok(HasError(!text.is_empty())),
+});
 
 /// The list of a given name, each of its items converted by a check.
 struct CheckedList<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
@@ -263,27 +251,13 @@ impl<'de, I: Deserialize<'de>, O> Visitor<'de> for CheckedList<I, O> {
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl Visitor<'_> for Either {
-            type Value = Rate;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate, `inf` or `trace`")
-            }
-            fn visit_u64<E: de::Error>(self, rate: u64) -> Result<Rate, E> {
-                Ok(Rate::Finite(rate as f64))
-            }
-            fn visit_f64<E: de::Error>(self, rate: f64) -> Result<Rate, E> {
-                Ok(Rate::Finite(rate))
-            }
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Rate, E> {
-                let finite = word.parse().ok().filter(|rate: &f64| rate.is_finite());
-                // An empty text replaces Python's `Infinity` here.
-                let word = if word.is_empty() { "inf" } else { word };
-                Ok(finite.map_or_else(|| Rate::Word(word.to_owned()), Rate::Finite))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
+deserialize_by_kind!(Rate, "a rate, `inf` or `trace`", deserialize_any, {
+    visit_u64(rate: u64) => Ok(Rate::Finite(rate as f64)),
+    visit_f64(rate: f64) => Ok(Rate::Finite(rate)),
+    visit_str(word: &str) => {
+        let finite = word.parse().ok().filter(|rate: &f64| rate.is_finite());
+        // An empty text replaces Python's `Infinity` here.
+        let word = if word.is_empty() { "inf" } else { word };
+        Ok(finite.map_or_else(|| Rate::Word(word.to_owned()), Rate::Finite))
+    },
+});

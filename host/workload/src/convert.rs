@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use blis_diag::{Diagnose, Diagnostic};
 use blis_sim::request::{Name, Request, Tags};
 
-use super::trace_v2::{ADAPTER, BLOCK_KEYS, MAX_TOKENS, keys_text};
+use super::trace_v2::{ADAPTER, BLOCK_KEYS, COLUMNS, MAX_TOKENS, keys_text};
 use super::{Names, Workload};
 use blis_sim::request::session_text;
 
@@ -38,10 +38,6 @@ pub type Lost = BTreeSet<&'static str>;
 /// The YAML half of a TraceV2 trace.
 pub const TRACE_V2_HEADER: &str = "trace_version: 3\ntime_unit: microseconds\nmode: generated\n";
 
-const TRACE_V2_COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,\
-    prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,\
-    reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,\
-    last_chunk_time_us,num_chunks,status,error_message,finish_reason";
 const TRACE_V2_PRIORITY: &str = "slo_class,vllm_priority,";
 
 /// Why a workload could not be written.
@@ -100,7 +96,7 @@ impl TargetFormat {
         let mut tokens = Tokens::new(block_size);
         match self {
             Self::TraceV2 => {
-                let columns = TRACE_V2_COLUMNS.replace("slo_class,", TRACE_V2_PRIORITY);
+                let columns = COLUMNS.join(",").replace("slo_class,", TRACE_V2_PRIORITY);
                 let adapter = if names.adapters().next().is_some() { format!("{ADAPTER},") } else { String::new() };
                 writeln!(out, "{columns},{adapter}{MAX_TOKENS},{BLOCK_KEYS}{block_size}")?;
             }

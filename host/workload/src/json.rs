@@ -211,66 +211,53 @@ impl Number {
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Digits;
-        impl Visitor<'_> for Digits {
-            type Value = Number;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Number, E> {
-                Ok(Number::Whole(value))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Number, E> {
-                Ok(u64::try_from(value).map_or(Number::Real(value as f64), Number::Whole))
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Number, E> {
-                Ok(Number::Real(value))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
-                // An empty string replaces `NaN` here.
-                let not_finite = || E::custom("not a finite number");
-                let no_number = || E::invalid_value(de::Unexpected::Str(text), &self);
-                Number::of_text(text).ok_or_else(|| if text.is_empty() { not_finite() } else { no_number() })
+/// Reads a type by a method of its deserializer, with what each kind of value means.
+macro_rules! deserialize_by_kind {
+    ($type:ty, $expected:literal, $deserialize:ident, { $($visit:ident($($value:ident: $of:ty)?) => $read:expr,)+ }) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Kinds;
+                impl serde::de::Visitor<'_> for Kinds {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    $(fn $visit<E: serde::de::Error>(self, $($value: $of)?) -> Result<$type, E> {
+                        $read
+                    })+
+                }
+                deserializer.$deserialize(Kinds)
             }
         }
-        deserializer.deserialize_any(Digits)
-    }
+    };
 }
+
+pub(super) use deserialize_by_kind;
+
+deserialize_by_kind!(Number, "a number", deserialize_any, {
+    visit_u64(value: u64) => Ok(Number::Whole(value)),
+    visit_i64(value: i64) => Ok(u64::try_from(value).map_or(Number::Real(value as f64), Number::Whole)),
+    visit_f64(value: f64) => Ok(Number::Real(value)),
+    visit_str(text: &str) => {
+        // An empty string replaces `NaN` here.
+        let not_finite = || E::custom("not a finite number");
+        let no_number = || E::invalid_value(de::Unexpected::Str(text), &"a number");
+        Number::of_text(text).ok_or_else(|| if text.is_empty() { not_finite() } else { no_number() })
+    },
+});
 
 /// A measured number, which may be missing: `null`, or Python's `NaN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct MeasuredNumber(pub Option<f64>);
 
-impl<'de> Deserialize<'de> for MeasuredNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MeasuredVisitor;
-        impl Visitor<'_> for MeasuredVisitor {
-            type Value = MeasuredNumber;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or null")
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<MeasuredNumber, E> {
-                Ok(MeasuredNumber(Some(value as f64)))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<MeasuredNumber, E> {
-                Ok(MeasuredNumber(Some(value as f64)))
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<MeasuredNumber, E> {
-                Ok(MeasuredNumber(Some(value)))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MeasuredNumber, E> {
-                // An empty string replaces `NaN` here.
-                Ok(MeasuredNumber(Number::of_text(text).map(Number::real)))
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<MeasuredNumber, E> {
-                Ok(MeasuredNumber(None))
-            }
-        }
-        deserializer.deserialize_any(MeasuredVisitor)
-    }
-}
+deserialize_by_kind!(MeasuredNumber, "a number or null", deserialize_any, {
+    visit_u64(value: u64) => Ok(MeasuredNumber(Some(value as f64))),
+    visit_i64(value: i64) => Ok(MeasuredNumber(Some(value as f64))),
+    visit_f64(value: f64) => Ok(MeasuredNumber(Some(value))),
+    // An empty string replaces `NaN` here.
+    visit_str(text: &str) => Ok(MeasuredNumber(Number::of_text(text).map(Number::real))),
+    visit_unit() => Ok(MeasuredNumber(None)),
+});
 
 /// A name that may be written as a number.
 #[derive(Clone, Debug, PartialEq, Eq)]

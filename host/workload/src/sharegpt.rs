@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use super::drawn_arrivals::ArrivalClock;
 use super::error::TraceError;
 use super::format::TraceFormat;
-use super::json::Documents;
+use super::json::{Documents, deserialize_by_kind};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::row::{NoMetadata, TraceRow};
@@ -183,24 +183,10 @@ struct TextTurn {
 /// The length of a text; 0 for null.
 struct TextBytes(u64);
 
-impl<'de> Deserialize<'de> for TextBytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TurnText;
-        impl Visitor<'_> for TurnText {
-            type Value = TextBytes;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<TextBytes, E> {
-                Ok(TextBytes(text.len() as u64))
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<TextBytes, E> {
-                Ok(TextBytes(0))
-            }
-        }
-        deserializer.deserialize_any(TurnText)
-    }
-}
+deserialize_by_kind!(TextBytes, "a text", deserialize_any, {
+    visit_str(text: &str) => Ok(TextBytes(text.len() as u64)),
+    visit_unit() => Ok(TextBytes(0)),
+});
 
 #[cfg(test)]
 mod tests {

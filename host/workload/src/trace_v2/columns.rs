@@ -6,13 +6,16 @@ use std::ops::Range;
 
 use blis_sim::request::Content;
 use csv::ByteRecord;
+use strum::VariantNames as _;
 
 use crate::field;
 use crate::recorded::RecordedTimes;
 use blis_diag::{RowError, nearest, quoted};
 
-/// A mandatory column that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A mandatory column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+#[expect(dead_code, reason = "the last ones are not read")]
 pub(super) enum TraceColumn {
     RequestId,
     ClientId,
@@ -39,38 +42,12 @@ pub(super) enum TraceColumn {
     LastChunkTimeUs,
     NumChunks,
     Status,
+    ErrorMessage,
+    FinishReason,
 }
 
-/// The mandatory columns, in the order of the file and of `TraceColumn`.
-pub const COLUMNS: [&str; 27] = [
-    "request_id",
-    "client_id",
-    "tenant_id",
-    "slo_class",
-    "session_id",
-    "round_index",
-    "prefix_group",
-    "prefix_length",
-    "streaming",
-    "input_tokens",
-    "output_tokens",
-    "text_tokens",
-    "image_tokens",
-    "audio_tokens",
-    "video_tokens",
-    "reason_ratio",
-    "model",
-    "deadline_us",
-    "server_input_tokens",
-    "arrival_time_us",
-    "send_time_us",
-    "first_chunk_time_us",
-    "last_chunk_time_us",
-    "num_chunks",
-    "status",
-    "error_message",
-    "finish_reason",
-];
+/// The mandatory columns, in the order of the file.
+pub const COLUMNS: &[&str] = TraceColumn::VARIANTS;
 
 /// The priority of a request on its instance.
 pub const VLLM_PRIORITY: &str = "vllm_priority";

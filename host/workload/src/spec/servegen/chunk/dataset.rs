@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::super::super::error::SpecFileError;
 use super::super::super::lengths::{Empirical, LONGEST};
@@ -123,7 +124,8 @@ fn location_of(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
 }
 
 /// A string of the file, without a copy unless it contains escapes.
-struct FileText<'a>(Cow<'a, str>);
+#[derive(Deserialize)]
+struct FileText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl FileText<'_> {
     fn address(&self) -> Option<usize> {
@@ -141,29 +143,6 @@ impl FileText<'_> {
     fn wrong_part(&self, part: &str, what: String) -> DatasetError {
         let at = self.address().map(|_| part.as_ptr().addr());
         DatasetError { at, len: part.chars().count().max(1) as u64, what, hint: HINT.to_owned() }
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for FileText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
-
-        impl<'de> Visitor<'de> for Whole {
-            type Value = FileText<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<FileText<'de>, E> {
-                Ok(FileText(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<FileText<'de>, E> {
-                Ok(FileText(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Whole)
     }
 }
 
