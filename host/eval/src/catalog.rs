@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::lock::lock;
 use crate::spec::ExperimentSpec;
 use blis_config::policy::{PluginLookup, PluginLookupError, ScalingRow, built_in_names, llm_d_hint};
 use blis_plugin::find::Finder;
@@ -29,7 +30,7 @@ impl Catalog {
 
     /// The same catalog with one more plugin, which was compiled elsewhere, and with its limits.
     pub fn with(&self, loaded: &Arc<LoadedPlugin>, limits: Limits) -> Self {
-        let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = lock(&self.loaded).clone();
         let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
         Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
     }
@@ -44,7 +45,7 @@ impl Catalog {
 
     /// Finds and compiles the plugin `name`, or returns the one that is loaded; `None` if there is no such plugin.
     fn load(&self, name: &str) -> Result<Option<Arc<LoadedPlugin>>, Fault> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         if let Some(known) = loaded.get(name) {
             return Ok(Some(Arc::clone(known)));
         }

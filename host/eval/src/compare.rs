@@ -16,7 +16,7 @@ use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
-use crate::open::{self, RequestStream};
+use crate::open;
 use crate::planning::{Variation, check_same_requests, combinations, in_words};
 use crate::runs::{at_once, on_threads, run_all};
 use crate::service;
@@ -153,7 +153,7 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
         let run = policy.with_seed(seed);
         let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
         let SharedWorkload { names, slo_targets, .. } = &workload;
-        let (requests, follow_ups) = workload.requests(&run)?;
+        let (requests, follow_ups) = open::kept_or_opened(workload.kept.as_deref(), &run)?;
         let log = measure::end_log(&config.base, names, slo_targets);
         let named = NamedWorkload { names, slo_targets };
         let measured = measure::measure(&run, deployment, named, requests, follow_ups, log)?;
@@ -220,16 +220,6 @@ impl SharedWorkload {
         // Blocks of another size have other hashes.
         let kept = (is_one_sample && is_read_once).then(|| requests.collect());
         Ok(Self { names, slo_targets, kept, is_one_sample, horizon: (horizon != config.horizon).then_some(horizon) })
-    }
-
-    fn requests(&self, config: &Experiment) -> Result<RequestStream<'_>, RunError> {
-        Ok(match &self.kept {
-            Some(requests) => (Box::new(requests.iter().cloned()), None),
-            None => {
-                let Workload { requests, follow_ups, .. } = open::open(config)?;
-                (requests, follow_ups)
-            }
-        })
     }
 
     fn notes(&self, config: &CompareConfig) -> Vec<String> {

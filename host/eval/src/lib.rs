@@ -43,6 +43,7 @@ pub mod identity;
 mod kv_cache;
 pub mod live;
 mod load_warnings;
+mod lock;
 mod lora;
 mod measure;
 pub mod named_policy;

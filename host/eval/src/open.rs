@@ -32,6 +32,18 @@ pub fn open(config: &Experiment) -> Result<Workload, RunError> {
     open_with(config, false)
 }
 
+/// The requests that are `kept`, or those of the workload of `config`.
+pub(crate) fn kept_or_opened<'a>(
+    kept: Option<&'a [Request]>,
+    config: &Experiment,
+) -> Result<RequestStream<'a>, RunError> {
+    if let Some(requests) = kept {
+        return Ok((Box::new(requests.iter().cloned()), None));
+    }
+    let Workload { requests, follow_ups, .. } = open(config)?;
+    Ok((requests, follow_ups))
+}
+
 /// As [`open`], with the latencies that a trace records.
 pub(crate) fn open_measured(config: &Experiment) -> Result<Workload, RunError> {
     open_with(config, true)

@@ -199,6 +199,13 @@ impl Split {
     }
 }
 
+/// What to do about a `name` that is none of those built in.
+pub(crate) fn hint_of_built_in(name: &str, names: &[String]) -> String {
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let others = || format!("built in are {}; others are named by their file", names.join(", "));
+    nearest(name, &known).map_or_else(others, |near| format!("did you mean `{near}`?"))
+}
+
 impl Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.into_str())
@@ -219,12 +226,7 @@ impl Suite {
         let path = Path::new(name);
         // A folder of that name, or a link that leads nowhere, is read, so that the message says what it is.
         if path.symlink_metadata().is_err() {
-            let names = Self::built_in();
-            let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            let hint = nearest(name, &known).map_or_else(
-                || format!("built in are {}; others are named by their file", names.join(", ")),
-                |near| format!("did you mean `{near}`?"),
-            );
+            let hint = hint_of_built_in(name, &Self::built_in());
             return Err(error(format!("there is no suite {}", quoted(name.as_bytes())), hint));
         }
         let unreadable = |source: std::io::Error| {

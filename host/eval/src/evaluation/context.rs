@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use blis_sim::metrics::Report;
 use blis_sim::observer::Observer;
@@ -23,8 +23,9 @@ use crate::counterfactual;
 use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles, RegretSettings};
 use crate::feedback::ScenarioRegret;
+use crate::lock::lock;
 use crate::measure::{self, Measurement};
-use crate::open::{self, RequestStream};
+use crate::open;
 use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
@@ -263,7 +264,7 @@ impl EvaluationSuite {
         config.budget = Some(RunBudget::new(workload.limit(policy).max(limit.budget), limit.handle));
         let observer = observer(&config, &workload);
         let deployment = &self.scenarios[at.scenario].deployment;
-        let (requests, follow_ups) = workload.requests(&config)?;
+        let (requests, follow_ups) = open::kept_or_opened(workload.kept.as_deref(), &config)?;
         let measured = measure::measure(&config, deployment, workload.named(), requests, follow_ups, observer)?;
         Ok((measured, config, workload))
     }
@@ -462,10 +463,6 @@ impl EvaluationSuite {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod leaks;
 
@@ -481,16 +478,6 @@ impl ScenarioWorkload {
     fn limit(&self, policy: &EvaluatedPolicy) -> u64 {
         let requests = self.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
         policy.per_request.saturating_mul(requests.max(100))
-    }
-
-    fn requests(&self, config: &Experiment) -> Result<RequestStream<'_>, RunError> {
-        Ok(match &self.kept {
-            Some(requests) => (Box::new(requests.iter().cloned()), None),
-            None => {
-                let Workload { requests, follow_ups, .. } = open::open(config)?;
-                (requests, follow_ups)
-            }
-        })
     }
 }
 

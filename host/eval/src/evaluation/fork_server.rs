@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ use super::isolated::{EvaluationReply, failed};
 use super::options::{GRACE, host};
 use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
+use crate::lock::lock;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
     CPU_GRACE, ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings,
@@ -428,10 +429,6 @@ pub fn serve_on_stdin(suites: &SuiteSet, cache: Option<ResultCache>, settings: W
     })?;
     serve(socket, suites, cache, settings);
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An evaluation in progress.

@@ -7,12 +7,13 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::RunError;
+use crate::lock::lock;
 
 /// The file in the folder of a history.
 const FILE: &str = "history.jsonl";
@@ -119,7 +120,7 @@ impl SearchHistory {
 
     /// Appends a candidate to the file.
     pub fn add(&self, candidate: &EvaluatedCandidate<'_>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.count += 1;
         let champion = candidate.score > 0.0 && state.best.is_none_or(|best| candidate.score > best);
         if champion {
@@ -136,7 +137,7 @@ impl SearchHistory {
     /// # Errors
     /// If this line or one before could not be written.
     pub fn finish(&self) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.write(&json!({"finished": true}));
         state.failed.take().map_or(Ok(()), Err)
     }

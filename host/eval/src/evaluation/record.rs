@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use blis_diag::yaml::{self, ABOVE_0, Document, FROM_0, Spanned, Word, explain};
-use blis_diag::{Diagnostic, Location, nearest, quoted};
+use blis_diag::{Diagnostic, Location, quoted};
 use blis_plugin::Technology;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use super::candidate::{self, CandidatePolicy};
 use super::context::EvaluationSuite;
 use super::held_out::{self, HeldOutReport, ScoreRatio};
 use crate::error::RunError;
-use crate::suite::Suite;
+use crate::suite::{Suite, hint_of_built_in};
 
 /// Longer files are refused as records.
 const BYTES_MAX: u64 = 1 << 20;
@@ -243,12 +243,7 @@ impl PolicyRecord {
 }
 
 fn unknown(name: &str) -> RunError {
-    let names = PolicyRecord::built_in();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let hint = nearest(name, &known).map_or_else(
-        || format!("built in are {}; others are named by their file", names.join(", ")),
-        |near| format!("did you mean `{near}`?"),
-    );
+    let hint = hint_of_built_in(name, &PolicyRecord::built_in());
     RunError::usage(format_args!("there is no record {}", quoted(name.as_bytes()))).hint(hint)
 }
 

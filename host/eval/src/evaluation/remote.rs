@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::options::host;
 use super::request::{EvaluationRequest, id_text};
 use crate::error::RunError;
+use crate::lock::lock;
 use crate::result::{EvaluationResult, EvaluationStatus};
 
 /// Time until the first reply of a command: a cluster may start machines for it.
@@ -262,10 +263,6 @@ fn unusable(command: &str, what: &str) -> RunError {
     RunError::usage(format_args!("the worker `{command}` {what}")).hint(
         "it is a command that starts `blis serve --stdio --suite SUITE` on another machine, as `ssh HOST blis serve …`",
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

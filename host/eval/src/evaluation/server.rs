@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -32,6 +32,7 @@ pub use super::request::PathAccess;
 use super::request::SuiteSet;
 pub use super::request::{EvaluationRequest, RequestError, id_text};
 use crate::error::RunError;
+use crate::lock::lock;
 use crate::result::EvaluationResult;
 use crate::suite::SuiteGrants;
 use crate::worker::WorkerSettings;
@@ -211,10 +212,6 @@ fn note(
 /// The next evaluation of the queue; an error if there will be none.
 fn receive(queue: &Mutex<Receiver<WaitingEvaluation>>) -> Result<WaitingEvaluation, RecvError> {
     lock(queue).recv()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EvaluationServer {

@@ -12,6 +12,7 @@ use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
 use super::history::{EvaluatedCandidate, SearchHistory};
 use crate::cascade::{PolicyRole, StagePlan, StageResult, log_score, run_single_stage};
 use crate::error::RunError;
+use crate::lock::lock;
 use crate::result::EvaluationStatus;
 use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
@@ -132,7 +133,7 @@ impl Tuning<'_> {
             let values = self.values(&point);
             let stage = self.stage_with_gates(&values, &tried);
             let score = stage.as_ref().map_or(0.0, |(stage, _)| stage.score);
-            let mut best = best.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut best = lock(&best);
             best.tried += 1;
             self.note(&format!("setting {}", best.tried), &values, &stage);
             if score > best.score {
