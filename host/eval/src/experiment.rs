@@ -14,7 +14,7 @@ use blis_sim::policy::{Classes, ScorerKind};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use blis_config::engine::{BatchSettings, EngineProfile};
+use blis_config::engine::BatchSettings;
 use blis_config::policy::{
     Bundle, Choices, ParameterInput, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, ScorerName,
     SettingSource, Sourced, WeightedScorer,
@@ -866,8 +866,7 @@ fn precision(spec: &ExperimentSpec) -> PrecisionArgs {
 impl EngineConfig {
     fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
         let parity = spec.parity();
-        let name = spec.engine();
-        let profile = EngineProfile::from(name);
+        let profile = spec.engine();
         let keeps_decoded_kv = spec.pd_bidirectional();
         let mut engine = Self {
             long_prefill_token_threshold: spec.long_prefill_token_threshold(),
@@ -895,7 +894,7 @@ impl EngineConfig {
                 ParityName::Vllm => profile.semantics(),
                 ParityName::Blis => Semantics::BLIS,
             },
-            profile: (parity == ParityName::Vllm).then_some(name),
+            profile: (parity == ParityName::Vllm).then_some(profile),
             simulation: spec.simulation(),
         };
         engine.follow(policies);
