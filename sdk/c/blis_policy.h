@@ -414,7 +414,7 @@ typedef struct blis_policy_v1 {
     void (*disaggregate)(const blis_host *host, void *state, const blis_routed_request *request, const void *decode,
                          size_t decode_count, const void *prefill, size_t prefill_count, size_t stride,
                          blis_prefill_choice *result);
-    /* The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+    /* The budget of a step. Must depend on the state only: the host asks once for each state and keeps the budget.
      * Where no request decodes, at least one token of one request is computed. Before the call the result has what
      * holds if nothing is written. */
     void (*budget)(const blis_host *host, const void *state, const blis_step_state *step, blis_step_budget *result);

@@ -595,7 +595,7 @@ decisions! {
         area: Area::Engine, on_demand: true, beside: Some("sarathi"),
     } has {
         /// The budget of a step.
-        /// Must depend on the state only: the host asks once for each state and keeps the answer. Where no request decodes,
+        /// Must depend on the state only: the host asks once for each state and keeps the budget. Where no request decodes,
         /// at least one token of one request is computed.
         Budget {
             parameters: &["step"], pure: true,

@@ -89,7 +89,7 @@ structs! {
         /// There is at least one of each. Called once for each request, after the routing policy chose the instance
         /// that decodes it.
         pub disaggregate: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const RoutedRequest, *const c_void, usize, *const c_void, usize, usize, *mut PrefillChoice)>,
-        /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+        /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the budget.
         /// Where no request decodes, at least one token of one request is computed.
         pub budget: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const StepState, *mut StepBudget)>,
     }

@@ -106,16 +106,16 @@ const MEANINGS: [(&str, &str); 20] = [
     ("disaggregate.decode", "a number for each instance; that with the highest decodes the request"),
 ];
 
-/// What the number of a decision means: as said above, or in the table of rows.
+/// What the number of a decision means: as listed, or in the table of rows.
 fn meaning(decision: &DecisionGrammar) -> &'static str {
     let name = decision_name(decision);
-    let said = MEANINGS.iter().find(|(known, _)| *known == name).map(|&(_, meaning)| meaning);
+    let listed = MEANINGS.iter().find(|(known, _)| *known == name).map(|&(_, meaning)| meaning);
     let function = Function::ALL.into_iter().find(|function| function.name() == decision.function);
     let field = function.zip(decision.part).and_then(|(function, part)| match &function.row().output {
         OutputShape::Record { shape, .. } => shape.fields.iter().find(|field| field.name == part),
         _ => None,
     });
-    said.or(field.map(|field| field.docs.trim().trim_end_matches('.'))).unwrap_or_default()
+    listed.or(field.map(|field| field.docs.trim().trim_end_matches('.'))).unwrap_or_default()
 }
 
 fn decision_text(decision: &DecisionGrammar) -> String {

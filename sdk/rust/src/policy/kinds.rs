@@ -174,7 +174,7 @@ pub trait Disaggregation: Policy {
 /// Says what a step may compute of prompts, and which KV blocks stay free. Called before a step for which requests wait
 /// or are in prefill.
 pub trait Batching: Policy {
-    /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the answer.
+    /// The budget of a step. Must depend on the state only: the host asks once for each state and keeps the budget.
     /// Where no request decodes, at least one token of one request is computed.
     fn budget(&self, step: &StepState) -> StepBudget;
 }
