@@ -43,7 +43,7 @@ fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     assert!(model.step_time(&extreme) > 1_000_000_000);
 }
 
-/// XorShift steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
+/// `XorShift` steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
 fn samples(seed: u64, count: usize) -> Vec<StepSample> {
     let model = model();
     let mut random = XorShift(seed);
