@@ -55,7 +55,7 @@ fn no_budget_stops_a_service_and_bad_ones_are_refused() {
         "reserve: 1e9",
         "prefill_tokens: 0, prefill_requests: 0, reserve: 1e9",
     ] {
-        let script = scratch.write("none.rhai", &format!("fn budget(v) {{ #{{ {budget} }} }}\n"));
+        let script = scratch.write("none.rhai", format!("fn budget(v) {{ #{{ {budget} }} }}\n"));
         let document = results(&format!("--batching-policy {} --timeout -1", script.display()));
         assert_eq!(document["completed_requests"], 150, "{budget}");
     }

@@ -118,7 +118,9 @@ impl ExportedBundle<'_> {
                 (Kind::Priority, _) => {
                     "llm-d takes the priority of a request from its InferenceObjective: that is `class`"
                 }
-                (_, Area::Engine) => "it is a setting of the engine, such as vLLM's `--scheduling-policy`; leave it out",
+                (_, Area::Engine) => {
+                    "it is a setting of the engine, such as vLLM's `--scheduling-policy`; leave it out"
+                }
                 (_, Area::KvTiers) => "it is a setting of the engine: vLLM's `kv_connector_extra_config`; leave it out",
                 (Kind::Drain, _) => "Kubernetes chooses the replica; leave it out",
                 (_, Area::Replicas) => "Kubernetes chooses the node; leave it out",
