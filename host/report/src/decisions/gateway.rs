@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display};
 
+use blis_sim::outcome::GatewayChoice;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::table::{ms, plural, score};
 
@@ -44,8 +46,9 @@ pub struct GatewayLine {
 }
 
 /// What becomes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum QueueDecision {
     /// There is no room for it in the queue.
     Refused,
@@ -59,6 +62,19 @@ pub enum QueueDecision {
     Expired,
     /// It leaves the queue because its client timed out.
     TimedOut,
+}
+
+impl From<&GatewayChoice<'_>> for QueueDecision {
+    fn from(choice: &GatewayChoice<'_>) -> Self {
+        match choice {
+            GatewayChoice::Refused => Self::Refused,
+            GatewayChoice::Displaced { .. } => Self::Displaced,
+            GatewayChoice::Dispatched { .. } => Self::Dispatched,
+            GatewayChoice::Evicted { .. } => Self::Evicted,
+            GatewayChoice::Expired => Self::Expired,
+            GatewayChoice::TimedOut => Self::TimedOut,
+        }
+    }
 }
 
 /// The queued requests of one priority.

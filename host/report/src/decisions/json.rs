@@ -69,6 +69,14 @@ impl<W: Write> JsonLines<W> {
         }
     }
 
+    /// Adds a text that needs no escapes.
+    pub fn name(&mut self, key: &'static str, name: &'static str) {
+        self.raw(key);
+        self.raw("\"");
+        self.raw(name);
+        self.raw("\"");
+    }
+
     pub fn bool(&mut self, key: &'static str, value: bool) {
         self.raw(key);
         self.raw(if value { "true" } else { "false" });

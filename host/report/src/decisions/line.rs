@@ -1,6 +1,7 @@
 //! The content of lines. Names and units are those of the file; times are µs on the clock of the simulation.
 
 use blis_sim::ids::{InstanceIndex, RequestId};
+use blis_sim::outcome::{DropReason, Rejection, Status, WaitReason};
 use serde::{Deserialize, Serialize};
 use strum::{EnumCount, EnumDiscriminants, EnumMessage, IntoStaticStr, VariantArray};
 
@@ -426,8 +427,9 @@ pub enum BatchEntry {
 }
 
 /// Why a request does not enter the running batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum BatchObstacle {
     /// The step's token budget is used up.
     TokenBudget,
@@ -435,12 +437,28 @@ pub enum BatchObstacle {
     BatchFull,
     /// Prefill waits for a later step.
     PrefillInterval,
+    /// Blocks of its prompt are read from a lower tier, or written to it.
+    KvTransfer,
     /// Its prompt must not be chunked and exceeds the rest of the step's token budget.
     UnsplitPrompt,
     /// Not enough free KV blocks.
     KvBlocks,
     /// Its LoRA adapter has no slot, or is not loaded yet.
     AdapterSlot,
+}
+
+impl From<WaitReason> for BatchObstacle {
+    fn from(reason: WaitReason) -> Self {
+        match reason {
+            WaitReason::TokenBudget => Self::TokenBudget,
+            WaitReason::BatchFull => Self::BatchFull,
+            WaitReason::PrefillInterval => Self::PrefillInterval,
+            WaitReason::KvTransfer => Self::KvTransfer,
+            WaitReason::UnsplitPrompt { .. } => Self::UnsplitPrompt,
+            WaitReason::KvBlocks { .. } => Self::KvBlocks,
+            WaitReason::AdapterSlot => Self::AdapterSlot,
+        }
+    }
 }
 
 /// A request is preempted, so that another can continue.
@@ -633,8 +651,9 @@ pub struct OutcomeLine {
 }
 
 /// The state in which a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum OutcomeStatus {
     /// It has all output tokens.
     Completed,
@@ -649,6 +668,8 @@ pub enum OutcomeStatus {
     DroppedBudgetTooLong,
     /// The KV cache is too small for it.
     DroppedKvTooSmall,
+    /// Prefilled elsewhere: no instance that decodes has the KV blocks for it.
+    DroppedNoDecodeBlocks,
     /// In a waiting queue at the end of the simulation.
     Queued,
     /// In a running batch at the end of the simulation.
@@ -669,6 +690,32 @@ pub enum OutcomeStatus {
     DisplacedInGateway,
     /// It left the gateway's queue after its time to live.
     ExpiredInGateway,
+}
+
+impl From<Status> for OutcomeStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Completed => Self::Completed,
+            Status::LengthCapped => Self::LengthCapped,
+            Status::TimedOut => Self::TimedOut,
+            Status::Evicted => Self::Evicted,
+            Status::Dropped(DropReason::PromptTooLong) => Self::DroppedPromptTooLong,
+            Status::Dropped(DropReason::BudgetTooLong) => Self::DroppedBudgetTooLong,
+            Status::Dropped(DropReason::KvTooSmall) => Self::DroppedKvTooSmall,
+            Status::Dropped(DropReason::NoDecodeBlocks) => Self::DroppedNoDecodeBlocks,
+            Status::Queued => Self::Queued,
+            Status::Running => Self::Running,
+            Status::Arriving => Self::Arriving,
+            Status::InGateway => Self::InGateway,
+            Status::Rejected(Rejection::Admission) => Self::RejectedByAdmission,
+            Status::Rejected(Rejection::Routing) => Self::RejectedByRouting,
+            Status::Rejected(Rejection::NoReplica) => Self::RejectedNoReplica,
+            Status::Rejected(Rejection::Server) => Self::RejectedByServer,
+            Status::Rejected(Rejection::GatewayFull) => Self::RejectedGatewayFull,
+            Status::Rejected(Rejection::GatewayDisplaced) => Self::DisplacedInGateway,
+            Status::Rejected(Rejection::GatewayExpired) => Self::ExpiredInGateway,
+        }
+    }
 }
 
 /// The last line of a complete file.

@@ -190,6 +190,9 @@ impl SchedulingLine {
             }
             Some(BatchObstacle::BatchFull) => write!(f, "all {} batch slots are taken", self.running),
             Some(BatchObstacle::PrefillInterval) => f.write_str("prefill waits for a later step"),
+            Some(BatchObstacle::KvTransfer) => {
+                f.write_str("blocks of its prompt are read from a lower tier, or written to it")
+            }
             Some(BatchObstacle::UnsplitPrompt) => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "its {tokens} must not be chunked, and {} of the token budget are left", self.token_budget)
@@ -284,6 +287,7 @@ impl OutcomeStatus {
             Self::DroppedPromptTooLong => "dropped: the prompt alone is too long",
             Self::DroppedBudgetTooLong => "dropped: input and output are too long",
             Self::DroppedKvTooSmall => "dropped: larger than the KV cache",
+            Self::DroppedNoDecodeBlocks => "dropped: no instance that decodes had the KV blocks for it",
             Self::Queued => "still queued at the end",
             Self::Running => "still running at the end",
             Self::Arriving => "still between client and instance at the end",

@@ -250,3 +250,20 @@ fn fields_may_have_any_order() {
     assert_eq!(count, lines.len());
     assert!(reader.next_line().expect("still").is_none());
 }
+
+/// A trace with `kv-transfer` or `dropped-no-decode-blocks` could not be read: the writer had names that the reader lacked.
+#[test]
+fn names_that_are_written_are_names_that_are_read() {
+    fn check<T>()
+    where
+        T: Copy + PartialEq + std::fmt::Debug + serde::de::DeserializeOwned + strum::VariantArray + Into<&'static str>,
+    {
+        for &variant in T::VARIANTS {
+            let name: &str = variant.into();
+            assert_eq!(serde_json::from_value::<T>(json!(name)).ok(), Some(variant), "{name}");
+        }
+    }
+    check::<line::BatchObstacle>();
+    check::<line::OutcomeStatus>();
+    check::<gateway::QueueDecision>();
+}

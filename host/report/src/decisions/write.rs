@@ -7,8 +7,8 @@ use std::path::Path;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    AdapterEviction, Decision, DisaggregationChoice, DropReason, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
-    PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
+    AdapterEviction, Decision, DisaggregationChoice, GatewayChoice, GatewayDecision, LoadDecision, Outcome,
+    PreemptionDecision, SchedulingDecision, SchedulingResult, SignalColumns, Status, WaitReason,
 };
 use blis_sim::policy::flow::Flow;
 use blis_sim::policy::kv_cache::CacheTier;
@@ -17,8 +17,9 @@ use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::gateway::QueueDecision;
 use super::json::{JsonLines, key};
-use super::line::DecisionHeader;
+use super::line::{BatchObstacle, DecisionHeader, OutcomeStatus};
 use crate::file::DraftFile;
 use crate::{score, score_regret};
 use blis_workload::Names;
@@ -244,23 +245,12 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                 self.lines.int(key!("cached_blocks"), cached_tokens / self.block_size);
             }
             SchedulingResult::Waits(reason) => {
-                self.lines.raw(match reason {
-                    WaitReason::TokenBudget => ",\"decision\":\"waits\",\"obstacle\":\"token-budget\"",
-                    WaitReason::BatchFull => ",\"decision\":\"waits\",\"obstacle\":\"batch-full\"",
-                    WaitReason::PrefillInterval => ",\"decision\":\"waits\",\"obstacle\":\"prefill-interval\"",
-                    WaitReason::KvTransfer => ",\"decision\":\"waits\",\"obstacle\":\"kv-transfer\"",
-                    WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
-                    WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
-                    WaitReason::AdapterSlot => ",\"decision\":\"waits\",\"obstacle\":\"adapter-slot\"",
-                });
+                self.lines.raw(",\"decision\":\"waits\"");
+                self.lines.name(key!("obstacle"), BatchObstacle::from(reason).into());
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
                     WaitReason::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
-                    WaitReason::TokenBudget
-                    | WaitReason::BatchFull
-                    | WaitReason::PrefillInterval
-                    | WaitReason::KvTransfer
-                    | WaitReason::AdapterSlot => {}
+                    _ => {}
                 }
             }
         }
@@ -376,7 +366,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         if !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             self.lines.int(key!("time_us"), outcome.ended_at.0);
         }
-        self.lines.text(key!("status"), status(outcome.status));
+        self.lines.name(key!("status"), OutcomeStatus::from(outcome.status).into());
         if let Some(instance) = outcome.instance {
             self.lines.int(key!("instance"), instance.0);
         }
@@ -405,14 +395,10 @@ impl<W: Write> DecisionLog<'_, W> {
         self.lines.begin("{\"kind\":\"gateway\"");
         self.lines.int(key!("request"), decision.request.0);
         self.lines.int(key!("time_us"), decision.now.0);
-        self.lines.raw(match decision.choice {
-            GatewayChoice::Refused => ",\"decision\":\"refused\",\"reason\":\"flow-control-queue-rejected\"",
-            GatewayChoice::Displaced { .. } => ",\"decision\":\"displaced\"",
-            GatewayChoice::Dispatched { .. } => ",\"decision\":\"dispatched\"",
-            GatewayChoice::Evicted { .. } => ",\"decision\":\"evicted\"",
-            GatewayChoice::Expired => ",\"decision\":\"expired\"",
-            GatewayChoice::TimedOut => ",\"decision\":\"timed-out\"",
-        });
+        self.lines.name(key!("decision"), QueueDecision::from(&decision.choice).into());
+        if let GatewayChoice::Refused = decision.choice {
+            self.lines.name(key!("reason"), "flow-control-queue-rejected");
+        }
         if let Some(saturation) = decision.saturation {
             self.lines.float(key!("saturation"), saturation);
         }
@@ -503,32 +489,6 @@ impl<W: Write> Observer for DecisionLog<'_, W> {
         }
     }
 }
-
-/// The name of `status` in a trace.
-pub(super) fn status(status: Status) -> &'static str {
-    match status {
-        Status::Completed => "completed",
-        Status::LengthCapped => "length-capped",
-        Status::TimedOut => "timed-out",
-        Status::Evicted => "evicted",
-        Status::Dropped(DropReason::PromptTooLong) => "dropped-prompt-too-long",
-        Status::Dropped(DropReason::BudgetTooLong) => "dropped-budget-too-long",
-        Status::Dropped(DropReason::KvTooSmall) => "dropped-kv-too-small",
-        Status::Dropped(DropReason::NoDecodeBlocks) => "dropped-no-decode-blocks",
-        Status::Queued => "queued",
-        Status::Running => "running",
-        Status::Arriving => "arriving",
-        Status::InGateway => "in-gateway",
-        Status::Rejected(Rejection::Admission) => "rejected-by-admission",
-        Status::Rejected(Rejection::Routing) => "rejected-by-routing",
-        Status::Rejected(Rejection::NoReplica) => "rejected-no-replica",
-        Status::Rejected(Rejection::Server) => "rejected-by-server",
-        Status::Rejected(Rejection::GatewayFull) => "rejected-gateway-full",
-        Status::Rejected(Rejection::GatewayDisplaced) => "displaced-in-gateway",
-        Status::Rejected(Rejection::GatewayExpired) => "expired-in-gateway",
-    }
-}
-
 /// A file for a trace, gzip-compressed if its name ends with `.gz`.
 pub enum TraceFile {
     Plain(DraftFile),
