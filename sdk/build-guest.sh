@@ -135,20 +135,17 @@ build_zig() {
 
 # The name in policy.wit of what SOURCE exports, from its line "@kind KIND", "@kind KIND with-events" or "… with-scores".
 exports() {
-    local kind with=''
+    local kind with='' name wit=$here/wit/since-v1.1.0/policy.wit
     read -r kind with < <(sed -n 's/^[[:space:]#*/]*@kind[[:space:]]\{1,\}//p' "$1") || true
-    case $kind in
-        latency) kind=latency-model ;;
-        admission | routing | routing-filter | priority | scheduling | preemption | saturation | ceilings | fairness | ordering | eviction)
-            kind=$kind-policy
-            ;;
-        *)
-            echo "$1: no comment line \`@kind KIND\`, as \`@kind routing\`: admission, routing, routing-filter, priority, scheduling," \
-                "preemption, latency, saturation, ceilings, fairness, ordering or eviction; behind it \`with-events\` or \`with-scores\` for a policy that exports those too" >&2
-            exit 2
-            ;;
-    esac
-    echo "$kind${with:+-$with}"
+    for name in "$kind-policy" "$kind-model"; do
+        if grep --quiet "^world $name {" "$wit"; then
+            echo "$name${with:+-$with}"
+            return
+        fi
+    done
+    echo "$1: no comment line \`@kind KIND\`, as \`@kind routing\`; behind it \`with-events\` or \`with-scores\` for a policy that exports those too. KIND is" \
+        "one of" $(sed -n 's/^world \(.*\)-\(policy\|model\) {$/\1/p' "$wit") >&2
+    exit 2
 }
 
 build_python() {

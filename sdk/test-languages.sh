@@ -14,7 +14,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools=$PWD/target/languages
 out=$tools/out
-kinds=(admission routing routing-filter priority scheduling preemption latency saturation ceilings fairness ordering eviction scaling drain placement kv-cache disaggregation)
+# Every kind has a template.
+mapfile -t kinds < <(cd host/src/cli/plugin/templates/kinds && printf '%s\n' *.in | sed 's/\.in$//')
 # The versions that docs/plugin-languages.md was measured with.
 python_packages=(ziglang==0.17.0 componentize-py==0.25.1)
 npm_package=componentize-qjs@0.4.5

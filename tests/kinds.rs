@@ -95,8 +95,50 @@ fn no_file_but_the_table_lists_the_kinds() {
     assert_eq!(found, [""; 0], "read the kinds from {TABLE}");
 }
 
+/// The generated ones: each says so.
+const GENERATED: [&str; 3] = ["docs/flags.md", "docs/json.md", "docs/kinds.md"];
+
+/// Whether a line of a script or of a document names most kinds.
+fn is_list(line: &str) -> bool {
+    let words: BTreeSet<&str> = line.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
+    Kind::ALL.into_iter().filter(|kind| words.contains(kind.name())).count() >= MANY
+}
+
+/// `sdk/test-languages.sh` had a list of its own, without the latest kind.
+#[test]
+fn no_script_or_document_lists_the_kinds() {
+    let mut files = Vec::new();
+    for folder in [".ci", "docs", "sdk", "examples"] {
+        all_files(&root().join(folder), &mut files);
+    }
+    let mut found = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(root()).expect("in the tree").display().to_string();
+        // Schemas and sources in Rust have tests of their own; what is no text is compiled.
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        if !GENERATED.contains(&name.as_str()) && !name.ends_with(".json") && !name.ends_with(".rs") {
+            let lines = text.lines().enumerate().filter(|(_, line)| is_list(line));
+            found.extend(lines.map(|(index, _)| format!("{name}:{}", index + 1)));
+        }
+    }
+    assert_eq!(found, [""; 0], "generate them, or ask the program for them");
+}
+
+fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && !matches!(name, "target" | "node_modules" | "__pycache__") {
+            all_files(&path, files);
+        } else if path.is_file() {
+            files.push(path);
+        }
+    }
+}
+
 #[test]
 fn a_list_of_kinds_is_found() {
+    assert!(is_list(&Kind::ALL.map(Kind::name).join(" ")));
     let variants: String = Kind::ALL.iter().map(|kind| format!("    Kind::{kind:?} => 1,\n")).collect();
     let names: String = Kind::ALL.iter().map(|kind| format!("    \"{kind}\",\n")).collect();
     let fields: String = Kind::ALL.iter().map(|kind| format!("    {}: 1,\n", kind.name().replace('-', "_"))).collect();
