@@ -23,13 +23,6 @@ impl Plain {
         self.waiting.len() + self.loading.len()
     }
 
-    /// The next waiting request behind `after`.
-    pub(super) fn next_waiting(&self, after: Option<QueueKey>) -> Option<QueueKey> {
-        use std::ops::Bound;
-        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.waiting.range((behind, Bound::Unbounded)).next().map(|(&key, _)| key)
-    }
-
     /// Looks up the waiting request `key` in the tier, and begins its load if there is something to load.
     pub(super) fn admit_through_tier(&mut self, key: QueueKey, now: Micros, observer: &mut impl Observer) -> Gate {
         if self.reads_kv(&self.waiting[&key]) {

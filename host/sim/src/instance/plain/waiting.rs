@@ -1,5 +1,7 @@
 //! The waiting queue in the plain engine: which requests enter the batch.
 
+use std::ops::Bound;
+
 use super::{Plain, PlainRequest, allocate};
 use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
@@ -44,6 +46,12 @@ impl Plain {
             self.report_waiting(wait_reason.unwrap_or(full), budget, now, observer);
         }
         prefill
+    }
+
+    /// The next waiting request behind `after`.
+    pub(super) fn next_waiting(&self, after: Option<QueueKey>) -> Option<QueueKey> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.waiting.range((behind, Bound::Unbounded)).next().map(|(&key, _)| key)
     }
 
     /// The gates of all features for the waiting request `key`: its adapter, BLIS's storage, then reads and the CPU tier, which may begin a load.
