@@ -434,7 +434,7 @@ fn serialized_fields(source: &str) -> Vec<String> {
 }
 
 /// Compares a generated page with the file, or writes it.
-fn check(name: &str, generated: &str) {
+pub fn check(name: &str, generated: &str) {
     let path = root().join(name);
     if std::env::var_os("BLIS_RECORD").is_some() {
         fs::write(&path, generated).unwrap_or_else(|error| panic!("{name}: {error}"));

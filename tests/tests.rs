@@ -38,6 +38,7 @@ mod hints;
 mod hostile;
 mod interface;
 mod kinds;
+mod kinds_page;
 mod kv_cache_plugins;
 mod leaks;
 mod llm_d;
