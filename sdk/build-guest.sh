@@ -135,16 +135,17 @@ build_zig() {
 
 # The name in policy.wit of what SOURCE exports, from its line "@kind KIND", "@kind KIND with-events" or "… with-scores".
 exports() {
-    local kind with='' name wit=$here/wit/since-v1.1.0/policy.wit
+    local kind with='' name known
     read -r kind with < <(sed -n 's/^[[:space:]#*/]*@kind[[:space:]]\{1,\}//p' "$1") || true
+    known=$(sed -n 's/^world \(.*\) {$/\1/p' "$here/wit/since-v1.1.0/policy.wit")
     for name in "$kind-policy" "$kind-model"; do
-        if grep --quiet "^world $name {" "$wit"; then
+        if grep --quiet --line-regexp -e "$name" <<<"$known"; then
             echo "$name${with:+-$with}"
             return
         fi
     done
     echo "$1: no comment line \`@kind KIND\`, as \`@kind routing\`; behind it \`with-events\` or \`with-scores\` for a policy that exports those too. KIND is" \
-        "one of" $(sed -n 's/^world \(.*\)-\(policy\|model\) {$/\1/p' "$wit") >&2
+        "one of" $(sed -n 's/-\(policy\|model\)$//p' <<<"$known") >&2
     exit 2
 }
 
