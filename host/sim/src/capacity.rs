@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::limits;
 use crate::model::{Gpu, ModelConfig, Parallelism};
+use crate::numbers::truncated;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -182,11 +183,11 @@ pub fn kv_blocks(
             available_gib,
             gpus: parallelism.tensor,
             minimum_gpus: (spread > 0.0 && load / spread <= limits::GPUS)
-                .then(|| ((load / spread).ceil() as u64).max(u64::from(parallelism.tensor) + 1)),
+                .then(|| truncated((load / spread).ceil()).max(u64::from(parallelism.tensor) + 1)),
         });
     }
     let ranks = if model.moe.is_some() { u64::from(parallelism.data) } else { 1 };
-    Ok((blocks as u64).saturating_mul(ranks))
+    Ok(truncated(blocks).saturating_mul(ranks))
 }
 
 /// Bytes that a KV block of `block_size` tokens takes on each of `tensor` GPUs; `None` if the config of the model does not
@@ -196,7 +197,7 @@ pub fn block_bytes(model: &ModelConfig, tensor: u32, block_size: u32) -> Option<
     if model.num_attention_heads == 0 || tensor == 0 {
         return None;
     }
-    let bytes = (kv_bytes_per_token(model, f64::from(tensor)) * f64::from(block_size)) as u64;
+    let bytes = truncated(kv_bytes_per_token(model, f64::from(tensor)) * f64::from(block_size));
     (bytes > 0).then_some(bytes)
 }
 

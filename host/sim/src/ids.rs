@@ -1,5 +1,6 @@
 //! Numbers of requests and of instances, each a type of its own: neither can be passed for the other, nor for a count.
 
+use crate::numbers::count;
 use std::fmt::{self, Display};
 
 /// Index of a request in the workload; written as `request_<id>`.
@@ -39,7 +40,7 @@ impl InstanceIndex {
     #[must_use]
     pub const fn at(index: usize) -> Self {
         debug_assert!(index <= u32::MAX as usize, "a cluster has fewer than 2^32 instances");
-        Self(index as u32)
+        Self(count(index))
     }
 
     /// Index of the instance in a column over instances.

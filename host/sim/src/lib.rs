@@ -5,6 +5,8 @@
 //! Read [`cluster`] first, with its [`run`](cluster::Cluster::run), then [`instance`].
 
 #![warn(missing_docs)]
+// What is cut off on purpose says so in `numbers`.
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod adapters;
 pub mod architecture;
@@ -20,6 +22,7 @@ mod limits;
 pub mod memory;
 pub mod metrics;
 pub mod model;
+mod numbers;
 pub mod observer;
 pub mod offload;
 pub mod outcome;

@@ -9,6 +9,7 @@ use crate::architecture::{Architecture, Mlp};
 use crate::capacity::{CapacityError, MemoryBudget, check};
 use crate::limits;
 use crate::model::{ModelConfig, Parallelism};
+use crate::numbers::truncated;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -129,7 +130,7 @@ impl<'a> StageLayers<'a> {
                 minimum_gpus: self.minimum_gpus(parallelism, profile),
             });
         }
-        Ok(Some((free / per_block) as u64))
+        Ok(Some(truncated(free / per_block)))
     }
 
     /// The smallest larger group that holds the weights and what the profile run needs.

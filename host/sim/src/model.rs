@@ -5,6 +5,7 @@
 use crate::architecture::{
     Architecture, Attention, AttentionSpan, Heads, Latent, LayerGroup, Mlp, RoutedExperts, WeightBytes,
 };
+use crate::numbers::narrow;
 
 /// Architecture of a transformer. The names are those of Hugging Face's `config.json`.
 ///
@@ -88,7 +89,7 @@ impl ModelConfig {
         match self.moe {
             None => 0,
             Some(moe) if moe.interleave_moe_layer_step == 0 => self.num_hidden_layers,
-            Some(moe) => (u64::from(self.num_hidden_layers) / (u64::from(moe.interleave_moe_layer_step) + 1)) as u32,
+            Some(moe) => narrow(u64::from(self.num_hidden_layers) / (u64::from(moe.interleave_moe_layer_step) + 1)),
         }
     }
 

@@ -7,6 +7,8 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+use crate::numbers::truncated;
+
 /// A point in simulated time, or a duration, in whole microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
@@ -25,7 +27,7 @@ impl Micros {
         if us.is_nan() {
             return Self::MAX;
         }
-        Self((us as i64).max(0) as u64) // `as` saturates at both ends of i64
+        Self(truncated(us).min(Self::MAX.0))
     }
 
     /// Converts a duration in seconds, truncated to whole microseconds.

@@ -5,6 +5,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::truncated_u32;
 use crate::policy::{Event, EventKind, Events, Reads, RequestView, Signals};
 
 /// Output tokens that a request is expected to generate per token of its prompt: llm-d's estimate for
@@ -54,7 +55,7 @@ impl RouterMeasures {
         }
         let i = instance.index();
         let prompt = request.input_tokens - signals.cached_tokens(request, i);
-        let expected = (f64::from(request.input_tokens) * OUTPUT_RATIO) as u32;
+        let expected = truncated_u32(f64::from(request.input_tokens) * OUTPUT_RATIO);
         let output = expected.min(request.max_output_tokens.unwrap_or(u32::MAX));
         signals.in_flight_tokens[i] += u64::from(prompt);
         signals.in_flight_output[i] += u64::from(output);

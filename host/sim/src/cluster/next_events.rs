@@ -4,6 +4,7 @@
 //! winner is read in constant time.
 
 use crate::ids::InstanceIndex;
+use crate::numbers::count;
 use crate::units::Micros;
 
 /// Times of the next events of instances.
@@ -23,8 +24,8 @@ impl NextEvents {
     /// No instance has an event.
     pub fn new(instances: usize) -> Self {
         let width = instances.next_power_of_two();
-        let leaf = |node: u32| InstanceIndex(node.wrapping_sub(width as u32));
-        let mut winners: Vec<_> = (0..2 * width as u32).map(leaf).collect();
+        let leaf = |node: u32| InstanceIndex(node.wrapping_sub(count(width)));
+        let mut winners: Vec<_> = (0..2 * count(width)).map(leaf).collect();
         for node in (1..width).rev() {
             winners[node] = winners[2 * node];
         }

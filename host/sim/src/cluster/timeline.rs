@@ -18,6 +18,7 @@ use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, Halt};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::Instance;
+use crate::numbers::count;
 use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
@@ -274,7 +275,7 @@ impl<I: Instance> Timeline<I> {
     /// For each instance, the number of leading blocks of `keys` in its prefix cache.
     #[must_use]
     pub fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {
-        let found = |instance: &I| keys.iter().take_while(|&&key| instance.finds(key)).count() as u32;
+        let found = |instance: &I| count(keys.iter().take_while(|&&key| instance.finds(key)).count());
         self.cluster.instances.iter().map(found).collect()
     }
 }

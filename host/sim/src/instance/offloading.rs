@@ -21,6 +21,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::count;
 use crate::offload::{
     ChunkKey, CpuTier, Lookup, MemoryLinks, OffloadConfig, PeerChange, PeerTier, Positioned, READ, RequestAccess,
     SecondaryLookup, SecondaryTier, SharedChunks, TransferDirection,
@@ -583,7 +584,7 @@ impl Offloading {
         announce_evicted(self.now, &stored.evicted, &mut self.watched, &mut self.peers);
         // What is in the tier already, or not worth storing, needs no transfer.
         let Some((first, last)) = stored.chunks.first().zip(stored.chunks.last()) else { return };
-        let at = |key: &ChunkKey| self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered") as u32;
+        let at = |key: &ChunkKey| count(self.chunks.iter().position(|(chunk, _)| chunk == key).expect("offered"));
         let blocks = self.config.blocks_per_chunk;
         let (from, to) = ((start + at(first)) * blocks, (start + at(last) + 1) * blocks);
         self.jobs += 1;

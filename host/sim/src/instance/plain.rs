@@ -25,6 +25,7 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, Status};
 use crate::policy::{BatchView, Progress, StepState};
@@ -242,8 +243,8 @@ impl Plain {
         self.counters.steps += 1;
         self.cadence.executed(self.running.iter().any(|live| live.num_new > 0), prefill);
 
-        self.last_step.waiting = self.queue_len() as u32;
-        self.last_step.running = self.running.len() as u32;
+        self.last_step.waiting = count(self.queue_len());
+        self.last_step.running = count(self.running.len());
         let batch = self.batch();
         let adapters = self.adapters_of_step();
         self.counters.adapter_uses += u64::from(adapters.distinct);
@@ -273,10 +274,10 @@ impl Plain {
         let present = self.running.iter().filter(|live| !live.draining);
         let (decoding, prefilling): (Vec<_>, Vec<_>) = present.partition(|live| live.decoding);
         StepState {
-            decoding: decoding.len() as u32,
-            prefilling: prefilling.len() as u32,
+            decoding: count(decoding.len()),
+            prefilling: count(prefilling.len()),
             prefill_tokens: prefilling.iter().map(|live| live.target.saturating_sub(live.computed)).sum(),
-            waiting: self.queue_len() as u32,
+            waiting: count(self.queue_len()),
             head_tokens: self.waiting.first_key_value().map_or(0, |(_, live)| live.target),
             free_kv_blocks: self.kv.free_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
@@ -423,8 +424,8 @@ impl Plain {
             requester: requester.request.id,
             needed_kv_blocks: blocks(requester.computed + num_tokens) - blocks(requester.computed),
             free_kv_blocks: self.kv.free_blocks(),
-            running: self.running.len() as u32,
-            waiting: self.queue_len() as u32,
+            running: count(self.running.len()),
+            waiting: count(self.queue_len()),
             computed_tokens: victim.computed,
             generated_tokens: victim.generated,
             preemptions: victim.preemptions,
@@ -501,7 +502,7 @@ impl Plain {
             // To count blocks for a latency model that ignores them takes time.
             return 0;
         }
-        let blocks = self.kv.common_blocks(first.request.id, self.running.len() as u32);
+        let blocks = self.kv.common_blocks(first.request.id, count(self.running.len()));
         u64::from(blocks) * u64::from(self.config.block_size)
     }
 

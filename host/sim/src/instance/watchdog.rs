@@ -3,6 +3,7 @@
 use super::config::InstanceConfig;
 use crate::ids::RequestId;
 use crate::limits::STEPS_WITHOUT_PROGRESS;
+use crate::numbers::count;
 use crate::request::Request;
 use crate::units::Micros;
 
@@ -83,8 +84,8 @@ impl NoProgress {
             input_tokens: request.input_tokens,
             output_tokens: request.output_tokens,
             generated,
-            running: running as u32,
-            queued: queued as u32,
+            running: count(running),
+            queued: count(queued),
             total_kv_blocks: config.total_kv_blocks,
             block_size: config.block_size,
         }

@@ -13,6 +13,7 @@ use super::leading;
 use super::paged::{NONE, Pages};
 use crate::instance::StoreFence;
 use crate::limits::CACHE_CHANGES;
+use crate::numbers::{count, narrow};
 use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
@@ -87,7 +88,7 @@ pub(crate) struct HeldBlocks {
 impl HeldBlocks {
     /// Number of leading blocks that other requests can find.
     pub fn keyed_blocks(&self) -> u32 {
-        self.keyed.len() as u32
+        count(self.keyed.len())
     }
 }
 
@@ -250,7 +251,7 @@ impl FastKv {
             unheld += u32::from(self.nodes[node as usize].count == 0);
         }
         self.found = found;
-        PrefixHit { blocks: self.found.len() as u32, unheld }
+        PrefixHit { blocks: count(self.found.len()), unheld }
     }
 
     /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
@@ -382,7 +383,7 @@ impl FastKv {
 
     /// As [`Self::release`], if a request has ended with some of its blocks still being stored. They are blocks of its prompt.
     pub fn release_fenced(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32, fence: StoreFence) {
-        let keyed = holding.keyed.len() as u32;
+        let keyed = count(holding.keyed.len());
         for &node in &holding.keyed[fence.from.min(keyed) as usize..fence.to.min(keyed) as usize] {
             let store = self.fences.entry(node).or_default();
             *store = fence.store.max(*store);
@@ -402,9 +403,9 @@ impl FastKv {
     /// Releases all blocks, the last block first; `tokens` tokens are allocated, of which the first `known` are
     /// generated: blocks that they fill have hashes.
     pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32) {
-        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
+        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - count(holding.keyed.len());
         let hashed =
-            if self.caching { (known / self.block_size).saturating_sub(holding.keyed.len() as u32) } else { 0 };
+            if self.caching { (known / self.block_size).saturating_sub(count(holding.keyed.len())) } else { 0 };
         self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
         if holding.keyed.is_empty() {
             holding.skipped = 0;
@@ -451,15 +452,15 @@ impl FastKv {
                 self.next_private += u64::from(most - keys.shared);
             }
             let full = hashed.min(most).min(keys.len());
-            let known = holding.keyed.len() as u32;
+            let known = count(holding.keyed.len());
             for (_, key) in (known..full).zip(keys.from(known)) {
                 self.hash_block(holding, key);
             }
         }
-        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
+        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - count(holding.keyed.len());
         // Generated blocks of a request that starts again have hashes, too, although nothing looks them up.
         let cached = self.caching && holding.skipped == 0;
-        let hashed = if cached { hashed.saturating_sub(holding.keyed.len() as u32) } else { 0 };
+        let hashed = if cached { hashed.saturating_sub(count(holding.keyed.len())) } else { 0 };
         self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
         while let Some(node) = holding.keyed.pop() {
             self.nodes[node as usize].count -= 1;
@@ -493,9 +494,9 @@ impl FastKv {
             self.set(key, NONE);
             return;
         }
-        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, duplicate) {
+        if key < FIRST_PRIVATE && self.shared.replace(narrow(key), node, duplicate) {
             if duplicate == NONE {
-                self.record_change(key as u32);
+                self.record_change(narrow(key));
             }
             return;
         }
@@ -519,7 +520,7 @@ impl FastKv {
 
     #[inline]
     fn find(&self, key: u64) -> u32 {
-        if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.find_private(key) }
+        if key < FIRST_PRIVATE { self.shared.get(narrow(key)) } else { self.find_private(key) }
     }
 
     /// Inlined into [`Self::find_all`] it would cost each shared block some instructions, too.
@@ -531,9 +532,9 @@ impl FastKv {
     /// Enters `node` for `key`, unless there is an entry already, which is returned.
     fn enter(&mut self, key: u64, node: u32) -> Option<u32> {
         if key < FIRST_PRIVATE {
-            let first = self.shared.get_or_insert(key as u32, node);
+            let first = self.shared.get_or_insert(narrow(key), node);
             if first.is_none() {
-                self.record_change(key as u32);
+                self.record_change(narrow(key));
             }
             return first;
         }
@@ -543,9 +544,9 @@ impl FastKv {
 
     fn set(&mut self, key: u64, node: u32) {
         if key < FIRST_PRIVATE {
-            let before = self.shared.set(key as u32, node);
+            let before = self.shared.set(narrow(key), node);
             if (before == NONE) != (node == NONE) {
-                self.record_change(key as u32);
+                self.record_change(narrow(key));
             }
         } else if node == NONE {
             self.private.remove(&key);
@@ -567,7 +568,7 @@ impl FastKv {
             index
         } else {
             self.nodes.push(node);
-            self.nodes.len() as u32 - 1
+            count(self.nodes.len()) - 1
         }
     }
 

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::leading;
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
+use crate::numbers::count;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
@@ -105,7 +106,7 @@ impl PlainKv {
     /// Number of blocks that no request holds.
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
-        self.free.len() as u32
+        count(self.free.len())
     }
 
     /// Number of blocks that requests hold.
@@ -117,7 +118,7 @@ impl PlainKv {
     /// Number of blocks that request `id` holds, alone or together with others.
     #[must_use]
     pub fn held_by(&self, id: RequestId) -> u32 {
-        self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
+        self.owned.get(&id).map_or(0, |owned| count(owned.blocks.len()))
     }
 
     /// Number of leading blocks of request `id` that `requests` requests hold, for two requests or more.
@@ -171,7 +172,7 @@ impl PlainKv {
     /// Number of free blocks that the first `tokens` tokens of a request need, after claiming `cached`.
     #[must_use]
     pub fn needs(&self, tokens: u32, cached: &[u32]) -> u32 {
-        tokens.div_ceil(self.block_size) - cached.len() as u32 + self.on_free_list(cached)
+        tokens.div_ceil(self.block_size) - count(cached.len()) + self.on_free_list(cached)
     }
 
     /// Allocates blocks for the tokens, or changes nothing and returns `false`.
@@ -251,7 +252,7 @@ impl PlainKv {
     }
 
     fn on_free_list(&self, blocks: &[u32]) -> u32 {
-        blocks.iter().filter(|&&block| self.blocks[block as usize].refs == 0).count() as u32
+        count(blocks.iter().filter(|&&block| self.blocks[block as usize].refs == 0).count())
     }
 
     fn claim(&mut self, block: u32) {
@@ -309,7 +310,7 @@ impl PlainKv {
             let hash = if before == hash_before(request, keys, index) {
                 hash
             } else {
-                let next = self.detached.len() as u32;
+                let next = count(self.detached.len());
                 BlockHash::Detached(*self.detached.entry((before, hash)).or_insert(next))
             };
             self.hash_block(block, hash);

@@ -9,6 +9,7 @@ use super::error::{check_model, check_nonzero};
 use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
 use crate::limits::ROOFLINE_TOKENS;
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
+use crate::numbers::index;
 use crate::units::Micros;
 
 /// Step time max(compute, memory) from first principles.
@@ -172,9 +173,9 @@ impl WeightReads {
 
     fn bytes_per_gpu(&self, tokens: u64) -> f64 {
         let last = self.per_gpu.len() - 1;
-        match self.per_gpu.get(tokens as usize) {
+        match self.per_gpu.get(index(tokens)) {
             Some(&bytes) => bytes,
-            None if self.per_gpu.len() < ROOFLINE_TOKENS as usize => self.per_gpu[last],
+            None if self.per_gpu.len() < index(ROOFLINE_TOKENS) => self.per_gpu[last],
             None => self.compute(tokens),
         }
     }

@@ -1,6 +1,7 @@
 //! Distributions of durations, and the samples that they are computed from.
 
 use crate::limits::FIRST_SAMPLES;
+use crate::numbers::{index, truncated};
 use crate::units::Micros;
 
 /// A distribution of durations in figures. All in ms; all 0 if there are no samples.
@@ -45,11 +46,11 @@ impl Distribution {
         let ranks = [0.0, 50.0, 90.0, 95.0, 99.0, 100.0].map(|percent| percent / 100.0 * (count - 1) as f64);
         let mut neighbours = [0; 12];
         for (pair, rank) in neighbours.chunks_exact_mut(2).zip(ranks) {
-            pair.copy_from_slice(&[rank.floor() as u64, rank.ceil() as u64]);
+            pair.copy_from_slice(&[truncated(rank.floor()), truncated(rank.ceil())]);
         }
         neighbours.sort_unstable();
         let samples = neighbours.map(&mut at);
-        let sample = |rank: f64| samples[neighbours.partition_point(|&other| other < rank as u64)];
+        let sample = |rank: f64| samples[neighbours.partition_point(|&other| other < truncated(rank))];
         let [min_ms, p50_ms, p90_ms, p95_ms, p99_ms, max_ms] = ranks.map(|rank| {
             let (low, high) = (sample(rank.floor()), sample(rank.ceil()));
             low / 1e3 + (high - low) * (rank - rank.floor()) / 1e3
@@ -70,7 +71,7 @@ impl<'a, T: Ord + Copy> Selection<'a, T> {
 
     /// The sample of that rank, which may not be lower than the previous one.
     fn at(&mut self, rank: u64) -> T {
-        let rank = rank as usize;
+        let rank = index(rank);
         if rank >= self.1 {
             self.0[self.1..].select_nth_unstable(rank - self.1);
             self.1 = rank + 1;
@@ -137,7 +138,7 @@ impl Means {
     /// digits.
     pub fn distribution(&mut self) -> Distribution {
         self.0.sort_unstable_by(f64::total_cmp);
-        Distribution::from_order(self.0.len() as u64, self.0.iter().sum(), |rank| self.0[rank as usize])
+        Distribution::from_order(self.0.len() as u64, self.0.iter().sum(), |rank| self.0[index(rank)])
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::distribution::Distribution;
 use crate::ids::InstanceIndex;
 use crate::limits::{DENSE_DURATIONS_US, HISTOGRAMS_AT_HAND, LISTED_DURATIONS, RECENT_GAPS};
+use crate::numbers::index;
 use crate::units::Micros;
 
 /// The inter-token latencies of every instance.
@@ -69,7 +70,10 @@ impl InterTokenLatencies {
         if self.recent.len() == RECENT_GAPS {
             self.flush();
         }
-        let before = std::mem::replace(&mut self.latest[instance.index()], self.recent.len() as u16);
+        let before = std::mem::replace(
+            &mut self.latest[instance.index()],
+            u16::try_from(self.recent.len()).expect("fewer than `RECENT_GAPS`"),
+        );
         self.recent.push(RecentGap { us, count, before });
     }
 
@@ -217,8 +221,8 @@ impl CounterPage {
 
 impl ValueCounters {
     fn add(&mut self, us: u64, count: u64) {
-        match self.pages.get_mut(us as usize / PAGE) {
-            Some(Some(page)) => page.add(us as usize % PAGE, count),
+        match self.pages.get_mut(index(us) / PAGE) {
+            Some(Some(page)) => page.add(index(us) % PAGE, count),
             _ => self.add_new(us, count),
         }
     }
@@ -229,7 +233,7 @@ impl ValueCounters {
             *self.sparse.entry(us).or_default() += count;
             return;
         }
-        let (page, at) = (us as usize / PAGE, us as usize % PAGE);
+        let (page, at) = (index(us) / PAGE, index(us) % PAGE);
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
@@ -238,8 +242,8 @@ impl ValueCounters {
 
     fn retract(&mut self, us: u64, count: u64) {
         let counter = if us < DENSE_DURATIONS_US {
-            let page = self.pages.get_mut(us as usize / PAGE).and_then(Option::as_deref_mut);
-            page.map(|page| &mut page.counts[us as usize % PAGE])
+            let page = self.pages.get_mut(index(us) / PAGE).and_then(Option::as_deref_mut);
+            page.map(|page| &mut page.counts[index(us) % PAGE])
         } else {
             self.sparse.get_mut(&us)
         };

@@ -5,6 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::cache_policy::{CachePolicy, EndedUse, RequestRank};
 use super::chunk::{ChunkKey, ChunkSlot, Positioned};
 use super::queue::ChunkQueue;
+use crate::numbers::{index, truncated};
 
 /// Adaptive replacement (ARC), as vLLM's `ARCCachePolicy`: chunks that were stored once, and chunks that a later request reused,
 /// each from the least recently used on; which of the two gives way follows from the chunks that were missed after their
@@ -108,7 +109,7 @@ impl CachePolicy for Arc {
         let mut left = self.once.len();
         let mut chosen = Vec::with_capacity(number);
         for _ in 0..number {
-            let too_many = left >= self.target as usize;
+            let too_many = left >= index(truncated(self.target));
             let mut next = if too_many { once.next().map(|key| (key, true)) } else { None };
             next = next.or_else(|| reused.next().map(|key| (key, false)));
             next = next.or_else(|| once.next().map(|key| (key, true)));

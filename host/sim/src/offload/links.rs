@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::numbers::truncated;
 use crate::units::Micros;
 
 /// The direction of a transfer.
@@ -82,7 +83,7 @@ impl MemoryLinks {
             let step = self.speed.next_step(heads.each_ref().map(Option::as_ref))?;
             now += step.time;
             if step.ends.is_some() {
-                return Some(Micros(now.ceil() as u64));
+                return Some(Micros(truncated(now.ceil())));
             }
             self.speed.progress(heads.each_mut().map(Option::as_mut), step.time);
         }

@@ -41,6 +41,7 @@ pub use self::secondary::{
     SecondaryTier,
 };
 pub use self::shared::SharedChunks;
+use crate::numbers::count;
 use crate::policy::kv_cache::{CacheTier, ChunkOffer, ChunkUser, KvCacheDecisions, KvHit};
 use crate::units::Micros;
 
@@ -359,7 +360,7 @@ impl CpuTier {
                 }
                 None => {
                     self.chunks.push(record);
-                    self.chunks.len() as ChunkSlot - 1
+                    count(self.chunks.len()) - 1
                 }
             };
             self.slots.insert(chunk.0, slot);

@@ -21,6 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::chunk::ChunkKey;
 use super::{CpuTier, Lookup, SecondaryConfig, SecondaryCounters};
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::truncated;
 use crate::units::Micros;
 
 /// What one replica fetches from others, and what others fetch from it.
@@ -160,7 +161,7 @@ impl PeerTier {
         let bytes = self.chunk_bytes * chunks.len() as u64;
         let begin = self.free_at.max(now.0 as f64);
         self.free_at = begin + 2.0 * self.config.latency.0 as f64 + bytes as f64 / self.config.bandwidth;
-        let end = Micros(self.free_at.ceil() as u64);
+        let end = Micros(truncated(self.free_at.ceil()));
         self.number += 1;
         self.counters.read_bytes += bytes;
         let mut fetch = Fetch { number: self.number, end, chunks, refused: FxHashSet::default() };

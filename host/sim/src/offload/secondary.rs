@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::chunk::ChunkKey;
 use super::{LinkSpeed, MemoryLinks, SharedChunks, TransferDirection};
 use crate::ids::RequestId;
+use crate::numbers::truncated;
 use crate::units::Micros;
 
 /// What a secondary tier is made of.
@@ -350,7 +351,7 @@ impl SecondaryTier {
         let Some(shared) = &mut self.shared else { return };
         let begin = shared.last_end.max(now.0 as f64);
         shared.last_end = begin + self.config.latency.0 as f64 + bytes as f64 / self.config.bandwidth;
-        let end = Micros(shared.last_end.ceil() as u64);
+        let end = Micros(truncated(shared.last_end.ceil()));
         shared.written.extend(chunks.iter().map(|&key| (key, end)));
     }
 

@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::numbers::count;
 use crate::request::BlockKey;
 
 /// Marks the absence of an entry.
@@ -96,7 +97,7 @@ impl BlockLru {
             }
             None => {
                 self.entries.push(entry);
-                self.entries.len() as u32 - 1
+                count(self.entries.len()) - 1
             }
         };
         self.held += blocks;

@@ -8,6 +8,7 @@ pub use blis_abi::rows::{StepBudget, StepState};
 
 use super::{RequestView, Ties};
 use crate::ids::RequestId;
+use crate::numbers::truncated_u32;
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -52,7 +53,7 @@ pub fn sarathi(state: &StepState, tokens: u32) -> StepBudget {
 #[must_use]
 pub fn sglang_ratio(state: &StepState, ratio: f64, tokens: f64) -> StepBudget {
     let reserved = (f64::from(state.decoding) * ratio * tokens / f64::from(state.block_size.max(1))).ceil();
-    StepBudget { reserve: reserved as u32, ..StepBudget::default() }
+    StepBudget { reserve: truncated_u32(reserved), ..StepBudget::default() }
 }
 
 /// Sort key in a waiting queue: the smallest rank is served first. Among equal ranks the earlier arrival is first, then

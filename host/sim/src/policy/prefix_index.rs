@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crate::ids::InstanceIndex;
+use crate::numbers::count;
 use crate::request::BlockKey;
 
 /// Number of keys in a page.
@@ -97,7 +98,7 @@ impl PrefixIndex {
                 continue;
             };
             let sets = Arc::make_mut(page).iter_mut().skip(word).step_by(words);
-            for (set, key) in sets.zip(number * PAGE_KEYS as u32..).filter(|(set, _)| **set & bit != 0) {
+            for (set, key) in sets.zip(number * count(PAGE_KEYS)..).filter(|(set, _)| **set & bit != 0) {
                 *set &= !bit;
                 each(key);
             }

@@ -4,6 +4,7 @@ use rand::Rng as _;
 
 use super::ClientTargets;
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::narrow;
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::rng::Stream;
 use crate::units::Micros;
@@ -336,7 +337,7 @@ impl Signals {
 #[inline]
 fn cached_tokens(request: &RequestView<'_>, blocks: u32) -> u32 {
     let tokens = u64::from(blocks) * u64::from(request.block_size);
-    tokens.min(u64::from(request.input_tokens)) as u32
+    narrow(tokens.min(u64::from(request.input_tokens)))
 }
 
 /// Replaces `to` by the entries of `from` at `rows`, or by as many defaults if it is not `read`.

@@ -178,7 +178,7 @@ impl ReplicaControl {
             Select::Max => limits.max(),
             Select::Min => limits.min(),
         };
-        limit.map_or(u32::MAX, |limit| limit.clamp(0, u32::MAX.into()) as u32)
+        limit.map_or(u32::MAX, |limit| u32::try_from(limit.max(0)).unwrap_or(u32::MAX))
     }
 
     /// The fewest replicas that the rules allow now.
@@ -196,7 +196,7 @@ impl ReplicaControl {
             Select::Max => limits.min(),
             Select::Min => limits.max(),
         };
-        limit.map_or(0, |limit| limit.clamp(0, u32::MAX.into()) as u32)
+        limit.map_or(0, |limit| u32::try_from(limit.max(0)).unwrap_or(u32::MAX))
     }
 
     /// The number of replicas at the start of the `period` that ends now.

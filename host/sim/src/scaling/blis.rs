@@ -13,6 +13,7 @@
 //! Without demand all are removed. Without a ready replica there is no signal, so that none is added again.
 
 use super::{GroupView, ScalingPolicy, ScalingView};
+use crate::numbers::truncated_u32;
 use crate::policy::Reads;
 use crate::units::Micros;
 
@@ -75,12 +76,12 @@ impl BlisAnalyzer {
         let supply = ready * one;
         let required = demand / up - (supply + group.loading.len() as f64 * one);
         if required > 0.0 {
-            return Some((Direction::Up, (required / one).ceil().max(1.0) as u32));
+            return Some((Direction::Up, truncated_u32((required / one).ceil().max(1.0))));
         }
         let spare = supply - demand / down;
         // Removing one must leave enough.
         (group.ready.len() > 1 && spare > one)
-            .then(|| (Direction::Down, (spare / one).floor().clamp(1.0, ready) as u32))
+            .then(|| (Direction::Down, truncated_u32((spare / one).floor().clamp(1.0, ready))))
     }
 }
 

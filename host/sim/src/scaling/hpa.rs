@@ -1,6 +1,8 @@
 //! The formula of Kubernetes' HorizontalPodAutoscaler: from metrics to the desired number of replicas
 //! (`replica_calculator.go` and `computeReplicasForMetrics` of pkg/controller/podautoscaler, release 1.34).
 
+use crate::numbers::truncated_u32;
+
 /// The default tolerance: a measured value that differs from its target by this share or less changes nothing.
 pub const TOLERANCE: f64 = 0.1;
 
@@ -106,7 +108,7 @@ fn milli(value: f64) -> Option<f64> {
 
 /// The next whole number of replicas.
 fn whole(replicas: f64) -> Option<u32> {
-    replicas.is_finite().then(|| replicas.ceil().clamp(0.0, f64::from(u32::MAX)) as u32)
+    replicas.is_finite().then(|| truncated_u32(replicas.ceil().clamp(0.0, f64::from(u32::MAX))))
 }
 
 #[cfg(test)]

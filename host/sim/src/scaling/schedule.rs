@@ -3,6 +3,7 @@
 
 use super::behaviour::{Behaviour, ScalingRules, Select};
 use super::{ScalingPolicy, ScalingView};
+use crate::numbers::truncated_u32;
 use crate::policy::Reads;
 use crate::units::Micros;
 
@@ -58,7 +59,7 @@ impl Schedule {
             let from = counts.partition_point(|&(index, _)| index < at);
             let soon = counts[from..].iter().take_while(|&&(index, _)| index <= at + ahead);
             let most = soon.map(|&(_, count)| count).max().unwrap_or(0);
-            let replicas = (most as f64 / served).ceil() as u32;
+            let replicas = truncated_u32((most as f64 / served).ceil());
             if steps.last().is_none_or(|&(_, last)| last != replicas) {
                 steps.push((Micros(at.saturating_mul(width)), replicas));
             }

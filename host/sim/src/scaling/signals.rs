@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::behaviour::{Behaviour, Change, ScalingRules, Select};
 use super::hpa::{Metric, Reading, ReplicaCount, desired};
 use super::{GroupView, ReplicaView, ScalingPolicy, ScalingView};
+use crate::numbers::count;
 use crate::policy::Reads;
 use crate::units::Micros;
 
@@ -162,7 +163,7 @@ impl ScalingPolicy for Hpa {
         for (index, group) in view.groups.iter().enumerate() {
             let metrics = self.metrics(index, view);
             // The number of ready replicas is that of the scrape.
-            let count = ReplicaCount { current: group.replicas, ready: group.ready.len() as u32 };
+            let count = ReplicaCount { current: group.replicas, ready: count(group.ready.len()) };
             targets.push(desired(&metrics, count, self.tolerance));
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{GroupView, OUTCOME_WINDOW, ReplicaView, ScalingPolicy, ScalingView};
 use crate::ids::InstanceIndex;
+use crate::numbers::truncated_u32;
 use crate::policy::{InstanceRole, Reads};
 use crate::request::Name;
 use crate::units::Micros;
@@ -302,7 +303,7 @@ struct SizedVariant<'a, 'v> {
 fn add(mut required: f64, cheapest_first: &[SizedVariant<'_, '_>], targets: &mut [Option<u32>]) {
     for one in cheapest_first {
         let room = one.group.facts.limits.max.saturating_sub(one.group.replicas);
-        let more = ((required / one.capacity).ceil().max(0.0) as u32).min(room);
+        let more = truncated_u32((required / one.capacity).ceil().max(0.0)).min(room);
         targets[one.index] = Some(one.group.replicas + more);
         required -= f64::from(more) * one.capacity;
         if required <= 0.0 {
@@ -316,7 +317,7 @@ fn remove(mut spare: f64, variants: &mut [SizedVariant<'_, '_>], targets: &mut [
     variants.sort_by(|a, b| b.group.cost().total_cmp(&a.group.cost()));
     for (position, one) in variants.iter().enumerate() {
         let kept = one.group.facts.limits.min.max(u32::from(position + 1 == variants.len()));
-        let fewer = ((spare / one.capacity).floor().max(0.0) as u32).min(one.group.replicas.saturating_sub(kept));
+        let fewer = truncated_u32((spare / one.capacity).floor().max(0.0)).min(one.group.replicas.saturating_sub(kept));
         targets[one.index] = Some(one.group.replicas - fewer);
         spare -= f64::from(fewer) * one.capacity;
     }

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::FxHashMap;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::truncated;
 use crate::outcome::EncodeTimes;
 use crate::request::Request;
 use crate::units::Micros;
@@ -64,7 +65,7 @@ struct EncodeQueue {
 impl Encoder {
     /// Duration of a batch of `tokens`: base latency + ⌈tokens / rate⌉ µs.
     fn duration(&self, tokens: u64) -> Micros {
-        self.base_latency.saturating_add(Micros(libm::ceil(tokens as f64 / self.rate) as u64))
+        self.base_latency.saturating_add(Micros(truncated(libm::ceil(tokens as f64 / self.rate))))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cluster::front_event::FrontEvent;
 use crate::cluster::{Cluster, to_policies};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, NoProgress};
+use crate::numbers::truncated;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, DisaggregationChoice, DropReason, Outcome, Rejection, Status};
 use crate::policy::{DisaggregationDecision, EncodeRule, RequestView, RoutingDecision};
@@ -601,6 +602,6 @@ impl BlisTransfer {
         let bytes = f64::from(blocks) * f64::from(block_size) * self.token_bytes;
         let shares = if self.contention { f64::from(transfers.max(1)) } else { 1.0 };
         let us = self.base_us + bytes / (self.bandwidth / shares);
-        Micros(libm::ceil(us).max(1.0) as u64)
+        Micros(truncated(libm::ceil(us).max(1.0)))
     }
 }

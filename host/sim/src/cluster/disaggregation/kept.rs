@@ -4,6 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::count;
 use crate::request::{Content, Name, Request};
 use crate::units::Micros;
 
@@ -25,7 +26,7 @@ impl KeptTurn {
     pub fn tokens_of(&self, next: &Request, block_size: u32) -> u32 {
         let full = self.tokens / block_size;
         let equal = self.content.keys().zip(next.content.keys()).take_while(|(one, other)| one == other);
-        let equal = (equal.count() as u32).min(full);
+        let equal = count(equal.count()).min(full);
         // The tokens behind the last full block follow it in both.
         let tokens = if equal == full { self.tokens } else { equal * block_size };
         tokens.min(next.input_tokens)

@@ -11,6 +11,7 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashSet;
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::truncated;
 use crate::policy::TransferLoad;
 use crate::units::Micros;
 
@@ -233,7 +234,7 @@ impl NetworkReads {
         }
         let end = |read: &Read| {
             let more = if read.rate.is_finite() { libm::ceil(read.left / read.rate).max(0.0) } else { 0.0 };
-            self.now.saturating_add(Micros(more as u64))
+            self.now.saturating_add(Micros(truncated(more)))
         };
         self.next_end = self.moving.iter().map(end).min();
     }

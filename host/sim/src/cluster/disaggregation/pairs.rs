@@ -11,6 +11,7 @@ use super::network::{EndedRead, Moved, NetworkReads};
 use super::{DisaggregationConfig, TransferFlow};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::KvRead;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{EncodeTimes, FirstToken, Outcome, StageTimes, Status};
 use crate::policy::{
@@ -338,7 +339,7 @@ impl Pairs {
         }
         let (source, destination) = (pair.prefill, pair.decode);
         network.begin(read.at, EndedRead { id: read.id, moved: Moved::Prefilled, source, destination }, read.tokens);
-        let transfers = network.count() as u32;
+        let transfers = count(network.count());
         self.begins(read.at, read.id, read.tokens, transfers);
     }
 

@@ -29,6 +29,7 @@ pub use self::settings::{FlowControl, FlowSettings};
 use self::ticks::Ticks;
 use super::decisions::ForcedDecision;
 use crate::ids::{InstanceIndex, RequestId};
+use crate::numbers::{count, truncated_u32};
 use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
 use crate::policy::flow::{self, InFlight, ServedTokens, flow_of};
 use crate::policy::{ClusterView, Event, Events, Reads, RequestView};
@@ -463,7 +464,7 @@ impl Gateway {
         let ceiling = rank.map_or(1.0, |rank| self.seen.ceilings[rank]);
         let in_flight: u32 = self.services.values().map(|service| service.in_flight).sum();
         let credit = self.seen.saturation / f64::from(in_flight.max(1));
-        let wanted = libm::ceil((self.seen.saturation - ceiling) / credit).max(1.0) as u32;
+        let wanted = truncated_u32(libm::ceil((self.seen.saturation - ceiling) / credit).max(1.0));
         let mut candidates = self.seen.evictable.clone();
         let (mut evicted, mut is_spared) = (Vec::new(), false);
         for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
@@ -541,7 +542,7 @@ impl Gateway {
                 served_output: served.output,
                 tenant: tenant.0,
                 tenant_order,
-                queued: flow.queue.len() as u32,
+                queued: count(flow.queue.len()),
                 in_flight,
                 ..flow_of(request)
             });

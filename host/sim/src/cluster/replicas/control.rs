@@ -6,6 +6,7 @@ use super::outcomes::OutcomeLog;
 use super::settings::{DelayedActuation, ScalingLoop};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
+use crate::numbers::count;
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaState};
 
@@ -141,7 +142,7 @@ impl ControlLoop {
         let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(now, group, live)).collect();
         let draining = |group| {
             let drains = |replica: &&LiveReplica| replica.group == group && replica.state == ReplicaState::Draining;
-            live.iter().filter(drains).count() as u32
+            count(live.iter().filter(drains).count())
         };
         let views: Vec<GroupView<'_>> = (groups.iter().zip(&self.scraped).zip(&loading).enumerate())
             .map(|(index, ((group, scraped), loading))| GroupView {

@@ -33,6 +33,7 @@ use blis_abi::{NONE_U32, NONE_U64};
 
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceConfig;
+use crate::numbers::count;
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
@@ -363,7 +364,9 @@ impl Replicas {
         let (from, limits) = (*from, settings.limits);
         let mut to = match change {
             NumberChange::To(replicas) => replicas.clamp(limits.min, limits.max),
-            NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
+            NumberChange::By(difference) => {
+                i64::from(from).saturating_add(difference).max(0).try_into().unwrap_or(u32::MAX)
+            }
         };
         self.groups[group].replicas = to; // as the policies see it
         for _ in from..to {
@@ -374,7 +377,7 @@ impl Replicas {
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
         if let NumberChange::By(_) = change {
             let stays = |replica: &&LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
-            to = self.live.iter().filter(stays).count() as u32;
+            to = count(self.live.iter().filter(stays).count());
         }
         self.groups[group].replicas = to;
         if to != from {
@@ -532,7 +535,7 @@ impl Replicas {
         let shares = |other: &&LiveReplica, node: (usize, u32)| other.placement.iter().any(|&(p, n, _)| (p, n) == node);
         let on = |&(pool, number, _): &(usize, u32, u32)| {
             let there = || stay().filter(|other| shares(other, (pool, number)));
-            (there().count() as u32, there().filter(|other| other.group == replica.group).count() as u32)
+            (count(there().count()), count(there().filter(|other| other.group == replica.group).count()))
         };
         let (on_node, group_on_node) =
             replica.placement.iter().map(on).fold((0, 0), |most, on| (most.0.max(on.0), most.1.max(on.1)));
@@ -551,7 +554,7 @@ impl Replicas {
             queue_depth,
             batch_size,
             in_flight,
-            pool: node.map_or(NONE_U32, |&(pool, ..)| pool as u32),
+            pool: node.map_or(NONE_U32, |&(pool, ..)| count(pool)),
             node: node.map_or(NONE_U32, |&(_, number, _)| number),
             on_node,
             group_on_node,

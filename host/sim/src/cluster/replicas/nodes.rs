@@ -5,6 +5,7 @@
 //! it, as by the cluster autoscaler of Kubernetes, which counts with the first node that has room; a node that was empty for
 //! ten minutes is removed.
 
+use crate::numbers::count;
 use crate::replica::PoolReport;
 use crate::scaling::{Node, NodeId};
 use crate::units::Micros;
@@ -213,7 +214,7 @@ impl Nodes {
     }
 
     fn count(&mut self, now: Micros) {
-        let counts: Vec<u32> = self.pools.iter().map(|pool| pool.nodes.len() as u32).collect();
+        let counts: Vec<u32> = self.pools.iter().map(|pool| count(pool.nodes.len())).collect();
         for (pool, &count) in self.pools.iter_mut().zip(&counts) {
             pool.peak = pool.peak.max(count);
         }
@@ -238,7 +239,7 @@ impl Pool {
             Node {
                 ready_us: node.ready.max(all_ready).0,
                 price: self.settings.price.unwrap_or(0.0),
-                pool: index as u32,
+                pool: count(index),
                 node: node.number,
                 gpus: self.settings.gpus,
                 free_gpus: node.free,
@@ -258,8 +259,8 @@ impl Pool {
 
     /// Number of nodes that are missing for a replica with so many `gpus`; `None` if there may not be as many.
     fn missing(&self, gpus: u32) -> Option<u32> {
-        let missing = gpus.div_ceil(self.settings.gpus) - self.fitting(gpus).count() as u32;
-        (self.nodes.len() as u32 + missing <= self.settings.max).then_some(missing)
+        let missing = gpus.div_ceil(self.settings.gpus) - count(self.fitting(gpus).count());
+        (count(self.nodes.len()) + missing <= self.settings.max).then_some(missing)
     }
 
     fn add(&mut self, nodes: u32, ready: Micros) {
@@ -287,7 +288,7 @@ impl PoolNode {
     /// Number of replicas on it, and of those of `group`.
     fn replicas(&self, group: usize) -> (u32, u32) {
         let own = self.groups.iter().filter(|&&other| other == group);
-        (self.groups.len() as u32, own.count() as u32)
+        (count(self.groups.len()), count(own.count()))
     }
 }
 

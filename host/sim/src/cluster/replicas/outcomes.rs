@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::ids::InstanceIndex;
+use crate::numbers::count;
 use crate::outcome::{FirstToken, Outcome};
 use crate::request::{Name, Request};
 use crate::scaling::{OUTCOME_WINDOW, OutcomeWindow};
@@ -76,8 +77,8 @@ impl OutcomeLog {
         let first_tokens = self.first_tokens.iter().filter(|&&(at, of, _)| of == group && at < now);
         let sum = |tokens: fn(&Completion) -> u32| completed().map(|one| u64::from(tokens(one))).sum();
         OutcomeWindow {
-            arrived: self.arrivals.iter().filter(|&&(at, model)| at < now && serves(model)).count() as u32,
-            completed: completed().count() as u32,
+            arrived: count(self.arrivals.iter().filter(|&&(at, model)| at < now && serves(model)).count()),
+            completed: count(completed().count()),
             ttft_p90: p90(first_tokens.map(|&(_, _, ttft)| ttft).collect()),
             tpot_p90: p90(completed().filter_map(|one| one.tpot).collect()),
             input_tokens: sum(|one| one.input_tokens),

@@ -3,6 +3,7 @@
 use super::nodes::{GpuDemand, HeldGpus, NodePool, Nodes};
 use super::start::{PhaseTime, StartMode, StartTimes};
 use crate::instance::InstanceConfig;
+use crate::numbers::count;
 use crate::request::Name;
 use crate::rng::Stream;
 use crate::scaling::{
@@ -103,7 +104,7 @@ impl InitialNodes {
         let demand = group.demand(index);
         self.nodes.add_initial(&demand);
         let nodes = self.nodes.with_room(&demand);
-        let replica = group.starting(index, Micros::ZERO, Micros::ZERO, self.placements.len() as u32);
+        let replica = group.starting(index, Micros::ZERO, Micros::ZERO, count(self.placements.len()));
         let Some(first) = nodes.first() else { return false };
         // An initial replica does not wait.
         let chosen = self.policy.choose_node(&replica, &nodes).map_or(first, |index| &nodes[index]);
@@ -118,7 +119,7 @@ impl ReplicaGroup {
         DrainGroup {
             now_us: now.0,
             price: self.price.unwrap_or(0.0),
-            group: index as u32,
+            group: count(index),
             model: self.serves.first().copied().unwrap_or_default().0,
             gpus: self.gpus,
             min_replicas: self.limits.min,

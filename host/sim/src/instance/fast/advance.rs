@@ -8,6 +8,7 @@ use crate::adapters::lengthened;
 use crate::instance::{Instance as _, NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
+use crate::numbers::narrow;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::Status;
 use crate::prefetch::soon;
@@ -244,7 +245,7 @@ impl Fast {
                 // Not even one step finds its KV blocks: the next one has to preempt.
                 return;
             }
-            self.kv.take(blocks as u32);
+            self.kv.take(narrow(blocks));
             observer.record(&self.config.latencies(each + quiet.per_token, count * steps));
             self.log.push(steps, each);
             quiet.now += Micros(each.0 * steps);

@@ -9,6 +9,7 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::numbers::count;
 use crate::prefetch::soon;
 
 /// Key of a request: a slot index, and how often that slot was reused before. The key of a request that has ended never
@@ -110,7 +111,7 @@ impl<T> RequestArena<T> {
 
     /// The first value for which `is_it` holds, with its key.
     pub fn find(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<(RequestKey, &T)> {
-        (0..self.slots.len() as u32).filter_map(|slot_index| self.at(slot_index)).find(|(_, value)| is_it(value))
+        (0..count(self.slots.len())).filter_map(|slot_index| self.at(slot_index)).find(|(_, value)| is_it(value))
     }
 
     pub fn values(&self) -> impl Iterator<Item = &T> {

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::limits::DEADLINES_GONE;
+use crate::numbers::count;
 use crate::prefetch::{prefetch_end, soon};
 use crate::units::Micros;
 
@@ -34,7 +35,7 @@ impl Deadlines {
     pub fn watch(&mut self, at: Micros, slot: u32) -> u32 {
         self.numbers = self.numbers.checked_add(1).expect("request ids are of 32 bits");
         let number = self.numbers;
-        if number / 64 - self.first >= self.ended.len() as u32 {
+        if number / 64 - self.first >= count(self.ended.len()) {
             self.ended.push(0);
         }
         self.heap.push(Reverse((at, number, slot)));
@@ -87,7 +88,7 @@ impl Deadlines {
         let mut heap = std::mem::take(&mut self.heap);
         heap.retain(|&Reverse((_, number, _))| !self.has_ended(number));
         let oldest = heap.iter().map(|&Reverse((_, number, _))| number).min().unwrap_or(self.numbers);
-        let unused = (oldest / 64 - self.first).min(self.ended.len() as u32);
+        let unused = (oldest / 64 - self.first).min(count(self.ended.len()));
         self.ended.drain(..unused as usize);
         self.first += unused;
         self.heap = heap;

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::arena::{RequestArena, RequestKey};
 use super::live::{LiveRequest, RequestState};
+use crate::numbers::{count, index, lower_half};
 use crate::prefetch::{prefetch_end, soon};
 use crate::sampling::{SampledRows, Sampling};
 
@@ -56,7 +57,7 @@ impl Decoders {
 
     /// The slot of the request that finishes next, unless it has left since.
     pub fn next_to_finish(&self) -> Option<u32> {
-        self.finish.peek().map(|&Reverse(entry)| entry as u32)
+        self.finish.peek().map(|&Reverse(entry)| lower_half(entry))
     }
 
     /// Adds a request that has computed `computed` tokens before step `v`.
@@ -146,7 +147,7 @@ impl Decoders {
         }
         let phase = self.phase_of(v);
         let keys = std::mem::take(&mut self.fills[phase]);
-        self.tracked -= keys.len() as u32;
+        self.tracked -= count(keys.len());
         keys
     }
 
@@ -158,7 +159,7 @@ impl Decoders {
 
     /// The phase of step `v`. Steps of the same phase need the same number of new KV blocks.
     pub fn phase_of(&self, v: u64) -> usize {
-        (v % self.block_size()) as usize
+        index(v % self.block_size())
     }
 
     /// Number of new KV blocks needed by a step of `phase`, which is then advanced to the next step's.
@@ -172,7 +173,7 @@ impl Decoders {
     /// Number of new KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
         let cycles = steps / self.block_size() * u64::from(self.count);
-        let (phase, rest) = (self.phase_of(v), (steps % self.block_size()) as usize);
+        let (phase, rest) = (self.phase_of(v), index(steps % self.block_size()));
         let (end, size) = (phase + rest, self.starts.len());
         let sum = |starts: &[u32]| starts.iter().map(|&count| u64::from(count)).sum::<u64>();
         cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
@@ -192,7 +193,7 @@ impl Decoders {
         while let Some(&Reverse(entry)) = self.finish.peek() {
             let finish_v = self.origin + (entry >> 32);
             let stands = |live: &LiveRequest| live.finish_v == finish_v && live.state == RequestState::Decoding;
-            if all_stand || live.at(entry as u32).is_some_and(|(_, live)| stands(live)) {
+            if all_stand || live.at(lower_half(entry)).is_some_and(|(_, live)| stands(live)) {
                 // It still decodes; what preempted requests left in the heap is skipped here.
                 return Some(finish_v);
             }
@@ -203,7 +204,7 @@ impl Decoders {
 
     /// The slot of the next request that generates its last token at `v`.
     pub fn pop_finished(&mut self, v: u64, popped: usize, live: &RequestArena<LiveRequest>) -> Option<u32> {
-        (self.next_finish(popped, live)? == v).then(|| self.finish.pop().expect("peeked").0 as u32)
+        (self.next_finish(popped, live)? == v).then(|| lower_half(self.finish.pop().expect("peeked").0))
     }
 
     /// `v mod block_size` of the steps in which a request that has `computed` tokens before step `v` starts a block:

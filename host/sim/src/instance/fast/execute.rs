@@ -5,6 +5,7 @@ use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
+use crate::numbers::{count, narrow};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{FirstToken, Outcome, Status};
 use crate::units::Micros;
@@ -24,7 +25,7 @@ impl Fast {
     #[inline(always)]
     fn decode(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         let (each, per_token) = (end - now, self.per_token);
-        let participants = self.decoders.count - plan.left_out.len() as u32;
+        let participants = self.decoders.count - count(plan.left_out.len());
         let waited = if self.stalled.is_empty() { 0 } else { self.end_waits(end, plan) };
         if participants > waited {
             observer.record(&self.config.latencies(each + per_token, u64::from(participants - waited)));
@@ -99,9 +100,9 @@ impl Fast {
                 gap: each + per_token,
                 count: steps,
             });
-            self.rares.of(live).saved.push((each + per_token, steps as u32));
+            self.rares.of(live).saved.push((each + per_token, narrow(steps)));
         }
-        live.generated += (self.v - live.joined_v) as u32;
+        live.generated += narrow(self.v - live.joined_v);
         live.joined_v = self.v;
     }
 
@@ -315,7 +316,7 @@ impl InstanceConfig {
         let mut gaps: u32 = saved.iter().map(|&(_, count)| count).sum();
         if logged > 0 {
             itl_sum += end - live.joined_at + Micros(per_token.0 * logged);
-            gaps += logged as u32;
+            gaps += narrow(logged);
         }
         let divisor = match status {
             Status::LengthCapped if self.semantics.capped_itl_divides_by_one_less => gaps.saturating_sub(1).max(1),

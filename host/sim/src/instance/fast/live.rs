@@ -5,6 +5,7 @@ use slotmap::SlotMap;
 use crate::ids::InstanceIndex;
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::{BlockKeys, HeldBlocks};
+use crate::numbers::narrow;
 use crate::outcome::{Outcome, Status};
 use crate::policy::Rank;
 use crate::request::{Content, Request};
@@ -190,7 +191,7 @@ impl LiveRequest {
     /// Tokens for which KV is computed before step `v`.
     pub fn computed_at(&self, v: u64) -> u32 {
         match self.state {
-            RequestState::Decoding => (self.base + v as i64) as u32,
+            RequestState::Decoding => narrow((self.base + v as i64).cast_unsigned()),
             _ => self.computed,
         }
     }
@@ -198,7 +199,7 @@ impl LiveRequest {
     /// Tokens generated before step `v`.
     pub fn generated_at(&self, v: u64) -> u32 {
         match self.state {
-            RequestState::Decoding => self.generated + v.saturating_sub(self.joined_v) as u32,
+            RequestState::Decoding => self.generated + narrow(v.saturating_sub(self.joined_v)),
             _ => self.generated,
         }
     }

@@ -57,6 +57,7 @@ use crate::adapters::{AdapterReport, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
+use crate::numbers::count;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
@@ -547,7 +548,7 @@ impl Instance for Fast {
 
     fn load(&self) -> InstanceLoad {
         InstanceLoad {
-            queue_depth: self.queue_len() as u32,
+            queue_depth: count(self.queue_len()),
             batch_size: self.running,
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
             total_kv_blocks: self.kv.total_blocks(),

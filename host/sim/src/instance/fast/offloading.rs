@@ -12,6 +12,7 @@ use crate::instance::StoreFence;
 use crate::instance::gates::Gate;
 use crate::instance::offloading::{ChunkSource, LoadMoment, TierHit};
 use crate::instance::policy::QueueKey;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::units::Micros;
@@ -111,7 +112,7 @@ impl Fast {
             instance: self.config.index,
             now,
             prefill_tokens: prefills.map(|live| u64::from(live.target - live.computed - live.num_new)).sum(),
-            waiting: self.queue_len() as u32,
+            waiting: count(self.queue_len()),
             running: self.running,
         };
         // Without a CPU tier no policy decides about loads.

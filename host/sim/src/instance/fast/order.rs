@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::arena::RequestKey;
 use crate::limits::ORDER_GAPS;
+use crate::numbers::index;
 use crate::prefetch::soon;
 
 /// Running requests by the number of their admission. A request that leaves is removed by its number, without reading
@@ -31,7 +32,7 @@ impl BatchOrder {
 
     /// Removes the request with that number.
     pub fn leave(&mut self, number: u64) {
-        self.keys[(number - self.first) as usize] = RequestKey::NULL;
+        self.keys[index(number - self.first)] = RequestKey::NULL;
         self.running -= 1;
         while self.keys.front().is_some_and(|&key| key == RequestKey::NULL) {
             self.keys.pop_front();
@@ -76,7 +77,7 @@ impl BatchOrder {
 
     /// Prefetches the entry with that number.
     pub fn prefetch_number(&self, number: u64) {
-        self.keys.get(number.wrapping_sub(self.first) as usize).into_iter().for_each(soon);
+        self.keys.get(index(number.wrapping_sub(self.first))).into_iter().for_each(soon);
     }
 
     #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::step_limits::StepLimits;
 use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::policy::{BatchView, Progress, StepState};
@@ -117,9 +118,9 @@ impl Fast {
         let prefilling = self.prefilling.iter().map(|&key| &self.live[key]);
         StepState {
             decoding: self.decoders.count,
-            prefilling: self.prefilling.len() as u32,
+            prefilling: count(self.prefilling.len()),
             prefill_tokens: prefilling.map(|live| live.target.saturating_sub(live.computed)).sum(),
-            waiting: self.queue_len() as u32,
+            waiting: count(self.queue_len()),
             head_tokens: self.waiting.head().map_or(0, |(_, head)| self.live[head].target),
             free_kv_blocks: self.kv.free_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
@@ -410,7 +411,7 @@ impl Fast {
             needed_kv_blocks: self.blocks_for(requester, num_tokens),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running,
-            waiting: self.queue_len() as u32,
+            waiting: count(self.queue_len()),
             computed_tokens: live.computed_at(self.v),
             generated_tokens: live.generated_at(self.v),
             preemptions: live.preemptions,
@@ -629,7 +630,7 @@ impl Fast {
             now,
             request: live.request.id,
             priority: live.request.priority,
-            waiting: self.queue_len() as u32,
+            waiting: count(self.queue_len()),
             running: self.running,
             free_kv_blocks: self.kv.free_blocks(),
             token_budget,
@@ -743,7 +744,7 @@ impl Fast {
     fn record_plan(&mut self, plan: &StepPlan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
-        (record.waiting, record.running) = (self.queue_len() as u32, self.running);
+        (record.waiting, record.running) = (count(self.queue_len()), self.running);
         for key in self.order.iter() {
             let live = &self.live[key];
             let computed = live.computed_at(self.v);

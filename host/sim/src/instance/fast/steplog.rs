@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::limits::STEP_LOG_ENTRIES;
+use crate::numbers::{lower_half, narrow};
 use crate::prefetch::soon;
 use crate::units::Micros;
 
@@ -38,7 +39,7 @@ impl StepLog {
         let fits = |run: &StepRun| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
         let continues = self.runs.back().is_some_and(fits) && !self.ends_long();
         match self.runs.back_mut() {
-            Some(last) if continues => last.steps += steps as u32,
+            Some(last) if continues => last.steps += narrow(steps),
             _ => match (u32::try_from(steps), u32::try_from(each.0)) {
                 (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(StepRun { steps, each }),
                 _ => self.push_large(steps, each),
@@ -54,7 +55,7 @@ impl StepLog {
             if each > u64::from(u32::MAX) {
                 self.runs.push_back(StepRun { steps: 0, each: (each >> 32) as u32 });
             }
-            self.runs.push_back(StepRun { steps, each: each as u32 });
+            self.runs.push_back(StepRun { steps, each: lower_half(each) });
             left -= u64::from(steps);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Plain, allocate};
 use crate::kv::plain::AllocationRequest;
+use crate::numbers::count;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
@@ -72,7 +73,7 @@ impl Plain {
     ) {
         let live = &self.running[index];
         let itl_sum: Micros = live.itl.iter().copied().sum();
-        let gaps = live.itl.len() as u32;
+        let gaps = count(live.itl.len());
         let divisor = match status {
             Status::LengthCapped if self.config.semantics.capped_itl_divides_by_one_less => {
                 gaps.saturating_sub(1).max(1)

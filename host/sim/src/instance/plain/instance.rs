@@ -7,6 +7,7 @@ use crate::instance::policy::QueueKey;
 use crate::instance::prefilled::KvRead;
 use crate::instance::{Instance, InstanceLoad, NoProgress};
 use crate::latency::Batch;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
 use crate::outcome::{Counters, Status};
@@ -129,8 +130,8 @@ impl Instance for Plain {
 
     fn load(&self) -> InstanceLoad {
         InstanceLoad {
-            queue_depth: self.queue_len() as u32,
-            batch_size: self.running.len() as u32,
+            queue_depth: count(self.queue_len()),
+            batch_size: count(self.running.len()),
             used_kv_blocks: self.kv.held_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
             preemptions: self.counters.preemptions,

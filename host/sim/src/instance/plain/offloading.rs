@@ -7,6 +7,7 @@ use crate::instance::gates::Gate;
 use crate::instance::offloading::{ChunkSource, LoadMoment, TierHit};
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingResult, WaitReason};
 use crate::units::Micros;
@@ -36,7 +37,7 @@ impl Plain {
         let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
-        let local = cached.len() as u32 * self.config.block_size;
+        let local = count(cached.len()) * self.config.block_size;
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
             // Chunks of its prompt are still on their way: it is passed over and asks again, as in vLLM.
             TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
@@ -89,8 +90,8 @@ impl Plain {
             instance: self.config.index,
             now,
             prefill_tokens: prefills.map(|live| u64::from(live.target - live.computed - live.num_new)).sum(),
-            waiting: self.queue_len() as u32,
-            running: self.running.len() as u32,
+            waiting: count(self.queue_len()),
+            running: count(self.running.len()),
         };
         // Without a CPU tier no policy decides about loads.
         let Some(offloading) = &mut self.offloading else { return true };

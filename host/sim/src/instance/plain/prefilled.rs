@@ -5,6 +5,7 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, FirstToken, SchedulingResult, Status, WaitReason};
 use crate::request::{Request, Stage};
@@ -122,7 +123,7 @@ impl Plain {
     pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> Gate {
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
-        let local = cached.len() as u32 * self.config.block_size;
+        let local = count(cached.len()) * self.config.block_size;
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
             // All is in its own prefix cache, or no longer there, or below `kv_recompute_threshold`.

@@ -7,6 +7,7 @@ use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
+use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::units::Micros;
@@ -82,7 +83,7 @@ impl Plain {
             // vLLM lets none pass it: those behind must not take what it waits for.
             Err(found) => return Gate::Stop(found),
         };
-        let start = cached.len() as u32 * self.config.block_size;
+        let start = count(cached.len()) * self.config.block_size;
         let request = AllocationRequest {
             request: &live.request,
             start,
@@ -152,8 +153,8 @@ impl Plain {
             now,
             request: head.request.id,
             priority: head.request.priority,
-            waiting: self.queue_len() as u32,
-            running: self.running.len() as u32,
+            waiting: count(self.queue_len()),
+            running: count(self.running.len()),
             free_kv_blocks: self.kv.free_blocks(),
             token_budget,
             waited: now - head.queued_at,
@@ -173,7 +174,7 @@ impl Plain {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
-        let left = live.target - cached.len() as u32 * self.config.block_size;
+        let left = live.target - count(cached.len()) * self.config.block_size;
         let num_tokens = self.limits.entering(left, budget)?;
         let needed = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {

@@ -8,6 +8,7 @@ use super::staging::CpuBlocks;
 use super::transfers::{StorageDirection, StorageTransfer, Transfers};
 use crate::ids::RequestId;
 use crate::kv::plain::{AllocationRequest, BlockHash, PlainKv};
+use crate::numbers::count;
 use crate::outcome::Thrashing;
 use crate::request::Request;
 use crate::rng::fnv1a;
@@ -238,7 +239,7 @@ pub(super) fn following_hashes(gpu: &PlainKv, allocation: &AllocationRequest<'_>
     let (first, before) = if held as usize > cached.len() {
         (held, gpu.held_hashes(request.id).last().flatten())
     } else {
-        (cached.len() as u32, cached.last().and_then(|&block| gpu.hash_at(block)))
+        (count(cached.len()), cached.last().and_then(|&block| gpu.hash_at(block)))
     };
     gpu.prompt_hashes(request, first, before)
 }

@@ -3,6 +3,7 @@
 use super::config::MirrorConfig;
 use super::staging::CpuBlocks;
 use crate::kv::plain::BlockHash;
+use crate::numbers::truncated;
 use crate::outcome::Thrashing;
 use crate::units::Micros;
 
@@ -31,7 +32,7 @@ impl CpuMirror {
     pub fn reloaded(&mut self, hash: BlockHash, block_size: u32) {
         self.blocks.touch(hash);
         // BLIS calls the bandwidth blocks per µs, and divides tokens by it.
-        let transfer = Micros((f64::from(block_size) / self.config.bandwidth).ceil() as u64);
+        let transfer = Micros(truncated((f64::from(block_size) / self.config.bandwidth).ceil()));
         self.delay = self.delay.saturating_add(self.config.base_latency).saturating_add(transfer);
     }
 

@@ -27,6 +27,7 @@ use self::chain::{OffloadChain, following_hashes};
 use self::mirror::CpuMirror;
 use super::plain::{AllocationRequest, PlainKv};
 use crate::ids::RequestId;
+use crate::numbers::count;
 use crate::outcome::Thrashing;
 use crate::request::Request;
 use crate::units::Micros;
@@ -78,7 +79,7 @@ impl LowerTiers {
         }
         let (request, block_size) = (allocation.request, gpu.block_size());
         let cached = gpu.cached_prefix(request, request.input_tokens);
-        let start = cached.len() as u32 * block_size;
+        let start = count(cached.len()) * block_size;
         if start <= allocation.start {
             return gpu.allocate(allocation);
         }

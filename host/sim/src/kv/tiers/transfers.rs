@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::config::StorageTier;
 use crate::kv::plain::BlockHash;
+use crate::numbers::truncated;
 use crate::units::Micros;
 
 /// A longer transfer takes this time, so that sums of times do not overflow.
@@ -178,11 +179,10 @@ impl StorageTier {
             StorageDirection::Read => self.read_bandwidth,
             StorageDirection::Write => self.write_bandwidth,
         };
-        // Casts saturate.
-        let moving = (transfer.bytes as f64 / (peak * self.share_of_bandwidth(active))) as u64;
+        let moving = truncated(transfer.bytes as f64 / (peak * self.share_of_bandwidth(active)));
         let time = self.base_latency.0.saturating_add(moving).min(LONGEST_US);
         Micros(match transfer.jitter {
-            Some(factor) => ((time as f64 * factor).round() as u64).min(LONGEST_US),
+            Some(factor) => truncated((time as f64 * factor).round()).min(LONGEST_US),
             None => time,
         })
     }

@@ -2,6 +2,7 @@
 //! of the message, inside a node and between nodes.
 
 use crate::latency::LatencyError;
+use crate::numbers::truncated_u32;
 
 /// Collectives of one GPU model.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,7 +202,7 @@ impl Collectives {
     /// The groups have a GPU of each rank; they span nodes if all GPUs together do.
     fn gather_us(&self, bytes: f64) -> f64 {
         let Links { gather, node, .. } = &self.links;
-        let gpus = (node.gpus / (self.gpus as u32).max(1)).max(1);
+        let gpus = (node.gpus / truncated_u32(self.gpus).max(1)).max(1);
         over_nodes(gather, ServerNode { gpus, ..*node }, self.ranks, 1.0, bytes)
     }
 }

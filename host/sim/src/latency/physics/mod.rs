@@ -39,6 +39,7 @@ use super::{Batch, ContextEffect, ContextLine, LatencyError, LatencyModel, OverC
 use crate::architecture::{Architecture, Attention, Mlp};
 use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
 use crate::model::{Gpu, ModelConfig, Parallelism};
+use crate::numbers::index;
 use crate::sampling::{SampledRows, Sampling, SamplingParams};
 use crate::units::Micros;
 
@@ -220,11 +221,11 @@ impl Physics {
 
     /// Weighted µs of a step, without the terms of context and of prefill attention.
     fn fixed_us(&self, batch: &Batch) -> f64 {
-        let tokens = match self.by_tokens.get(batch.tokens() as usize) {
+        let tokens = match self.by_tokens.get(index(batch.tokens())) {
             Some(&us) => us,
             None => self.of_tokens(batch.tokens()),
         };
-        let requests = match self.by_requests.get(batch.requests() as usize) {
+        let requests = match self.by_requests.get(index(batch.requests())) {
             Some(&us) if batch.sampled.own == 0 => us,
             _ => self.of_requests(batch.requests(), batch.sampled),
         };

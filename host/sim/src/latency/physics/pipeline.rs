@@ -84,12 +84,17 @@ impl Pipeline {
     }
 }
 
+/// A quotient of a product of two numbers of 64 bits, which fits them again.
+fn whole(quotient: u128) -> u64 {
+    u64::try_from(quotient).unwrap_or(u64::MAX)
+}
+
 /// The largest of `parts` micro-batches: of the requests in prefill and of those that decode the share that falls to it,
 /// rounded up to whole requests, with the same share of the sums.
 fn micro_batch(batch: &Batch, parts: u64) -> Batch {
     let share = |sum: u64, requests: u64| match requests {
         0 => 0,
-        _ => (u128::from(sum) * u128::from(requests.div_ceil(parts))).div_ceil(u128::from(requests)) as u64,
+        _ => whole((u128::from(sum) * u128::from(requests.div_ceil(parts))).div_ceil(u128::from(requests))),
     };
     let prefill = |sum| share(sum, batch.prefill_requests);
     let decode_requests = share(batch.decode_requests, batch.decode_requests);
@@ -136,7 +141,7 @@ fn sampled_rows(batch: &Batch, requests: u64) -> SampledRows {
         return SampledRows::default();
     }
     let all = u128::from(batch.requests());
-    let share = |rows: u64| (u128::from(rows) * u128::from(requests)).div_ceil(all) as u64;
+    let share = |rows: u64| whole((u128::from(rows) * u128::from(requests)).div_ceil(all));
     let rows = |rows: u32| u32::try_from(share(rows.into())).unwrap_or(u32::MAX);
     let default = share(batch.requests().saturating_sub(own.into()));
     SampledRows {

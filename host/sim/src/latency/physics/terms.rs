@@ -9,6 +9,7 @@ use super::attention::AttentionCost;
 use super::coefficients::PhysicsBeta;
 use crate::latency::arithmetic::exact;
 use crate::latency::{Batch, read_from_memory};
+use crate::numbers::truncated;
 
 /// Weighted µs of attention, all layers of a GPU.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +49,7 @@ impl AttentionTerms {
     pub fn new(costs: &[AttentionCost], ranks: f64, beta: PhysicsBeta) -> Self {
         let unlimited = costs.iter().filter(|cost| cost.limit.is_none() && cost.context_token > 0.0);
         let l2_tokens = unlimited.map(|cost| cost.l2_tokens).reduce(f64::min).unwrap_or(0.0);
-        let mut terms = Self { l2_tokens: l2_tokens as u64, ranks: ranks as u64, ..Self::default() };
+        let mut terms = Self { l2_tokens: truncated(l2_tokens), ranks: truncated(ranks), ..Self::default() };
         for cost in costs {
             let [decode, prefill] =
                 [beta.decode_attention, beta.prefill_attention].map(|weight| weight * (cost.layers / ranks));

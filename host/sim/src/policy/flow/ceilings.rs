@@ -1,6 +1,7 @@
 //! The saturation up to which the requests of each band are dispatched.
 
 use super::{Band, CeilingsPolicy};
+use crate::numbers::truncated;
 use crate::units::Micros;
 
 /// The same ceiling for every band (llm-d's `static-usage-limit`).
@@ -68,7 +69,7 @@ impl SoftReflective {
 
     /// Bands are open in one of so many calls at saturation `s`.
     fn one_in(s: f64) -> u64 {
-        libm::round(s / (1.0 - s)).max(1.0) as u64
+        truncated(libm::round(s / (1.0 - s)).max(1.0))
     }
 }
 

@@ -8,6 +8,7 @@ use super::sent_blocks::SentBlocks;
 use super::step_memory::StepMemory;
 use super::{highest, is_weight, larger, smaller};
 use crate::ids::InstanceIndex;
+use crate::numbers::count;
 use crate::policy::{
     Changes, ClusterView, Event, Events, InstanceInfo, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy,
     Signals, StepFailed, Ties, Versions, copy_rows,
@@ -339,7 +340,7 @@ impl Weighted {
             if chunk.iter().fold(false, |found, &sum| found | (sum == highest)) {
                 let start = number * BEST_IN_CHUNKS_OF;
                 let is_best = |&(_, &sum): &(usize, &f64)| sum == highest;
-                self.best.extend(chunk.iter().enumerate().filter(is_best).map(|(index, _)| (start + index) as u32));
+                self.best.extend(chunk.iter().enumerate().filter(is_best).map(|(index, _)| count(start + index)));
             }
         }
     }
