@@ -93,7 +93,7 @@ fn epochs(suite: Suite, candidate: &str, reference: &str, epochs: u64) -> Vec<St
             handle: Arc::default(),
             parallel: false,
         };
-        let plan = StagePlan::of(&prepared.suite, Split::Train, epoch);
+        let plan = StagePlan::new(&prepared.suite, Split::Train, epoch);
         let cascade = run_single_stage(&prepared.suite, &plan, &context).map_err(|(_, failure)| failure.text());
         cascade.expect("runs").stages.remove(0)
     };

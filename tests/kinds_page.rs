@@ -57,7 +57,7 @@ fn section(kind: Kind, rows: &mut Vec<RowShape>) -> String {
     if !flags.is_empty() {
         write!(text, " Chosen by {}.", flags.join(", ")).expect("a text");
     }
-    let built_in: Vec<String> = BuiltIn::of(kind).map(|row| format!("`{}`", row.name)).collect();
+    let built_in: Vec<String> = BuiltIn::for_kind(kind).map(|row| format!("`{}`", row.name)).collect();
     if !built_in.is_empty() {
         write!(text, " Built in: {}.", built_in.join(", ")).expect("a text");
     }

@@ -379,21 +379,22 @@ impl OffloadReader<'_> {
 
     fn own_device(&self, device: &RawDevice, direct_io: bool) -> Result<DeviceTimes, Diagnostic> {
         /// The value of buffered access if that is wanted and given.
-        fn of<'a>(buffered: &'a Option<Word>, direct: Option<&'a Word>, direct_io: bool) -> Option<&'a Word> {
+        fn chosen<'a>(buffered: &'a Option<Word>, direct: Option<&'a Word>, direct_io: bool) -> Option<&'a Word> {
             buffered.as_ref().filter(|_| !direct_io).or(direct)
         }
         let number = |name: &str, word: Option<&Word>, range| match word {
             Some(word) => self.document.number(format_args!("`{name}`"), word, range),
             None => Ok(0.0),
         };
-        let depth = of(&device.buffered_saturation_queue_depth, device.saturation_queue_depth.as_ref(), direct_io);
+        let depth = chosen(&device.buffered_saturation_queue_depth, device.saturation_queue_depth.as_ref(), direct_io);
         let depth = depth.map(|word| self.document.whole("`saturation_queue_depth`", word, 0..=65_536)).transpose()?;
         let RawDevice { read_bandwidth, write_bandwidth, base_latency, .. } = device;
-        let read = of(&device.buffered_read_bandwidth, Some(read_bandwidth), direct_io);
-        let write = of(&device.buffered_write_bandwidth, Some(write_bandwidth), direct_io);
-        let base = of(&device.buffered_base_latency, Some(base_latency), direct_io);
-        let single = of(&device.buffered_single_transfer_fraction, device.single_transfer_fraction.as_ref(), direct_io);
-        let jitter = of(&device.buffered_latency_jitter_stddev, device.latency_jitter_stddev.as_ref(), direct_io);
+        let read = chosen(&device.buffered_read_bandwidth, Some(read_bandwidth), direct_io);
+        let write = chosen(&device.buffered_write_bandwidth, Some(write_bandwidth), direct_io);
+        let base = chosen(&device.buffered_base_latency, Some(base_latency), direct_io);
+        let single =
+            chosen(&device.buffered_single_transfer_fraction, device.single_transfer_fraction.as_ref(), direct_io);
+        let jitter = chosen(&device.buffered_latency_jitter_stddev, device.latency_jitter_stddev.as_ref(), direct_io);
         Ok(DeviceTimes {
             read_bandwidth: number("read_bandwidth", read, ABOVE_0)?,
             write_bandwidth: number("write_bandwidth", write, ABOVE_0)?,

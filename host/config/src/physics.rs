@@ -149,7 +149,7 @@ pub struct WorstErrors {
 }
 
 impl WorstErrors {
-    fn of<'a>(runs: impl Iterator<Item = &'a RunErrors>) -> Option<Self> {
+    fn over<'a>(runs: impl Iterator<Item = &'a RunErrors>) -> Option<Self> {
         runs.fold(None, |worst: Option<Self>, run| {
             let Self { runs, mean_e2e, p99_e2e, mean_ttft } =
                 worst.unwrap_or(Self { runs: 0, mean_e2e: 0.0, p99_e2e: 0.0, mean_ttft: 0.0 });
@@ -212,7 +212,7 @@ impl Coefficients {
     /// runs; `None` without validation.
     #[must_use]
     pub fn validated(&self) -> Option<(f64, usize)> {
-        WorstErrors::of(self.errors.iter()).map(|worst| (worst.mean_e2e, worst.runs))
+        WorstErrors::over(self.errors.iter()).map(|worst| (worst.mean_e2e, worst.runs))
     }
 
     /// Whether every error is that of coefficients fitted to other models only.
@@ -225,7 +225,7 @@ impl Coefficients {
     #[must_use]
     pub fn worst(&self, class: Option<ErrorClass<'_>>) -> Option<WorstErrors> {
         let class = class.map(|class| class.to_string());
-        WorstErrors::of(self.errors.iter().filter(|run| class.is_none() || run.class == class))
+        WorstErrors::over(self.errors.iter().filter(|run| class.is_none() || run.class == class))
     }
 }
 

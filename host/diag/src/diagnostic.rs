@@ -44,7 +44,7 @@ impl Diagnostic {
 
     /// A mistake at `location` of a file with the content `text`; the excerpt shows the line.
     pub fn in_text(location: Location, text: &str, what: impl Into<String>) -> Self {
-        let excerpt = Excerpt::of(text, &location).map(|excerpt| excerpt.to_string().into());
+        let excerpt = Excerpt::at(text, &location).map(|excerpt| excerpt.to_string().into());
         Self { excerpt, ..Self::new(what).at(location) }
     }
 

@@ -19,7 +19,7 @@ pub struct Excerpt<'a> {
 
 impl<'a> Excerpt<'a> {
     /// The text at `location` of a file with the content `text`; `None` if line or column are not known.
-    pub fn of(text: &'a str, location: &Location) -> Option<Self> {
+    pub fn at(text: &'a str, location: &Location) -> Option<Self> {
         Some(Self { text, line: location.line?, column: location.column?, len: location.len })
     }
 }

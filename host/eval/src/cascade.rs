@@ -212,7 +212,7 @@ const ENOUGH_SEEDS: usize = 3;
 pub fn run_cascade<R: RunSource>(suite: &Suite, options: &CascadeOptions, runs: &R) -> Result<CascadeResult, R::Error> {
     let mut cascade = CascadeResult::default();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until) {
-        let mut plan = StagePlan::of(suite, split, options.epoch);
+        let mut plan = StagePlan::new(suite, split, options.epoch);
         if plan.scenarios.is_empty() {
             continue;
         }
@@ -245,10 +245,10 @@ pub struct StagePlan {
 impl StagePlan {
     /// All scenarios of `split`, under the seeds of `epoch`. The held-out split never ends early.
     #[must_use]
-    pub fn of(suite: &Suite, split: Split, epoch: u64) -> Self {
+    pub fn new(suite: &Suite, split: Split, epoch: u64) -> Self {
         let seeds =
             |scenario| (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, scenario, turn)).collect();
-        let scenarios = suite.of(split).into_iter().map(|scenario| (scenario, seeds(scenario))).collect();
+        let scenarios = suite.scenarios_in(split).into_iter().map(|scenario| (scenario, seeds(scenario))).collect();
         Self { split, scenarios, may_stop: split != Split::Test }
     }
 

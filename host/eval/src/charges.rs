@@ -96,7 +96,7 @@ impl ClassRules {
 
     /// The rule of a class.
     #[must_use]
-    pub fn of(&self, class: Name) -> ClassRule {
+    pub fn rule(&self, class: Name) -> ClassRule {
         self.rules.get(class.index()).copied().unwrap_or(ClassRule { value: 1.0, sheddable: false })
     }
 }
@@ -203,9 +203,9 @@ impl EndLog {
         self.ends.sort_by_key(|one| (one.arrival, one.ttft.is_none(), one.ttft, one.e2e, one.class));
         let classes: BTreeSet<Name> = self.ends.iter().map(|one| one.class).collect();
         // If every class may be shed, none is protected by shedding another.
-        let all = classes.iter().all(|&class| rules.of(class).sheddable);
+        let all = classes.iter().all(|&class| rules.rule(class).sheddable);
         let rule = |&class: &Name| {
-            let ClassRule { value, sheddable } = rules.of(class);
+            let ClassRule { value, sheddable } = rules.rule(class);
             (class, ClassRule { value, sheddable: sheddable && !all })
         };
         let unbroken =
@@ -287,7 +287,7 @@ impl Charges {
             Figure::CompletedShare => share(ChargedEnd::completed),
             Figure::RejectedShare => share(|one| matches!(one.status, Status::Rejected(_))),
             Figure::TimedOutShare => share(|one| one.status == Status::TimedOut),
-            figure => match ChargedLatency::of(figure) {
+            figure => match ChargedLatency::for_figure(figure) {
                 Some((latency, of)) => {
                     let all = known.entry((class, latency)).or_insert_with(|| self.distribution(class, latency));
                     (all.count > 0).then(|| of(all))
@@ -365,7 +365,7 @@ impl Charges {
         };
         let mut samples: Vec<Micros> =
             self.ends.iter().filter(counts).filter_map(|one| self.charged(one, latency)).collect();
-        Distribution::of(&mut samples)
+        Distribution::from_samples(&mut samples)
     }
 
     /// Time from the arrival of a completed request from which on its output came without long breaks; 0 if it was not preempted, or
@@ -434,7 +434,7 @@ type SummaryOf = fn(&Distribution) -> f64;
 
 impl ChargedLatency {
     /// The latency that `figure` sums up, and how.
-    fn of(figure: Figure) -> Option<(Self, SummaryOf)> {
+    fn for_figure(figure: Figure) -> Option<(Self, SummaryOf)> {
         Some(match figure {
             Figure::MeanTtft => (Self::Ttft, |all| all.mean_ms),
             Figure::P50Ttft => (Self::Ttft, |all| all.p50_ms),

@@ -193,7 +193,7 @@ fn decisions(
 /// in which it serves.
 fn scaling_window(config: &Experiment, deployment: &Deployment, window: Micros) -> Result<Micros, RunError> {
     const SERVES: Micros = Micros(60_000_000);
-    let start = config.cluster.scaling.as_ref().map(|scaling| scaling.start).unwrap_or_default().of(deployment)?;
+    let start = config.cluster.scaling.as_ref().map(|scaling| scaling.start).unwrap_or_default().times(deployment)?;
     Ok(window.max(start.mean(StartMode::Cold, false).saturating_add(SERVES)))
 }
 

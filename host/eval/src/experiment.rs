@@ -358,7 +358,7 @@ impl Experiment {
     /// # Errors
     /// If the list has none.
     pub(crate) fn usd_per_gpu_hour(&self, deployment: &Deployment) -> Result<Option<f64>, RunError> {
-        let price = self.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()?;
+        let price = self.prices.as_ref().map(|prices| prices.price(&deployment.hardware)).transpose()?;
         Ok(price.map(|price| price.usd_per_gpu_hour))
     }
 

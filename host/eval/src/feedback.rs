@@ -191,7 +191,7 @@ fn cut_all<'a>(texts: impl IntoIterator<Item = &'a mut String>, bytes: usize) {
 /// The score of each scenario and the figures with the largest weights, worst scenario first.
 fn scenarios(suite: &Suite, stage: &StageResult) -> String {
     let mut rows: Vec<(f64, String)> = Vec::new();
-    for index in suite.of(stage.split) {
+    for index in suite.scenarios_in(stage.split) {
         let runs: Vec<&ScoredRun> = stage.runs.iter().filter(|one| one.scenario == index).collect();
         if !runs.is_empty() {
             rows.push((score(&runs), scenario(suite, &suite.scenarios[index].name, &runs)));

@@ -68,7 +68,7 @@ impl Paired {
     ///
     /// If `a` and `b` have different lengths.
     #[must_use]
-    pub fn of(a: &[Option<f64>], b: &[Option<f64>], better: Better) -> Option<Self> {
+    pub fn compare(a: &[Option<f64>], b: &[Option<f64>], better: Better) -> Option<Self> {
         assert_eq!(a.len(), b.len(), "both sides have a value, or a gap, for each seed");
         let pairs: Vec<(f64, f64)> = a.iter().zip(b).filter_map(|(&a, &b)| a.zip(b)).collect();
         let differences: Vec<f64> = pairs.iter().map(|&(a, b)| untied(a, b)).collect();
@@ -164,9 +164,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(a: &[f64], b: &[f64], better: Better) -> Paired {
+    fn compared(a: &[f64], b: &[f64], better: Better) -> Paired {
         let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
-        Paired::of(&some(a), &some(b), better).expect("pairs")
+        Paired::compare(&some(a), &some(b), better).expect("pairs")
     }
 
     /// Expected values: `qt(0.975, n)` of R.
@@ -193,22 +193,22 @@ mod tests {
     fn a_difference_by_hand() {
         let a = [10.0, 20.0, 30.0, 40.0, 50.0];
         let b = [8.0, 16.0, 27.0, 35.0, 49.0];
-        let paired = of(&a, &b, Better::Lower);
+        let paired = compared(&a, &b, Better::Lower);
         assert_eq!((paired.pairs, paired.left_out), (5, 0));
         assert_eq!((paired.mean_a, paired.mean_b, paired.difference), (30.0, 27.0, -3.0));
         assert_eq!(paired.standard_error, Some(0.5_f64.sqrt()));
         let ConfidenceInterval { low, high } = paired.interval.expect("five pairs");
         assert!((low + 4.963_243_161).abs() < 1e-8 && (high + 1.036_756_839).abs() < 1e-8, "{low} {high}");
         assert_eq!(paired.result, PairedResult::Better);
-        assert_eq!(of(&a, &b, Better::Higher).result, PairedResult::Worse);
-        assert_eq!(of(&b, &a, Better::Lower).result, PairedResult::Worse);
-        assert_eq!(of(&b, &a, Better::Higher).result, PairedResult::Better);
-        assert_eq!(of(&[1.0, 2.0], &[2.0, 1.0], Better::Higher).result, PairedResult::Undecided);
+        assert_eq!(compared(&a, &b, Better::Higher).result, PairedResult::Worse);
+        assert_eq!(compared(&b, &a, Better::Lower).result, PairedResult::Worse);
+        assert_eq!(compared(&b, &a, Better::Higher).result, PairedResult::Better);
+        assert_eq!(compared(&[1.0, 2.0], &[2.0, 1.0], Better::Higher).result, PairedResult::Undecided);
     }
 
     #[test]
     fn one_pair_decides_nothing() {
-        let one = of(&[5.0], &[1.0], Better::Lower);
+        let one = compared(&[5.0], &[1.0], Better::Lower);
         assert_eq!((one.difference, one.standard_error, one.interval), (-4.0, None, None));
         assert_eq!(one.result, PairedResult::Undecided);
     }
@@ -216,28 +216,28 @@ mod tests {
     #[test]
     fn seeds_without_a_sample_are_left_out() {
         let (a, b) = ([Some(1.0), None, Some(3.0), None], [Some(2.0), Some(9.0), None, None]);
-        let paired = Paired::of(&a, &b, Better::Higher).expect("one pair");
+        let paired = Paired::compare(&a, &b, Better::Higher).expect("one pair");
         assert_eq!((paired.pairs, paired.left_out, paired.difference), (1, 3, 1.0));
-        assert_eq!(Paired::of(&a[1..2], &b[1..2], Better::Higher), None);
-        assert_eq!(Paired::of(&[], &[], Better::Higher), None);
+        assert_eq!(Paired::compare(&a[1..2], &b[1..2], Better::Higher), None);
+        assert_eq!(Paired::compare(&[], &[], Better::Higher), None);
     }
 
     #[test]
     fn ties_are_undecided() {
-        assert_eq!(of(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).result, PairedResult::Undecided);
-        let rounded = of(&[0.3, 0.6, 0.9], &[0.1 + 0.2, 0.6, 0.9], Better::Lower);
+        assert_eq!(compared(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).result, PairedResult::Undecided);
+        let rounded = compared(&[0.3, 0.6, 0.9], &[0.1 + 0.2, 0.6, 0.9], Better::Lower);
         assert_eq!((rounded.difference, rounded.result), (0.0, PairedResult::Undecided));
     }
 
     /// Regression: two runs with 3 and 4 preemptions against 2 and 3 were a proof.
     #[test]
     fn equal_differences_are_shown_by_six_signs_or_a_figure_that_does_not_vary() {
-        let few = of(&[3.0, 4.0, 3.0, 4.0, 5.0], &[2.0, 3.0, 2.0, 3.0, 4.0], Better::Lower);
+        let few = compared(&[3.0, 4.0, 3.0, 4.0, 5.0], &[2.0, 3.0, 2.0, 3.0, 4.0], Better::Lower);
         assert_eq!((few.interval, few.result), (None, PairedResult::Undecided));
-        let six = of(&[3.0, 4.0, 3.0, 4.0, 5.0, 3.0], &[2.0, 3.0, 2.0, 3.0, 4.0, 2.0], Better::Lower);
+        let six = compared(&[3.0, 4.0, 3.0, 4.0, 5.0, 3.0], &[2.0, 3.0, 2.0, 3.0, 4.0, 2.0], Better::Lower);
         assert_eq!(six.result, PairedResult::Better);
-        assert_eq!(of(&[3.0, 3.0], &[2.0, 2.0], Better::Lower).result, PairedResult::Undecided);
-        assert_eq!(of(&[3.0, 3.0, 3.0], &[2.0, 2.0, 2.0], Better::Lower).result, PairedResult::Better);
+        assert_eq!(compared(&[3.0, 3.0], &[2.0, 2.0], Better::Lower).result, PairedResult::Undecided);
+        assert_eq!(compared(&[3.0, 3.0, 3.0], &[2.0, 2.0, 2.0], Better::Lower).result, PairedResult::Better);
     }
 
     proptest! {
@@ -248,13 +248,13 @@ mod tests {
                 pairs.iter().map(|pair| f64::from(pick(pair) + add)).collect()
             };
             let (a, b) = (column(|pair| pair.0, 0), column(|pair| pair.1, 0));
-            let (there, back) = (of(&a, &b, Better::Higher), of(&b, &a, Better::Higher));
+            let (there, back) = (compared(&a, &b, Better::Higher), compared(&b, &a, Better::Higher));
             prop_assert_eq!(there.difference, -back.difference);
             prop_assert_eq!(there.standard_error, back.standard_error);
             let mirrored = back.interval.map(|limits| ConfidenceInterval { low: -limits.high, high: -limits.low });
             prop_assert_eq!(there.interval, mirrored);
             prop_assert_eq!(there.result == PairedResult::Better, back.result == PairedResult::Worse);
-            let shifted = of(&column(|pair| pair.0, shift), &column(|pair| pair.1, shift), Better::Higher);
+            let shifted = compared(&column(|pair| pair.0, shift), &column(|pair| pair.1, shift), Better::Higher);
             prop_assert_eq!(shifted.interval, there.interval);
         }
     }

@@ -89,7 +89,7 @@ impl Prices {
     ///
     /// # Errors
     /// If the list has none.
-    pub fn of(&self, hardware: &str) -> Result<GpuPrice, RunError> {
+    pub fn price(&self, hardware: &str) -> Result<GpuPrice, RunError> {
         let found = self.gpus.iter().find(|(gpu, _)| gpu.eq_ignore_ascii_case(hardware));
         let Some((gpu, usd_per_gpu_hour)) = found else {
             let known: Vec<&str> = self.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
@@ -115,12 +115,12 @@ mod tests {
     fn a_price_has_a_date_and_a_source() {
         let text = "date: 2026-01-20\nsource: a list\nusd_per_gpu_hour: { H100: 2.49, A100-SXM: 1.49 }\n";
         let prices = Prices::parse("p.yaml", text).expect("a list");
-        let price = prices.of("h100").expect("a price");
+        let price = prices.price("h100").expect("a price");
         assert_eq!(
             (price.usd_per_gpu_hour, price.date.as_str(), price.source.as_str()),
             (2.49, "2026-01-20", "a list")
         );
-        let missing = prices.of("H200").expect_err("not in the list").text();
+        let missing = prices.price("H200").expect_err("not in the list").text();
         assert!(missing.contains("p.yaml has no price of `H200`") && missing.contains("H100"), "{missing}");
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn replicas(
             gpus: group.deployment.gpus(),
             pools: std::mem::take(&mut allowed[index]),
             price: config.usd_per_gpu_hour(group.deployment)?,
-            start: start.of(group.deployment)?,
+            start: start.times(group.deployment)?,
             mode: own(index)
                 .and_then(|group| group.start_mode)
                 .or(settings.map(|settings| settings.mode))

@@ -315,7 +315,7 @@ impl EvaluationResult {
 
     /// The result of a candidate that ran through the cascade.
     #[must_use]
-    pub fn of(suite: &Suite, cascade: &CascadeResult, traits: Traits) -> Self {
+    pub fn from_cascade(suite: &Suite, cascade: &CascadeResult, traits: Traits) -> Self {
         let mut document = Self::new(Some(suite), cascade, traits);
         if !cascade.failed.is_empty() {
             document.status = EvaluationStatus::GateFailed;

@@ -337,7 +337,7 @@ fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Vec<Gp
     let Some(list) = &config.prices else { return Ok(Vec::new()) };
     let mut prices: Vec<GpuPrice> = Vec::new();
     for deployment in deployments {
-        let price = list.of(&deployment.hardware)?;
+        let price = list.price(&deployment.hardware)?;
         if !prices.contains(&price) {
             prices.push(price);
         }
@@ -426,7 +426,7 @@ fn warnings(
         (DropReason::NoDecodeBlocks, counts.dropped_no_decode_blocks),
     ] {
         if count > 0 {
-            let first = refused.of(reason).next().and_then(|refused| refused.instance);
+            let first = refused.with_reason(reason).next().and_then(|refused| refused.instance);
             let roles = config.cluster.disaggregation.as_ref();
             let own = roles.zip(first).and_then(|(roles, first)| roles.deployment_of(first, &config.deployment));
             let (why, hint) = refusal(reason, config, own.as_ref().unwrap_or(deployment));
@@ -516,19 +516,19 @@ impl RefusedRequests {
 
     /// `request_3 (9000 tokens in, 20 out), … and 4 more`.
     fn names(&self, reason: DropReason, count: u64) -> String {
-        let named = self.of(reason).map(|refused| {
+        let named = self.with_reason(reason).map(|refused| {
             let Outcome { id, input_tokens, output_tokens, .. } = refused;
             format!("request_{id} ({input_tokens} tokens in, {output_tokens} out)")
         });
         let mut text = named.collect::<Vec<_>>().join(", ");
-        let rest = count.saturating_sub(self.of(reason).count() as u64);
+        let rest = count.saturating_sub(self.with_reason(reason).count() as u64);
         if rest > 0 {
             text.push_str(&format!(" and {rest} more"));
         }
         text
     }
 
-    fn of(&self, reason: DropReason) -> impl Iterator<Item = &Outcome> {
+    fn with_reason(&self, reason: DropReason) -> impl Iterator<Item = &Outcome> {
         self.dropped.iter().filter(move |refused| refused.status == Status::Dropped(reason))
     }
 
@@ -567,7 +567,7 @@ impl Observer for RefusedRequests {
 impl RefusedRequests {
     fn add(&mut self, outcome: &Outcome) {
         match outcome.status {
-            Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),
+            Status::Dropped(reason) if self.with_reason(reason).count() < Self::NAMED => self.dropped.push(*outcome),
             Status::Rejected(Rejection::Routing) => {
                 let model = outcome.tags.model;
                 match self.models.iter_mut().find(|(name, _)| *name == model) {

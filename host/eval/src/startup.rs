@@ -31,7 +31,7 @@ impl StartupSettings {
     ///
     /// # Errors
     /// If the weights are read at a bandwidth, and their size is unknown.
-    pub(crate) fn of(&self, deployment: &Deployment) -> Result<StartTimes, RunError> {
+    pub(crate) fn times(&self, deployment: &Deployment) -> Result<StartTimes, RunError> {
         let Some(bandwidth) = self.bandwidth else { return Ok(self.times) };
         let Some(bytes) = deployment.weight_bytes else {
             let what = format!("the size of the weights of {} is unknown", deployment.model);

@@ -53,7 +53,8 @@ impl StratifiedDifference {
     #[must_use]
     pub fn at_level(scenarios: &[Vec<f64>], confidence: f64) -> Self {
         let scenarios: Vec<Vec<f64>> = scenarios.iter().map(|values| untied(values)).collect();
-        let strata: Vec<ScenarioMean> = scenarios.iter().filter_map(|values| ScenarioMean::of(values)).collect();
+        let strata: Vec<ScenarioMean> =
+            scenarios.iter().filter_map(|values| ScenarioMean::from_values(values)).collect();
         let sum = |of: &dyn Fn(&ScenarioMean) -> f64| strata.iter().fold(0.0, |sum, one| sum + of(one));
         let count = strata.len().max(1) as f64;
         let pairs = strata.iter().map(|one| one.pairs).sum();
@@ -96,7 +97,7 @@ struct ScenarioMean {
 }
 
 impl ScenarioMean {
-    fn of(values: &[f64]) -> Option<Self> {
+    fn from_values(values: &[f64]) -> Option<Self> {
         let pairs = values.len();
         let mean = super::paired::mean(values.iter().copied())?;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

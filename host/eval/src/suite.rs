@@ -316,7 +316,7 @@ impl Suite {
 
     /// The indices of the scenarios in `split`.
     #[must_use]
-    pub fn of(&self, split: Split) -> Vec<usize> {
+    pub fn scenarios_in(&self, split: Split) -> Vec<usize> {
         (0..self.scenarios.len()).filter(|&index| self.scenarios[index].splits.contains(&split)).collect()
     }
 
@@ -674,7 +674,7 @@ pub(crate) mod tests {
         let suite = suite();
         assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
         assert_eq!((suite.reference.as_str(), suite.version), ("round-robin", 1), "without a rebase");
-        assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
+        assert_eq!((suite.scenarios_in(Split::Smoke), suite.scenarios_in(Split::Train)), (vec![0], vec![0, 1]));
         let flags: Vec<String> =
             suite.scenarios[0].flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(flags, ["model=qwen3-14b", "rate=7", "num-requests=20"], "its own win");
@@ -754,7 +754,7 @@ pub(crate) mod tests {
             assert!(
                 [Split::Smoke, Split::Train, Split::Select, Split::Test]
                     .into_iter()
-                    .all(|split| !suite.of(split).is_empty()),
+                    .all(|split| !suite.scenarios_in(split).is_empty()),
                 "{name} has all splits"
             );
         }

@@ -90,7 +90,7 @@ impl MetricRow {
     /// `None` if there is no sample at all.
     fn new(key: &'static str, unit: Unit, better: Better, values: Vec<Vec<Option<f64>>>) -> Option<Self> {
         values.iter().flatten().any(Option::is_some).then(|| {
-            let differences = values[1..].iter().map(|other| Paired::of(&values[0], other, better)).collect();
+            let differences = values[1..].iter().map(|other| Paired::compare(&values[0], other, better)).collect();
             Self { key, unit, better, values, differences }
         })
     }

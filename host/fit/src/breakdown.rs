@@ -102,7 +102,7 @@ pub fn replay_parts(
     let latency = &deployment.latency;
     let mut log = PartsLog {
         latency: Arc::clone(latency),
-        host: HostCost::of(deployment),
+        host: HostCost::new(deployment),
         waits_count: !run.parity,
         parts: vec![RequestParts::default(); run.requests.len()],
         first_scheduled: vec![None; run.requests.len()],
@@ -124,7 +124,7 @@ struct HostCost {
 
 impl HostCost {
     /// The coefficients of `physics`; the other models have no such terms.
-    fn of(deployment: &Deployment) -> Self {
+    fn new(deployment: &Deployment) -> Self {
         match <[f64; 10]>::try_from(deployment.beta.as_slice()) {
             Ok(beta) if deployment.latency_kind == LatencyKind::Physics => {
                 let PhysicsBeta { step_us, request_us, .. } = PhysicsBeta::from(beta);
@@ -190,7 +190,7 @@ impl PartsLog {
     fn end(&mut self, outcome: &Outcome) {
         let number = outcome.id.index();
         let before_queue = self.latency.queueing_time(outcome.input_tokens);
-        self.ends[number] = Predicted::of(outcome, before_queue);
+        self.ends[number] = Predicted::from_outcome(outcome, before_queue);
         let Some((e2e, scheduled)) = outcome.e2e.zip(self.first_scheduled[number]) else { return };
         let tokens = f64::from(outcome.generated_tokens);
         let after_last = if outcome.output_tokens > 0 { self.latency.post_decode_time() } else { Micros::ZERO };

@@ -130,14 +130,14 @@ impl Observer for Ends {
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = event {
             let before_queue = self.latency.queueing_time(outcome.input_tokens);
-            self.ends[outcome.id.index()] = Predicted::of(outcome, before_queue);
+            self.ends[outcome.id.index()] = Predicted::from_outcome(outcome, before_queue);
         }
     }
 }
 
 impl Predicted {
     /// The latencies of a request that completed, which was `before_queue` on its way to the waiting queue.
-    pub(super) fn of(outcome: &Outcome, before_queue: Micros) -> Option<Self> {
+    pub(super) fn from_outcome(outcome: &Outcome, before_queue: Micros) -> Option<Self> {
         let (ttft, e2e, delay) = (outcome.ttft?, outcome.e2e?, outcome.scheduling_delay?);
         let queue_us = delay.saturating_sub(before_queue).0 as f64;
         Some(Self { ttft_us: ttft.0 as f64, e2e_us: e2e.0 as f64, queue_us })

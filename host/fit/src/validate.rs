@@ -81,7 +81,7 @@ impl DeploymentClass {
         }
     }
 
-    fn of(deployment: &Deployment) -> Self {
+    fn new(deployment: &Deployment) -> Self {
         let fact = |wanted: &str| {
             deployment.model_facts.iter().find(|(name, _)| name == wanted).map_or(0.0, |(_, value)| *value)
         };
@@ -193,7 +193,7 @@ pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, Fit
         hardware: deployment.hardware.clone(),
         tensor_parallel_size: deployment.tensor_parallel_size,
         split,
-        class: DeploymentClass::of(&deployment),
+        class: DeploymentClass::new(&deployment),
         latency_model: deployment.latency_kind.name().to_owned(),
         errors,
         stages: compare_stages(run, &predicted, &numbers),

@@ -12,7 +12,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Ok(reader) => reader,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let mut listing = Listing::of(reader, LineFilter::default());
+    let mut listing = Listing::new(reader, LineFilter::default());
     assert!(!listing.heading().is_empty());
     let whole = loop {
         match listing.next_text(false) {
@@ -22,11 +22,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
     };
     for by in [TopBy::ScoreRegret, TopBy::Margin, TopBy::Ttft, TopBy::E2e, TopBy::Wait] {
-        let top = Top::of(&mut open().expect("as before"), by, 3);
+        let top = Top::from_reader(&mut open().expect("as before"), by, 3);
         assert!(top.is_ok() == whole && top.is_ok_and(|top| !top.to_string().is_empty()) == whole);
     }
     for request in [0, 1, 7] {
-        let story = RequestHistory::of(&mut open().expect("as before"), RequestId(request));
+        let story = RequestHistory::from_reader(&mut open().expect("as before"), RequestId(request));
         assert_eq!(story.is_ok(), whole);
         assert!(story.ok().flatten().is_none_or(|story| !story.to_string().is_empty()));
     }

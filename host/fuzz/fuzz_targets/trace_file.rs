@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
     match open_trace(&path, &options) {
         Ok(workload) => {
-            if let Some(profile) = WorkloadProfile::of(workload, options.block_size.get()) {
+            if let Some(profile) = WorkloadProfile::new(workload, options.block_size.get()) {
                 let text = ProfileText { profile: &profile, width: 80, colour: false }.to_string();
                 assert!(!text.is_empty() && (0.0..=1.0).contains(&profile.ideal_prefix_hit), "{profile:?}");
             }

@@ -11,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(header) = read_header(header.as_bytes(), "fuzz.yaml") else { return };
     let whole = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
     if let Ok(workload) = read(data.as_bytes(), "fuzz.csv", &header, &whole) {
-        let profile = WorkloadProfile::of(workload, whole.block_size.get()).expect("an empty trace is refused");
+        let profile = WorkloadProfile::new(workload, whole.block_size.get()).expect("an empty trace is refused");
         assert!((0.0..=1.0).contains(&profile.ideal_prefix_hit), "{profile:?}");
     }
     let drawn = ThinkTime::LogNormal { mu: 2.0, sigma: 0.6, min: Micros(3_000_000), max: Micros(30_000_000) };

@@ -138,7 +138,7 @@ impl PluginPolicy {
             return;
         }
         let is_block = matches!(event.kind, EventKind::BlockStored | EventKind::BlockEvicted);
-        let block = if is_block { self.block_ids.of(event.block) } else { event.block };
+        let block = if is_block { self.block_ids.id(event.block) } else { event.block };
         if let Err(fault) = self.guest().observe(&Event { block, ..*event }) {
             self.failed(event.at, fault);
         }

@@ -11,7 +11,7 @@ use blis_workload::Names;
 /// The document for standard output.
 #[must_use]
 pub fn report_document<'a>(report: &Report, names: &'a Names, empty: EmptyFigures) -> impl Serialize + use<'a> {
-    AggregateDocument::new(report, names, empty, |id, aggregate| AggregateDocument::of(id, aggregate, empty))
+    AggregateDocument::new(report, names, empty, |id, aggregate| AggregateDocument::instance(id, aggregate, empty))
 }
 
 /// The document for the file of `--metrics-path`: the same figures, prefix-cache hit rates, and every request.
@@ -23,7 +23,7 @@ pub fn metrics_document<'a>(
 ) -> impl Serialize + use<'a> {
     let with_cache = |id, aggregate: &Aggregate| AggregateDocument {
         cache_hit_rate: Some(aggregate.cache_hit_rate),
-        ..AggregateDocument::of(id, aggregate, empty)
+        ..AggregateDocument::instance(id, aggregate, empty)
     };
     AggregateDocument {
         requests: Some(RequestsDocument { log, names }),
@@ -130,7 +130,7 @@ impl<'a> AggregateDocument<'a> {
         }
     }
 
-    fn of(instance_id: String, aggregate: &Aggregate, empty: EmptyFigures) -> Self {
+    fn instance(instance_id: String, aggregate: &Aggregate, empty: EmptyFigures) -> Self {
         let (counts, counters) = (&aggregate.counts, &aggregate.counters);
         let is_empty = empty == EmptyFigures::Zero && counts.completed == 0;
         let published =

@@ -129,7 +129,7 @@ impl LoadLog {
         let half = self.second_half();
         let half_s = ((half.len() as u64) << self.shift) as f64 / 1e6;
         let in_flight = self.in_flight(half.clone());
-        let trend = Trend::of(&in_flight);
+        let trend = Trend::from_series(&in_flight);
         let completed: u64 = self.bins[half.clone()].iter().map(|bin| bin.completed).sum();
         let load = LoadReport {
             offered_rps: (arrivals - 1) as f64 / arrivals_s,
@@ -293,7 +293,7 @@ struct Trend {
 }
 
 impl Trend {
-    fn of(series: &[f64]) -> Self {
+    fn from_series(series: &[f64]) -> Self {
         let mean = series.iter().sum::<f64>() / series.len().max(1) as f64;
         let parts: Vec<f64> = (0..PARTS)
             .filter_map(|part| series.get(part * series.len() / PARTS..(part + 1) * series.len() / PARTS))

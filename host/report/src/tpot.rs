@@ -24,7 +24,7 @@ impl TpotLog {
     /// The distribution over requests. O(n).
     #[must_use]
     pub fn distribution(mut self) -> Distribution {
-        Distribution::of(&mut self.samples)
+        Distribution::from_samples(&mut self.samples)
     }
 
     fn add(&mut self, outcome: &Outcome) {

@@ -107,7 +107,7 @@ impl<'a> StageLayers<'a> {
         block_size: u32,
         profile: MemoryProfile,
     ) -> Result<Option<u64>, CapacityError> {
-        let cached = CachedBytes::of(self.model, &self.layers, parallelism.tensor, profile.max_num_batched_tokens);
+        let cached = CachedBytes::new(self.model, &self.layers, parallelism.tensor, profile.max_num_batched_tokens);
         let per_block = cached.per_token(profile.request_tokens) * f64::from(block_size);
         if per_block < 1.0 {
             return Ok(None);
@@ -223,10 +223,10 @@ impl CachedBytes {
     /// What all layers of a model cache on each of `tensor` GPUs, without pipeline stages.
     #[must_use]
     pub fn of_model(model: &ModelConfig, tensor: u32, max_num_batched_tokens: u32) -> Self {
-        Self::of(model, &model.architecture(), tensor, max_num_batched_tokens)
+        Self::new(model, &model.architecture(), tensor, max_num_batched_tokens)
     }
 
-    fn of(model: &ModelConfig, layers: &Architecture, tensor: u32, max_num_batched_tokens: u32) -> Self {
+    fn new(model: &ModelConfig, layers: &Architecture, tensor: u32, max_num_batched_tokens: u32) -> Self {
         let mut cached = Self::default();
         let tensor = f64::from(tensor);
         for group in &layers.groups {

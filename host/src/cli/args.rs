@@ -80,7 +80,7 @@ impl TypedValueParser for Checked {
         let named: Vec<Choice> = match self.0.chooses {
             None => Some((self.0.choices)()).filter(|choices| !choices.is_empty())?,
             Some(Kind::Scaling) => ScalingRow::all().iter().map(|row| (row.name, row.about)).collect(),
-            Some(kind) => BuiltIn::of(kind).map(|row| (row.name, row.about)).collect(),
+            Some(kind) => BuiltIn::for_kind(kind).map(|row| (row.name, row.about)).collect(),
         };
         Some(Box::new(named.into_iter().map(possible)))
     }

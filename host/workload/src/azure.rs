@@ -29,7 +29,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = LineReader::new(input, &file);
     if lines.advance()? {
-        let (columns, unread) = AzureColumns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
+        let (columns, unread) = AzureColumns::from_header(lines.text()).map_err(|fault| lines.locate(fault))?;
         intake.notes.extend(unread);
         while intake.wants_more() && lines.advance()? {
             let id = intake.next_id()?;
@@ -51,7 +51,7 @@ struct AzureColumns {
 
 impl AzureColumns {
     /// The columns of a header line, and a note about those that are not read.
-    fn of(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
+    fn from_header(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
         let names: Vec<&[u8]> = header.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
         let mut at = [0; 3];
         for (at, name) in at.iter_mut().zip(NAMES) {

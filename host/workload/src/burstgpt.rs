@@ -35,7 +35,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut records = Records::new(input, &file);
     let (mut state, mut failed) = (BurstGptState::default(), 0_u64);
     if records.advance()? {
-        let columns = BurstGptColumns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let columns = BurstGptColumns::from_header(&records.record).map_err(|fault| records.locate(fault))?;
         while intake.wants_more() && records.advance()? {
             let id = intake.next_id()?;
             match columns.row(&records.record, id, &mut state) {
@@ -74,7 +74,7 @@ struct BurstGptColumns {
 }
 
 impl BurstGptColumns {
-    fn of(header: &ByteRecord) -> Result<Self, RowError> {
+    fn from_header(header: &ByteRecord) -> Result<Self, RowError> {
         let find = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let must = |name: &str| {
             find(name).ok_or_else(|| {

@@ -203,7 +203,7 @@ fn mooncake(
 }
 
 fn blis_csv(request: &Request, names: &Names, tokens: &mut Tokens, out: &mut impl Write) -> Result<(), WriteError> {
-    let mut all = tokens.of(request).ok_or(WriteError::TooManyTokens)?;
+    let mut all = tokens.prompt(request).ok_or(WriteError::TooManyTokens)?;
     let (seconds, us) = (request.arrival.0 / 1_000_000, request.arrival.0 % 1_000_000);
     let model = field(names.text(request.tags.model));
     // Half a µs more, because readers cut off the digits that a float cannot hold.

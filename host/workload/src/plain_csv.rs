@@ -33,7 +33,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut records = Records::new(input, &file);
     let mut origin = Origin::FirstArrival;
     if records.advance()? {
-        let columns = PlainColumns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let columns = PlainColumns::from_header(&records.record).map_err(|fault| records.locate(fault))?;
         let mut clock = columns.clock(&file, options)?;
         let mut dates = None;
         while intake.wants_more() && records.advance()? {
@@ -142,7 +142,7 @@ struct PlainColumns {
 }
 
 impl PlainColumns {
-    fn of(header: &ByteRecord) -> Result<Self, RowError> {
+    fn from_header(header: &ByteRecord) -> Result<Self, RowError> {
         let names: Vec<String> = header.iter().map(normal).collect();
         let arrival = one_of(header, &names, "arrivals", |name| unit(name).is_some())?;
         let input = one_of(header, &names, "input lengths", |name| INPUTS.contains(&name))?;

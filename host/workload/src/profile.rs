@@ -79,7 +79,7 @@ const PARTS: usize = 240;
 impl WorkloadProfile {
     /// The figures of `workload` with KV blocks of `block_size` tokens. `None` if it is empty.
     #[must_use]
-    pub fn of(workload: Workload, block_size: u32) -> Option<Self> {
+    pub fn new(workload: Workload, block_size: u32) -> Option<Self> {
         let Workload { requests, names, .. } = workload;
         let mut seen = ProfileCounts::default();
         requests.for_each(|request| seen.add(&request, block_size));
@@ -87,7 +87,7 @@ impl WorkloadProfile {
         let count = seen.arrivals.len() as u64;
         let span_s = (last - first) as f64 / 1e6;
         let known = (last > first).then_some(());
-        let input_tokens = LengthFigures::of(seen.inputs);
+        let input_tokens = LengthFigures::from_lengths(seen.inputs);
         Some(Self {
             requests: count,
             span_s,
@@ -96,7 +96,7 @@ impl WorkloadProfile {
             peak_requests_per_s: peak(&seen.arrivals),
             ideal_prefix_hit: seen.hit as f64 / input_tokens.total as f64,
             input_tokens,
-            output_tokens: LengthFigures::of(seen.outputs),
+            output_tokens: LengthFigures::from_lengths(seen.outputs),
             block_size,
             sessions: SessionFigures {
                 count: seen.sessions.len() as u64,
@@ -190,7 +190,7 @@ fn by_text(counts: &BTreeMap<Name, u64>, names: &Names) -> BTreeMap<String, u64>
 }
 
 impl LengthFigures {
-    fn of(mut all: Vec<u32>) -> Self {
+    fn from_lengths(mut all: Vec<u32>) -> Self {
         all.sort_unstable();
         let rank = |share: f64| all.get(((share * all.len() as f64).ceil() as usize).saturating_sub(1)).copied();
         let total = all.iter().map(|&tokens| u64::from(tokens)).sum();

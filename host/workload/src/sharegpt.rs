@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for ConversationList {
                 Ok(ConversationList(all))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ConversationList, A::Error> {
-                Ok(ConversationList(vec![ShortConversation::of(map)?]))
+                Ok(ConversationList(vec![ShortConversation::read(map)?]))
             }
         }
         deserializer.deserialize_any(OneOrMore)
@@ -112,7 +112,7 @@ struct ShortConversation {
 }
 
 impl ShortConversation {
-    fn of<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut found: Option<TextTurns> = None;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -139,7 +139,7 @@ impl<'de> Deserialize<'de> for ListedConversation {
                 f.write_str("a conversation: an object with the key `conversations`")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListedConversation, A::Error> {
-                ShortConversation::of(map).map(ListedConversation)
+                ShortConversation::read(map).map(ListedConversation)
             }
         }
         deserializer.deserialize_map(ConversationKeys)

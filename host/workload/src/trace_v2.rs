@@ -55,13 +55,13 @@ pub fn read(
     let mut replay = RecordReader::new(options);
     intake.aside.extend(header.aside());
     if records.advance()? {
-        let first = TraceColumns::of(&records.record, options.block_size);
+        let first = TraceColumns::from_header(&records.record, options.block_size);
         let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
         replay.contents = columns.has_block_keys().then(RunTree::new);
         intake.notes.extend(notes);
         while intake.wants_more() && records.advance()? {
             let read = columns.fields(&records.record).and_then(|fields| {
-                let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
+                let extra = options.closed_loop.is_some().then(|| Extra::from_fields(&fields)).transpose()?;
                 intake.aside.extend(fields.aside()?);
                 let times = intake.times(|| fields.times())?.flatten();
                 Ok((extra, replay.row(&fields)?, times))

@@ -37,14 +37,14 @@ impl LoadIndex {
                     let loads = &self.all[chunk * CHUNK..];
                     // A chunk of constant length compiles to faster code.
                     self.least[chunk] =
-                        loads.first_chunk::<CHUNK>().map_or_else(|| ChunkLoad::of(loads), |full| ChunkLoad::of(full));
+                        loads.first_chunk::<CHUNK>().map_or_else(|| ChunkLoad::new(loads), |full| ChunkLoad::new(full));
                 }
             }
             Some(_) => {
                 self.all.clear();
                 self.all.extend(instances.iter().map(load));
                 self.least.clear();
-                self.least.extend(self.all.chunks(CHUNK).map(ChunkLoad::of));
+                self.least.extend(self.all.chunks(CHUNK).map(ChunkLoad::new));
             }
             None => self.all.clear(),
         }
@@ -75,7 +75,7 @@ fn load(instance: &Load) -> u32 {
 
 impl ChunkLoad {
     #[inline]
-    fn of(loads: &[u32]) -> Self {
+    fn new(loads: &[u32]) -> Self {
         let load = loads.iter().copied().fold(u32::MAX, u32::min);
         Self { load, tied: loads.iter().map(|&other| u32::from(other == load)).sum() }
     }

@@ -75,8 +75,8 @@ impl Routing for WeightedPrefix {
 
 impl WeightedPrefix {
     fn add_up(&self, instances: &[Scored], sums: &mut Vec<f64>) {
-        let cached = ColumnRange::of(instances.iter().map(|instance| instance.cached_blocks));
-        let queue = ColumnRange::of(instances.iter().map(|instance| instance.queue_depth));
+        let cached = ColumnRange::over(instances.iter().map(|instance| instance.cached_blocks));
+        let queue = ColumnRange::over(instances.iter().map(|instance| instance.queue_depth));
         sums.extend(instances.iter().map(|instance| {
             let mut sum = 0.0;
             sum += self.prefix * cached.above_least(instance.cached_blocks);
@@ -96,7 +96,7 @@ struct ColumnRange {
 }
 
 impl ColumnRange {
-    fn of(column: impl Iterator<Item = f64>) -> Self {
+    fn over(column: impl Iterator<Item = f64>) -> Self {
         let (least, most) = column.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), x| {
             (if x < least { x } else { least }, if x > most { x } else { most })
         });

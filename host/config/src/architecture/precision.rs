@@ -91,7 +91,7 @@ pub(crate) fn is_fp8_kv_cache(key: &str, value: &Value) -> bool {
 fn unconverted(listed: &[&str], model: &ModelConfig, weights: &mut WeightBytes) {
     let wide = Some(model.dtype_bytes);
     let has = |kind: WeightKind| {
-        let entries = || listed.iter().filter(|entry| WeightKind::of(entry) == Some(kind));
+        let entries = || listed.iter().filter(|entry| WeightKind::from_entry(entry) == Some(kind));
         let of_one_layer = |entry: &&&str| entry.split('.').any(|part| part.parse::<u32>().is_ok());
         let everywhere = entries().any(|entry| !of_one_layer(&entry));
         let mut layers: Vec<&str> =
@@ -128,7 +128,7 @@ enum WeightKind {
 
 impl WeightKind {
     /// The kind that an entry names; `None` for norms, embeddings, encoders and single matrices of attention.
-    fn of(entry: &str) -> Option<Self> {
+    fn from_entry(entry: &str) -> Option<Self> {
         if entry.contains("vision") || entry.contains("visual") || entry.contains("norm") || entry.contains("mtp") {
             return None;
         }

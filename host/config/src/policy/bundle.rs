@@ -430,7 +430,7 @@ impl BundleReader<'_> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight, parameters }) in raw.value.iter_mut().enumerate() {
             let number = index + 1;
-            let known = ScorerName::of(&name.value).map_err(|hint| {
+            let known = ScorerName::named(&name.value).map_err(|hint| {
                 self.wrong(name, format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes())), hint)
             })?;
             let given = self.given(parameters.take())?;

@@ -174,7 +174,7 @@ impl SettingSources<'_> {
                 let number = number.map_err(|(what, hint)| Contradiction::new(&given.value.source, what, hint))?;
                 put(&mut used.parameters, &given.name, given.value.clone().map(|_| number));
             }
-            used.set(&self.of(choices, row.kind))?;
+            used.set(&self.inputs(choices, row.kind))?;
         }
         if row.name == CACHE_AND_LOAD {
             check_pair(&used)?;
@@ -225,7 +225,7 @@ impl SettingSources<'_> {
             if let Some(scorers) = &choices.scorers {
                 used.parameters = listed(row, scorers);
             }
-            used.set(&self.of(choices, Kind::Routing))?;
+            used.set(&self.inputs(choices, Kind::Routing))?;
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let is_weighed = |(name, weight): &(String, Sourced<f64>)| name != PREFIX_CAPACITY && **weight > 0.0;
@@ -278,11 +278,11 @@ impl SettingSources<'_> {
 
     /// The values that are set by the names of parameters of the selected policy.
     fn by_name(self, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
-        [self.file, self.flags].into_iter().flat_map(|choices| self.of(choices, kind)).collect()
+        [self.file, self.flags].into_iter().flat_map(|choices| self.inputs(choices, kind)).collect()
     }
 
     /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
-    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
+    fn inputs(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
         if std::ptr::eq(choices, self.file) && other { Vec::new() } else { choices.by_name(kind) }
     }

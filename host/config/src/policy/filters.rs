@@ -102,7 +102,7 @@ impl FilterSetting {
 
     /// Names and summaries of the built-in filters, for lists.
     pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-        BuiltIn::of(Kind::RoutingFilter).map(|row| (row.name, row.about))
+        BuiltIn::for_kind(Kind::RoutingFilter).map(|row| (row.name, row.about))
     }
 }
 

@@ -52,7 +52,7 @@ fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
     let (Some(name), Some(weight)) = (parts.next(), parts.next()) else {
         return Err(format!("scorer {number}, `{text}`: must be a name and a weight, like queue-depth:1"));
     };
-    let name = ScorerName::of(name)
+    let name = ScorerName::named(name)
         .map_err(|hint| format!("scorer {number}: unknown scorer {}; {hint}", quoted(name.as_bytes())))?;
     let weight = weight
         .parse()

@@ -748,7 +748,7 @@ fn token_aware(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> 
 
 impl BuiltIn {
     /// The policies of `kind`, its default first.
-    pub fn of(kind: Kind) -> impl Iterator<Item = &'static Self> {
+    pub fn for_kind(kind: Kind) -> impl Iterator<Item = &'static Self> {
         BUILT_INS.iter().filter(move |row| row.kind == kind)
     }
 
@@ -761,7 +761,7 @@ impl BuiltIn {
     /// The policy of `kind` with the name `name`.
     #[must_use]
     pub fn find(kind: Kind, name: &str) -> Option<&'static Self> {
-        Self::of(kind).find(|row| row.name == name)
+        Self::for_kind(kind).find(|row| row.name == name)
     }
 
     /// The policy `name` of any kind: a name that only one kind has, those of flow control left out if another has it,
@@ -789,7 +789,7 @@ impl BuiltIn {
     /// The policy that decides `kind` by default.
     #[must_use]
     pub fn default_of(kind: Kind) -> &'static Self {
-        Self::of(kind).next().expect("every kind has a built-in policy")
+        Self::for_kind(kind).next().expect("every kind has a built-in policy")
     }
 
     /// The row and the parameter that have `key` in bundles.
@@ -876,7 +876,7 @@ impl Ambiguous {
 /// The names of the built-in policies of `kind`.
 #[must_use]
 pub fn built_in_names(kind: Kind) -> Vec<&'static str> {
-    BuiltIn::of(kind).map(|row| row.name).collect()
+    BuiltIn::for_kind(kind).map(|row| row.name).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl ScorerName {
     ///
     /// # Errors
     /// If it is a scorer of llm-d that has another name here: the hint.
-    pub fn of(name: &str) -> Result<Self, String> {
+    pub fn named(name: &str) -> Result<Self, String> {
         match ScorerKind::find(name) {
             Some(kind) => Ok(Self::BuiltIn(kind)),
             None if name.is_empty() || scorer_of_llm_d(name).is_some() => Err(scorer_hint(name)),

@@ -147,7 +147,7 @@ fn of_completions(demands: &[Demand], rates: &WorkRates, service: &BoundedServic
 }
 
 fn distribution(demands: &[Demand], latency: impl Fn(&Demand) -> Micros) -> Distribution {
-    Distribution::of(&mut demands.iter().map(latency).collect::<Vec<_>>())
+    Distribution::from_samples(&mut demands.iter().map(latency).collect::<Vec<_>>())
 }
 
 fn jobs(demands: &[Demand], work: impl Fn(&Demand) -> f64) -> Vec<PooledJob> {

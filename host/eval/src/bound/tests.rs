@@ -106,7 +106,7 @@ fn figures(service: &BoundedService, arrivals: &[Request], outcomes: &[Outcome])
     let mut ttft: Vec<Micros> = outcomes.iter().filter_map(|outcome| outcome.ttft).collect();
     let mut e2e: Vec<Micros> = outcomes.iter().filter_map(|outcome| outcome.e2e).collect();
     let of = |samples: &mut [Micros], bounds: Option<LatencyBounds>| {
-        let Distribution { mean_ms, p95_ms, p99_ms, .. } = Distribution::of(samples);
+        let Distribution { mean_ms, p95_ms, p99_ms, .. } = Distribution::from_samples(samples);
         let bounds = bounds.map(|LatencyBounds { mean, p95, p99 }| [mean, p95, p99]);
         [mean_ms, p95_ms, p99_ms].into_iter().zip(bounds.into_iter().flatten()).collect::<Vec<_>>()
     };

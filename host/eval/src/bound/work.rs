@@ -22,10 +22,10 @@ pub(super) struct WorkRate {
 impl WorkRate {
     /// Work of a request from its prompt to its last token, µs.
     pub fn of_request(&self, demand: &Demand) -> f64 {
-        self.of(demand.prefill_tokens, demand.decodes, demand.decode_context)
+        self.us(demand.prefill_tokens, demand.decodes, demand.decode_context)
     }
 
-    fn of(&self, prefill: f64, decodes: f64, context: f64) -> f64 {
+    fn us(&self, prefill: f64, decodes: f64, context: f64) -> f64 {
         self.prefill_us * prefill + self.decode_us * decodes + self.context_us * context
     }
 
@@ -51,7 +51,7 @@ impl WorkRates {
         let mut factors = vec![f64::INFINITY; rates.len()];
         steps.for_each_range(|least_us, [prefill, decodes, context]| {
             for (rate, factor) in rates.iter().zip(&mut factors) {
-                *factor = factor.min(least_us / rate.of(prefill, decodes, context));
+                *factor = factor.min(least_us / rate.us(prefill, decodes, context));
             }
         });
         Some(Self { rates: rates.iter().zip(factors).map(|(rate, factor)| rate.scaled(factor)).collect() })
@@ -59,7 +59,7 @@ impl WorkRates {
 
     /// Work of a request until its first token, µs.
     pub fn of_prompt(&self, demand: &Demand) -> f64 {
-        self.rates[0].of(demand.prefill_tokens, 0.0, 0.0)
+        self.rates[0].us(demand.prefill_tokens, 0.0, 0.0)
     }
 
     /// Rates for whole requests, each of which holds.

@@ -86,7 +86,7 @@ impl PairedValues {
             return None;
         }
         let (measured, simulated): (Vec<f64>, Vec<f64>) = self.values.iter().copied().unzip();
-        let (measured, simulated) = (SampleStatistics::of(measured), SampleStatistics::of(simulated));
+        let (measured, simulated) = (SampleStatistics::from_values(measured), SampleStatistics::from_values(simulated));
         let intervals = self.intervals(seed);
         let of = |which: usize| {
             let (measured, simulated) = (measured.all[which], simulated.all[which]);
@@ -134,7 +134,8 @@ impl PairedValues {
                     simulated.push(other);
                 }
             }
-            let (measured, simulated) = (SampleStatistics::of(measured), SampleStatistics::of(simulated));
+            let (measured, simulated) =
+                (SampleStatistics::from_values(measured), SampleStatistics::from_values(simulated));
             for (which, errors) in errors.iter_mut().enumerate() {
                 errors.extend(percent(measured.all[which], simulated.all[which]));
             }
@@ -154,7 +155,7 @@ struct SampleStatistics {
 }
 
 impl SampleStatistics {
-    fn of(mut values: Vec<f64>) -> Self {
+    fn from_values(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let all = [mean(&values), percentile(&values, 50.0), percentile(&values, 90.0), percentile(&values, 99.0)];
         Self { sorted: values, all }

@@ -218,7 +218,7 @@ fn run_candidate(
     if handle.is_cancelled() {
         return Err(Box::new(late_result(traits)));
     }
-    let mut document = EvaluationResult::of(suite, &cascade, traits);
+    let mut document = EvaluationResult::from_cascade(suite, &cascade, traits);
     document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
     add_feedback(&mut document, &context, &cascade, options)
         .map_err(|failure| Box::new(invalid(PolicyRole::Reference, &failure, traits, handle)))?;
@@ -236,7 +236,7 @@ pub(super) fn raise_wall(prepared: &EvaluationSuite, options: &EvaluationOptions
         None => {
             let splits =
                 [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until);
-            splits.map(|split| StagePlan::of(suite, split, options.epoch)).collect()
+            splits.map(|split| StagePlan::new(suite, split, options.epoch)).collect()
         }
     };
     let mut names = BTreeSet::from([&suite.reference, &suite.baseline]);

@@ -73,7 +73,7 @@ pub(super) fn report_of(
     candidates: &[CandidatePolicy],
     threads: usize,
 ) -> Result<HeldOutReport, RunError> {
-    let plan = StagePlan::of(&prepared.suite, Split::Test, 0);
+    let plan = StagePlan::new(&prepared.suite, Split::Test, 0);
     if plan.scenarios.is_empty() {
         return Err(RunError::usage(format_args!("the suite `{}` has no held-out scenarios", prepared.suite.name))
             .hint("add `test` to the splits of some scenarios"));

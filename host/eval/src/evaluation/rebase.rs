@@ -63,7 +63,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(prepared: &'a EvaluationSuite) -> Result<Self, RunError> {
         let suite = &prepared.suite;
-        let scenarios = suite.of(Split::Train);
+        let scenarios = suite.scenarios_in(Split::Train);
         let seeds = |scenario: usize| {
             let seed = move |turn| suite.rebase_seed(&suite.scenarios[scenario].name, turn);
             (0..SEEDS).map(move |turn| RunKey { scenario, seed: seed(turn) })

@@ -475,7 +475,7 @@ fn part(suite: &Suite, request: &EvaluationRequest) -> Result<Option<StagePlan>,
     let index = suite.scenarios.iter().position(|scenario| scenario.name == name);
     let index = index.ok_or_else(|| format!("there is no scenario `{name}`"))?;
     let split = split_of(&suite.scenarios[index], request.stage)?;
-    let plan = StagePlan::of(suite, split, request.epoch);
+    let plan = StagePlan::new(suite, split, request.epoch);
     let all = plan.scenarios.iter().find(|(scenario, _)| *scenario == index).map_or(Vec::new(), |(_, all)| all.clone());
     let seeds = match (turn, request.seed) {
         (None, None) => all,

@@ -197,7 +197,7 @@ pub fn write(
             }
             Err(failure) => {
                 let result = failed(prepared, &candidate.sha256, Traits::default(), options, &failure, start.elapsed());
-                parts.push(CandidatePart { invalid: Some(result), ..CandidatePart::of(candidate, Traits::default()) });
+                parts.push(CandidatePart { invalid: Some(result), ..CandidatePart::new(candidate, Traits::default()) });
             }
         }
     }
@@ -234,7 +234,7 @@ fn part(
     mut number: usize,
 ) -> (CandidatePart, usize) {
     let handle: Arc<CancelHandle> = Arc::default();
-    let mut part = CandidatePart::of(candidate, candidate.traits());
+    let mut part = CandidatePart::new(candidate, candidate.traits());
     match ready(prepared, candidate, incumbent, options, &handle) {
         Ok(ReadyCandidate { context, .. }) => {
             raise_wall(prepared, options);
@@ -248,7 +248,7 @@ fn part(
 }
 
 impl CandidatePart {
-    fn of(candidate: &CandidatePolicy, traits: Traits) -> Self {
+    fn new(candidate: &CandidatePolicy, traits: Traits) -> Self {
         let (file, sha256) = (candidate.file.clone(), candidate.sha256.clone());
         Self { file, sha256, traits, invalid: None, runs: Vec::new() }
     }
@@ -259,7 +259,7 @@ fn tasks(suite: &Suite, until: Split, epoch: u64, incumbent: bool) -> Vec<Task> 
     let roles = roles(suite, incumbent);
     let mut tasks = Vec::new();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
-        for (scenario, seeds) in StagePlan::of(suite, split, epoch).scenarios {
+        for (scenario, seeds) in StagePlan::new(suite, split, epoch).scenarios {
             for seed in seeds {
                 tasks.extend(roles.iter().map(|&role| Task { role, scenario, seed }));
             }
@@ -412,7 +412,7 @@ fn merged_result(prepared: &EvaluationSuite, parts: &[PartFile], number: usize) 
             let incumbent = parts[0].incumbent.is_some();
             match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, train_seeds: None, incumbent }, &table) {
                 Ok(cascade) => {
-                    let mut document = EvaluationResult::of(&prepared.suite, &cascade, about.traits);
+                    let mut document = EvaluationResult::from_cascade(&prepared.suite, &cascade, about.traits);
                     feedback::fill(&mut document, &prepared.suite, &cascade, None, &[], feedback_bytes);
                     document
                 }

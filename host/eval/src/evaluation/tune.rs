@@ -119,9 +119,9 @@ struct Best {
 
 impl Tuning<'_> {
     fn run(&self, evals: usize, seed: u64) -> Result<(TuningResult, Vec<f64>), RunError> {
-        let tried = StagePlan::of(&self.prepared.suite, Split::Train, self.epoch);
+        let tried = StagePlan::new(&self.prepared.suite, Split::Train, self.epoch);
         let train = tried.clone().whole();
-        let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch).whole();
+        let select = StagePlan::new(&self.prepared.suite, Split::Select, self.epoch).whole();
         let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
         let default = self.stage(&defaults, &train)?;
         self.note("defaults", &defaults, &Ok((default.clone(), Vec::new())));

@@ -56,7 +56,7 @@ pub(super) struct MeanGpus {
 }
 
 impl MeanGpus {
-    fn of(report: &Report) -> Self {
+    fn from_report(report: &Report) -> Self {
         let gpu_hours = report.gpu_hours().unwrap_or(0.0);
         let span = report.replicas.as_ref().map_or(report.cluster.duration, |replicas| replicas.end);
         let hours = span.as_secs_f64() / 3600.0;
@@ -119,7 +119,7 @@ impl LoadRun {
             load: load_log.report(is_open.then_some(u64::MAX)),
             mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
             attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
-            held: MeanGpus::of(&report),
+            held: MeanGpus::from_report(&report),
         })
     }
 

@@ -66,7 +66,7 @@ impl PlanConfig {
     pub fn new(mut spec: ExperimentSpec, slos: &[Slo], seeds: u32, threads: usize) -> Result<Self, RunError> {
         let has_end = end_of_runs(&mut spec);
         let (base, policies) = policies(spec)?;
-        Self::of(base, policies, has_end, slos, seeds, threads)
+        Self::checked(base, policies, has_end, slos, seeds, threads)
     }
 
     /// Whole deployments instead of policies: all combinations of the values of `variations` over `spec`; the others as of
@@ -94,10 +94,10 @@ impl PlanConfig {
             let what = format!("`{name}` changes how requests are read: the size of KV blocks, or the reference");
             return Err(RunError::usage(what).hint("`blis sweep` measures points that differ in it"));
         }
-        Ok(Self { own_deployments: true, ..Self::of(base, points, has_end, slos, seeds, threads)? })
+        Ok(Self { own_deployments: true, ..Self::checked(base, points, has_end, slos, seeds, threads)? })
     }
 
-    fn of(
+    fn checked(
         base: Experiment,
         policies: Vec<(String, Experiment)>,
         has_end: bool,

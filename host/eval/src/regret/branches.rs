@@ -94,7 +94,7 @@ impl DecisionFork {
         // Without a decision, no instance serves the model of the request.
         let Some(decision) = observed.decision else { return Ok(None) };
         let advised = self.sample.advice.as_ref().filter(|advice| advice.state == state).map(|advice| advice.decision);
-        let state = if observed.shown.is_empty() { state } else { state.of(&observed.shown) };
+        let state = if observed.shown.is_empty() { state } else { state.only(&observed.shown) };
         let mut alternatives = self.alternatives(decision, request.id, &observed, &state, &*after, options);
         let further = advised.filter(|&advised| advised != decision && !alternatives.contains(&advised));
         alternatives.extend(further);

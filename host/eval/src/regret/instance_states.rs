@@ -20,7 +20,7 @@ pub struct InstanceStates {
 
 impl InstanceStates {
     /// The columns of these `instances`, in their order.
-    pub(super) fn of(&self, instances: &[InstanceIndex]) -> Self {
+    pub(super) fn only(&self, instances: &[InstanceIndex]) -> Self {
         let column = |all: &[u32]| instances.iter().filter_map(|instance| all.get(instance.index()).copied()).collect();
         Self {
             queue_depth: column(&self.queue_depth),

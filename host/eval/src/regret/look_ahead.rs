@@ -51,7 +51,7 @@ pub fn look_ahead(
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
-                let state = state(&*fork, &request).of(&observed.shown);
+                let state = state(&*fork, &request).only(&observed.shown);
                 let mut targets = vec![chosen];
                 targets.extend(candidates(&observed, &state, chosen, alternatives));
                 let branches: Vec<(Box<dyn AnyTimeline>, InstanceIndex)> =

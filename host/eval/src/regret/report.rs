@@ -101,31 +101,32 @@ impl Section {
         let uniform = of(&|one| one.stratum == Stratum::Uniform);
         let strata = [Stratum::Missed, Stratum::Margin]
             .into_iter()
-            .filter_map(|stratum| Some((stratum, Estimate::of(&of(&|one| one.stratum == stratum))?)));
-        let situations = [Situation::MissedCacheHit, Situation::HotInstance, Situation::StaleSignal]
-            .into_iter()
-            .filter_map(|situation| Some((situation, Estimate::of(&of(&|one| one.situations.contains(&situation)))?)));
+            .filter_map(|stratum| Some((stratum, Estimate::from_regrets(&of(&|one| one.stratum == stratum))?)));
+        let situations =
+            [Situation::MissedCacheHit, Situation::HotInstance, Situation::StaleSignal].into_iter().filter_map(
+                |situation| Some((situation, Estimate::from_regrets(&of(&|one| one.situations.contains(&situation)))?)),
+            );
         let mut names: Vec<&String> = regrets.iter().map(|one| &one.slo_class).collect();
         names.sort_unstable();
         names.dedup();
         let several = names.len() > 1;
         let classes = names.into_iter().filter(|_| several);
-        let classes =
-            classes.filter_map(|name| Some((name.clone(), Estimate::of(&of(&|one| one.slo_class == *name))?)));
+        let classes = classes
+            .filter_map(|name| Some((name.clone(), Estimate::from_regrets(&of(&|one| one.slo_class == *name))?)));
         Self {
             decisions,
             strata: strata.collect(),
             situations: situations.collect(),
             classes: classes.collect(),
             score_correlation: correlation(&uniform),
-            uniform: Estimate::of(&uniform),
+            uniform: Estimate::from_regrets(&uniform),
         }
     }
 }
 
 impl Estimate {
     /// `None` if there are no decisions.
-    fn of(regrets: &[&DecisionRegret]) -> Option<Self> {
+    fn from_regrets(regrets: &[&DecisionRegret]) -> Option<Self> {
         let all = |figure: &dyn Fn(&DecisionRegret) -> f64| regrets.iter().map(|one| figure(one)).collect::<Vec<f64>>();
         let mean_of = |figure: &dyn Fn(&DecisionRegret) -> f64| mean(all(figure).into_iter()).unwrap_or(0.0);
         let mean_some = |figure: &dyn Fn(&DecisionRegret) -> Option<f64>| {

@@ -398,7 +398,7 @@ fn read(connection: &Connection) -> Result<HashMap<(Phase, usize), ArchivedEvalu
             patterns: parsed(row, "patterns")?,
         };
         let rung: u8 = row.get("rung")?;
-        let rung = Rung::of(rung).ok_or(rusqlite::Error::IntegralValueOutOfRange(7, rung.into()))?;
+        let rung = Rung::numbered(rung).ok_or(rusqlite::Error::IntegralValueOutOfRange(7, rung.into()))?;
         let recorded = ArchivedEvaluation { sha256: row.get("sha256")?, rung, outcome };
         all.insert((phase, usize::try_from(number).unwrap_or_default()), recorded);
     }

@@ -172,7 +172,7 @@ impl<'a> SearchRun<'a> {
             let promotions = match (batch, tunes) {
                 (0, _) => Promotions::all_to_train(),
                 (_, true) => Promotions::all_to_first_seed(BATCH),
-                (_, false) => Promotions::of(BATCH),
+                (_, false) => Promotions::for_batch(BATCH),
             };
             let evaluated = self.evaluate_batch(Phase::Search, batch, number, &candidates, promotions)?;
             self.learn(number, &candidates, &evaluated);
@@ -348,7 +348,7 @@ impl<'a> SearchRun<'a> {
             let mut made = ProgramGenerator::new(&used, draw);
             let random = |_| Candidate { program: made.random(), operation: Operation::Random, parents: [None; 2] };
             let candidates: Vec<Candidate> = (0..BATCH).map(random).map(|one| self.simplified(one)).collect();
-            let promotions = Promotions::of(BATCH);
+            let promotions = Promotions::for_batch(BATCH);
             let evaluated = self.evaluate_batch(Phase::Control, batch, number, &candidates, promotions)?;
             let scored = candidates.into_iter().zip(&evaluated).enumerate();
             best.extend(

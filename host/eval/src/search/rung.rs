@@ -21,7 +21,7 @@ impl Rung {
     }
 
     /// The rung with this number in the archive.
-    pub fn of(number: u8) -> Option<Self> {
+    pub fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|rung| rung.number() == number)
     }
 
@@ -49,13 +49,13 @@ pub(super) struct Promotions {
 
 impl Promotions {
     /// The best half of a batch of `batch` programs, then a sixth of it.
-    pub fn of(batch: usize) -> Self {
+    pub fn for_batch(batch: usize) -> Self {
         Self { first_seed: batch.div_ceil(2), train: batch.div_ceil(6) }
     }
 
     /// All are evaluated under the first seed.
     pub fn all_to_first_seed(batch: usize) -> Self {
-        Self { first_seed: usize::MAX, ..Self::of(batch) }
+        Self { first_seed: usize::MAX, ..Self::for_batch(batch) }
     }
 
     /// All are evaluated in train.
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn a_rung_has_a_number_in_the_archive() {
         assert_eq!(Rung::ALL.map(Rung::number), [1, 2, 3, 4]);
-        assert_eq!([0, 2, 4, 5].map(Rung::of), [None, Some(Rung::FirstSeed), Some(Rung::Select), None]);
+        assert_eq!([0, 2, 4, 5].map(Rung::numbered), [None, Some(Rung::FirstSeed), Some(Rung::Select), None]);
     }
 
     #[test]
     fn half_of_a_batch_and_then_a_sixth_go_on() {
-        assert_eq!(Promotions::of(24), Promotions { first_seed: 12, train: 4 });
+        assert_eq!(Promotions::for_batch(24), Promotions { first_seed: 12, train: 4 });
         assert_eq!(Promotions::all_to_first_seed(24), Promotions { first_seed: usize::MAX, train: 4 });
     }
 }

@@ -85,7 +85,9 @@ impl Range {
     /// What a value must be: `must be …`.
     pub(crate) fn message(&self) -> String {
         match *self {
-            Self::Whole { least, most, unit } => format!("must be a whole number{} from {least} to {most}", of(unit)),
+            Self::Whole { least, most, unit } => {
+                format!("must be a whole number{} from {least} to {most}", in_unit(unit))
+            }
             Self::Number { least, most, unit, ends } => {
                 let from = if ends == RangeEnds::Most { "above" } else { "from" };
                 let to = match ends {
@@ -94,7 +96,7 @@ impl Range {
                     RangeEnds::Most => format!(" and at most {most}"),
                     RangeEnds::Least => format!(" on and below {most}"),
                 };
-                format!("must be a number{} {from} {least}{to}", of(unit))
+                format!("must be a number{} {from} {least}{to}", in_unit(unit))
             }
             Self::Time { unit, least, most } => {
                 let (name, scale) = unit.name_and_micros();
@@ -118,7 +120,7 @@ impl Range {
     }
 }
 
-fn of(unit: &str) -> String {
+fn in_unit(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!(" of {unit}") }
 }
 

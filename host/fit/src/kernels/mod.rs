@@ -68,7 +68,7 @@ pub struct OperationErrors {
 
 impl TableErrors {
     /// Of signed errors, %. All are 0 without any.
-    fn of(mut errors: Vec<f64>) -> Self {
+    fn from_errors(mut errors: Vec<f64>) -> Self {
         let kernels = errors.len();
         let at = |sorted: &[f64], share: f64| {
             let index = (kernels.saturating_sub(1) as f64 * share) as usize;
@@ -114,7 +114,7 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKerne
     curves.reverse();
     let link = |table: &GroupTable| {
         let link = table.fitted();
-        let errors = TableErrors::of(table.errors(&link));
+        let errors = TableErrors::from_errors(table.errors(&link));
         (table.name, link, errors)
     };
     let groups: Vec<_> = groups(folder, prefix)?.iter().map(link).collect();
@@ -135,7 +135,7 @@ fn fitted_curve(table: &KernelTable) -> FittedCurve {
     FittedCurve {
         name: table.name,
         up_to_rows: table.rows.map(|range| range.up_to),
-        errors: TableErrors::of(table.errors(&values)),
+        errors: TableErrors::from_errors(table.errors(&values)),
         values: table.names.iter().copied().zip(values).collect(),
     }
 }
@@ -184,7 +184,8 @@ pub fn kernel_errors(
             by_operation.push((format!("{}, {} GPUs", table.name, table.gpus), table.errors(link)));
         }
     }
-    let errors = |(operation, errors)| OperationErrors { gpu: name.into(), operation, errors: TableErrors::of(errors) };
+    let errors =
+        |(operation, errors)| OperationErrors { gpu: name.into(), operation, errors: TableErrors::from_errors(errors) };
     Ok(by_operation.into_iter().map(errors).collect())
 }
 
@@ -265,9 +266,9 @@ mod tests {
 
     #[test]
     fn errors_are_signed_in_the_middle_and_absolute_elsewhere() {
-        let errors = TableErrors::of(vec![3.0, -10.0, -4.0, 1.0, -2.0]);
+        let errors = TableErrors::from_errors(vec![3.0, -10.0, -4.0, 1.0, -2.0]);
         // Sorted −10 −4 −2 1 3; absolute 1 2 3 4 10: the 90th percentile is the element at 0.9 × 4 = 3.6, rounded down.
         assert_eq!(errors, TableErrors { kernels: 5, bias: -2.0, median: 3.0, p90: 4.0 });
-        assert_eq!(TableErrors::of(Vec::new()), TableErrors { kernels: 0, bias: 0.0, median: 0.0, p90: 0.0 });
+        assert_eq!(TableErrors::from_errors(Vec::new()), TableErrors { kernels: 0, bias: 0.0, median: 0.0, p90: 0.0 });
     }
 }

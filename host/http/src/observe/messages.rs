@@ -40,7 +40,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The message of `request` of the workload with these names, with a prompt as planned.
-    pub fn of(&self, request: &Request, names: &Names) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
+    pub fn post(&self, request: &Request, names: &Names) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
         let prompt = match self.words {
             None => json!(self.text.ids(request)),
             Some(words) => json!(self.text.text(request, words)),
@@ -213,7 +213,7 @@ mod tests {
         let mut names = Names::default();
         let tags = Tags { tenant: names.intern("acme"), ..Tags::default() };
         let request = Request { tags, ..Request::new(RequestId(3), Micros::ZERO, 5, 7) };
-        let message = Messages::new(&settings).unwrap().of(&request, &names).unwrap();
+        let message = Messages::new(&settings).unwrap().post(&request, &names).unwrap();
         assert_eq!(message.uri().path(), "/x/v1/completions");
         assert_eq!(message.headers()["x-gateway-inference-fairness-id"], "acme");
         assert_eq!(message.headers()[AUTHORIZATION], "Bearer secret");
@@ -232,7 +232,7 @@ mod tests {
         let mut messages = Messages::new(&settings).unwrap();
         messages.words = Some(TokensPerWord { around: 4.0, each: 2.0 });
         let request = Request::new(RequestId(3), Micros::ZERO, 24, 7);
-        let body = body(messages.of(&request, &Names::default()).unwrap());
+        let body = body(messages.post(&request, &Names::default()).unwrap());
         let text = body["messages"][0]["content"].as_str().unwrap();
         assert_eq!(text.split_whitespace().count(), 10);
         assert_eq!((body.get("min_tokens"), body.get("stream")), (None, None));

@@ -263,7 +263,7 @@ impl LoadPace<'_> {
         self.in_flight += 1;
         self.live.sent += 1;
         let (message, added) = match &self.conversations {
-            None => (self.messages.of(&request, &self.names), None),
+            None => (self.messages.post(&request, &self.names), None),
             Some(conversations) => {
                 let (before, new_tokens) = conversations.before(&request);
                 let added = self.messages.added(before, &request, new_tokens);

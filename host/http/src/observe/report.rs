@@ -77,9 +77,9 @@ pub struct LatencyFigures {
 }
 
 impl LatencyFigures {
-    fn of(samples: impl Iterator<Item = u64>) -> Self {
+    fn from_samples(samples: impl Iterator<Item = u64>) -> Self {
         let mut samples: Vec<Micros> = samples.map(Micros).collect();
-        let Distribution { count, mean_ms, p50_ms, p90_ms, p99_ms, .. } = Distribution::of(&mut samples);
+        let Distribution { count, mean_ms, p50_ms, p90_ms, p99_ms, .. } = Distribution::from_samples(&mut samples);
         let some = |ms: f64| (count > 0).then_some(ms);
         Self { count, mean_ms: some(mean_ms), p50_ms: some(p50_ms), p90_ms: some(p90_ms), p99_ms: some(p99_ms) }
     }
@@ -115,19 +115,19 @@ impl Recording {
             output_tokens,
             other_lengths: completed.iter().filter(|record| record.has_other_length()).count() as u64,
             connections: self.records.iter().filter(|record| record.exchange.connected_in_us.is_some()).count() as u64,
-            lateness: Lateness::of(&self.records),
-            ttft: LatencyFigures::of(
+            lateness: Lateness::from_records(&self.records),
+            ttft: LatencyFigures::from_samples(
                 completed.iter().filter_map(|record| since(record.exchange.sent_us, record.exchange.first_us)),
             ),
-            tpot: LatencyFigures::of(completed.iter().filter_map(|record| record.tpot_us())),
+            tpot: LatencyFigures::from_samples(completed.iter().filter_map(|record| record.tpot_us())),
             itl: self.settings.record_itl.then(|| {
                 let parts = completed.iter().map(|record| &record.exchange.chunks_us);
-                LatencyFigures::of(parts.flat_map(|times| times.windows(2).map(|pair| pair[1] - pair[0])))
+                LatencyFigures::from_samples(parts.flat_map(|times| times.windows(2).map(|pair| pair[1] - pair[0])))
             }),
-            e2e: LatencyFigures::of(
+            e2e: LatencyFigures::from_samples(
                 completed.iter().filter_map(|record| since(record.exchange.sent_us, record.exchange.last_us)),
             ),
-            e2e_from_plan: LatencyFigures::of(
+            e2e_from_plan: LatencyFigures::from_samples(
                 completed.iter().filter_map(|record| since(Some(record.planned.0), record.exchange.last_us)),
             ),
         }
@@ -206,11 +206,11 @@ impl ObservedRequest {
 }
 
 impl Lateness {
-    fn of(records: &[ObservedRequest]) -> Self {
+    fn from_records(records: &[ObservedRequest]) -> Self {
         let mut late: Vec<Micros> = records.iter().map(|record| record.due.saturating_sub(record.planned)).collect();
         let count = late.iter().filter(|late| late.0 > LATE_US).count();
         let late_share = count as f64 / late.len().max(1) as f64;
-        let Distribution { p50_ms, p99_ms, max_ms, .. } = Distribution::of(&mut late);
+        let Distribution { p50_ms, p99_ms, max_ms, .. } = Distribution::from_samples(&mut late);
         Self { p50_ms, p99_ms, max_ms, late_share }
     }
 }

@@ -71,7 +71,7 @@ fn request_row(request: &RequestView<'_>, pools: &PoolsView<'_>) -> RoutedReques
 
 fn instance_row(request: &RequestView<'_>, pools: &PoolsView<'_>, instance: InstanceIndex) -> PoolInstanceRow {
     let (signals, index) = (pools.cluster.signals, instance.index());
-    let transfers = pools.transfers.of(instance);
+    let transfers = pools.transfers.load(instance);
     PoolInstanceRow {
         in_flight_tokens: signals.in_flight_tokens[index],
         kv_utilization: canonical(signals.kv_utilization[index]),

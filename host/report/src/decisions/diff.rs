@@ -150,7 +150,7 @@ impl Diff {
         let headers = readers.each_ref().map(|reader| reader.header().clone());
         let [in_a, in_b] = &mut readers;
         let (in_a, in_b) = (records(in_a)?, records(in_b)?);
-        let mut diff = Self::of(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
+        let mut diff = Self::from_requests(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
         (diff.a.file, diff.b.file) = (file_a, file_b);
         if let Some(first) = &mut diff.first {
             first.a = decision_at(&mut open_a()?, first)?;
@@ -159,7 +159,7 @@ impl Diff {
         Ok(diff)
     }
 
-    fn of(
+    fn from_requests(
         in_a: &FxHashMap<RequestId, ComparedRequest>,
         in_b: &FxHashMap<RequestId, ComparedRequest>,
         [a, b]: [Side; 2],
@@ -168,7 +168,7 @@ impl Diff {
             in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
         pairs.sort_unstable_by_key(|&(request, ..)| request);
         let differs = |a: &ComparedRequest, b: &ComparedRequest| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
-        let first = pairs.iter().filter_map(|&(request, a, b)| First::of(request, a, b)).min_by_key(First::order);
+        let first = pairs.iter().filter_map(|&(request, a, b)| First::find(request, a, b)).min_by_key(First::order);
         Self {
             requests: pairs.len() as u64,
             only_in_a: (in_a.len() - pairs.len()) as u64,
@@ -177,8 +177,8 @@ impl Diff {
             decisions: counts(&pairs),
             first,
             latencies: vec![
-                LatencyChange::of("TTFT", &pairs, |record| record.ttft_us),
-                LatencyChange::of("E2E", &pairs, |record| record.e2e_us),
+                LatencyChange::new("TTFT", &pairs, |record| record.ttft_us),
+                LatencyChange::new("E2E", &pairs, |record| record.e2e_us),
             ],
             worst: worst(&pairs),
             a,
@@ -267,7 +267,7 @@ fn worst(pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)]) -> Vec<Reque
 }
 
 impl First {
-    fn of(request: RequestId, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
+    fn find(request: RequestId, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         let first =
             |kind, time_us: Option<u64>| Some(Self { request: request.0, kind, time_us: time_us?, a: None, b: None });
@@ -311,7 +311,7 @@ fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<Decisio
 }
 
 impl LatencyChange {
-    fn of(
+    fn new(
         what: &'static str,
         pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)],
         of: fn(&ComparedRequest) -> Option<u64>,

@@ -73,14 +73,14 @@ impl RequestHistory {
     /// # Errors
     /// If the trace cannot be read.
     pub fn read(path: &Path, request: RequestId) -> Result<Option<Self>, TraceError> {
-        Self::of(&mut TraceReader::open(path)?, request)
+        Self::from_reader(&mut TraceReader::open(path)?, request)
     }
 
     /// The history of `request` in the lines of `reader`.
     ///
     /// # Errors
     /// If the trace cannot be read.
-    pub fn of(reader: &mut TraceReader, request: RequestId) -> Result<Option<Self>, TraceError> {
+    pub fn from_reader(reader: &mut TraceReader, request: RequestId) -> Result<Option<Self>, TraceError> {
         let admission = reader.header().policies.admission.clone();
         let mut history = Self { request: request.0, events: Vec::new(), admission };
         let mut queue: Option<Queue> = None;

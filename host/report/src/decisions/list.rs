@@ -49,12 +49,12 @@ impl Listing {
     /// # Errors
     /// If it cannot be read.
     pub fn open(path: &Path, filter: LineFilter) -> Result<Self, TraceError> {
-        Ok(Self::of(TraceReader::open(path)?, filter))
+        Ok(Self::new(TraceReader::open(path)?, filter))
     }
 
     /// The lines of `reader`.
     #[must_use]
-    pub fn of(reader: TraceReader, filter: LineFilter) -> Self {
+    pub fn new(reader: TraceReader, filter: LineFilter) -> Self {
         Self { reader, filter }
     }
 

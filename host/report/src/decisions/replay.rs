@@ -187,7 +187,7 @@ impl PolicyReplay {
     /// # Errors
     /// If the trace cannot be read or lacks a column that the plugin reads, or the plugin fails.
     pub fn read(path: &Path, policy: &ReplayedPolicy<'_>, limit: usize) -> Result<Self, ReplayError> {
-        let survey = TraceSurvey::of(&mut TraceReader::open(path)?, policy)?;
+        let survey = TraceSurvey::read(&mut TraceReader::open(path)?, policy)?;
         let mut reader = TraceReader::open(path)?;
         let service =
             RecordedService::new(reader.header(), survey.names.clone()).map_err(|error| reader.fault(error))?;
@@ -280,7 +280,7 @@ struct TraceSurvey {
 
 impl TraceSurvey {
     /// Reads and checks the whole trace.
-    fn of(reader: &mut TraceReader, policy: &ReplayedPolicy<'_>) -> Result<Self, TraceError> {
+    fn read(reader: &mut TraceReader, policy: &ReplayedPolicy<'_>) -> Result<Self, TraceError> {
         let mut survey = Self::default();
         while let Some(line) = reader.next_line()? {
             survey.lines[line.kind() as usize] += 1;

@@ -125,7 +125,7 @@ fn small() -> Vec<Value> {
 #[test]
 fn a_request_has_a_story() {
     let text = trace(&small());
-    let story = |request| RequestHistory::of(&mut reader(&text).expect("a header"), request).expect("a trace");
+    let story = |request| RequestHistory::from_reader(&mut reader(&text).expect("a header"), request).expect("a trace");
     insta::assert_snapshot!(story(RequestId(2)).expect("it is there").to_string());
     assert_eq!(story(RequestId(77)), None);
     let made_room = serde_json::to_value(story(RequestId(1))).expect("JSON");
@@ -138,7 +138,7 @@ fn a_request_has_a_story() {
 fn scores_make_regret_and_margin() {
     let text = trace(&small());
     let top = |by| {
-        let top = Top::of(&mut reader(&text).expect("a header"), by, 2).expect("a trace");
+        let top = Top::from_reader(&mut reader(&text).expect("a header"), by, 2).expect("a trace");
         let top = serde_json::to_value(top).expect("JSON");
         let of = |entry: &Value| (entry["request"].as_u64(), entry["value"].as_f64());
         top["decisions"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
@@ -184,7 +184,7 @@ fn the_first_difference_is_the_earliest() {
 #[test]
 fn lines_are_filtered() {
     let list = |filter| {
-        let mut listing = Listing::of(reader(&trace(&small())).expect("a header"), filter);
+        let mut listing = Listing::new(reader(&trace(&small())).expect("a header"), filter);
         let mut lines = Vec::new();
         while let Some(line) = listing.next_text(true).expect("a trace") {
             lines.push(serde_json::from_str::<Value>(&line).expect("JSON"));

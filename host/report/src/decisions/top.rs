@@ -78,14 +78,14 @@ impl Top {
     /// # Errors
     /// If the trace cannot be read.
     pub fn read(path: &Path, by: TopBy, limit: usize) -> Result<Self, TraceError> {
-        Self::of(&mut TraceReader::open(path)?, by, limit)
+        Self::from_reader(&mut TraceReader::open(path)?, by, limit)
     }
 
     /// The `limit` worst decisions in the lines of `reader`.
     ///
     /// # Errors
     /// If the trace cannot be read.
-    pub fn of(reader: &mut TraceReader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
+    pub fn from_reader(reader: &mut TraceReader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
         // By the value; of equal values, the earlier request counts as worse.
         let keep_worst = |decisions: &mut Vec<RankedDecision>| {

@@ -125,8 +125,9 @@ pub(super) fn summary(journal: &Journal, about: &ServiceInfo, out: &mut dyn Writ
     let duration = last.saturating_sub(first).as_secs_f64();
     let per_second = |count: f64| if duration > 0.0 { count / duration } else { 0.0 };
     let ms = |time: Micros| time.0 as f64 / 1e3;
-    let of =
-        |value: &dyn Fn(&Outcome) -> Option<f64>| Statistics::of(completed_journeys().filter_map(|(_, o)| value(o)));
+    let of = |value: &dyn Fn(&Outcome) -> Option<f64>| {
+        Statistics::from_values(completed_journeys().filter_map(|(_, o)| value(o)))
+    };
     let count = completed_journeys().count();
     let (input, output) = (of(&|o| Some(o.input_tokens.into())), of(&|o| Some(o.generated_tokens.into())));
     let total = |statistics: &Statistics| statistics.mean() * statistics.count() as f64;

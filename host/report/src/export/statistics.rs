@@ -10,7 +10,7 @@ pub(super) struct Statistics {
 }
 
 impl Statistics {
-    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         Self { sorted }
@@ -44,11 +44,11 @@ mod tests {
 
     #[test]
     fn as_numpy() {
-        let some = Statistics::of([4.0, 1.0, 3.0, 2.0].into_iter());
+        let some = Statistics::from_values([4.0, 1.0, 3.0, 2.0].into_iter());
         assert_eq!((some.count(), some.mean(), some.percentile(50.0), some.percentile(25.0)), (4, 2.5, 2.5, 1.75));
         assert_eq!((some.percentile(0.0), some.percentile(100.0)), (1.0, 4.0));
         assert!((some.std() - 1.118_033_988_749_895).abs() < 1e-15);
-        let none = Statistics::of(std::iter::empty());
+        let none = Statistics::from_values(std::iter::empty());
         assert_eq!((none.mean(), none.std(), none.percentile(99.0)), (0.0, 0.0, 0.0));
     }
 }

@@ -45,10 +45,10 @@ pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write)
         Some((outcome.e2e? - outcome.ttft?).0 as f64 / 1e3 / f64::from(gaps))
     };
     let latencies = [
-        ("ttft", Statistics::of(completed_journeys().filter_map(|(_, outcome)| outcome.ttft.map(ms)))),
-        ("tpot", Statistics::of(completed_journeys().filter_map(|(_, outcome)| after_first(outcome)))),
-        ("itl", Statistics::of(completed_journeys().flat_map(|(journey, _)| journey.gaps()).map(ms))),
-        ("e2el", Statistics::of(completed_journeys().filter_map(|(_, outcome)| outcome.e2e.map(ms)))),
+        ("ttft", Statistics::from_values(completed_journeys().filter_map(|(_, outcome)| outcome.ttft.map(ms)))),
+        ("tpot", Statistics::from_values(completed_journeys().filter_map(|(_, outcome)| after_first(outcome)))),
+        ("itl", Statistics::from_values(completed_journeys().flat_map(|(journey, _)| journey.gaps()).map(ms))),
+        ("e2el", Statistics::from_values(completed_journeys().filter_map(|(_, outcome)| outcome.e2e.map(ms)))),
     ];
     for (name, statistics) in &latencies {
         put(&format!("mean_{name}_ms"), json!(statistics.mean()));

@@ -154,13 +154,13 @@ impl RunCharts {
         let completed = |record: &&RequestRecord| record.e2e().is_some() && record.arrival >= warmup;
         let mut records: Vec<&RequestRecord> = Vec::with_capacity(log.len());
         records.extend(log.records().filter(completed));
-        let windows = Windows::of(&records);
+        let windows = Windows::from_records(&records);
         let quantiles = quantiles();
         let mut grouped = GroupedLatencies { log, quantiles: &quantiles, windows: &windows, sorted: Vec::new() };
-        let mut latencies = vec![grouped.of(("all", "all requests".to_owned(), records.as_slice().into()))];
+        let mut latencies = vec![grouped.group(("all", "all requests".to_owned(), records.as_slice().into()))];
         grouped.sorted.iter_mut().for_each(|latency| *latency >>= GroupedLatencies::WINDOW);
         let stages = stages_by_latency(&records, log, &grouped.sorted);
-        latencies.extend(groups(&records, names).into_iter().map(|group| grouped.of(group)));
+        latencies.extend(groups(&records, names).into_iter().map(|group| grouped.group(group)));
         let slowest = slowest(&records).map(|record| SlowRequest::new(record, log, names, series)).collect();
         Self {
             time_s: seconds(stride),
@@ -289,7 +289,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn of(records: &[&RequestRecord]) -> Self {
+    fn from_records(records: &[&RequestRecord]) -> Self {
         let arrivals = || records.iter().map(|record| record.arrival);
         let (first, last) = (arrivals().min().unwrap_or_default(), arrivals().max().unwrap_or_default());
         let count = (records.len() / REQUESTS_OF_A_WINDOW).clamp(1, WINDOWS);
@@ -320,9 +320,9 @@ impl GroupedLatencies<'_> {
     const WINDOW: u32 = 6;
 
     /// The latencies of a group. Afterwards `sorted` has the end-to-end latencies of its requests.
-    fn of(&mut self, (by, name, records): RequestGroup<'_>) -> GroupLatencies {
+    fn group(&mut self, (by, name, records): RequestGroup<'_>) -> GroupLatencies {
         let windows: Vec<u8> = records.iter().map(|record| self.windows.index(record.arrival) as u8).collect();
-        let stages = StageSums::of(records.iter().map(|record| Stages::micros(record, self.log)));
+        let stages = StageSums::sum(records.iter().map(|record| Stages::micros(record, self.log)));
         GroupLatencies {
             by,
             name,
@@ -354,7 +354,7 @@ impl GroupedLatencies<'_> {
         let quantile = |&q: &f64| quantile_ms(sorted.len(), |rank| sorted[rank] >> Self::WINDOW, q);
         let quantiles = self.quantiles.iter().filter_map(quantile).collect();
         let percentiles = [0.5, 0.9, 0.99];
-        let by_window = WindowRanks::of(sorted, self.windows.count, &percentiles);
+        let by_window = WindowRanks::from_sorted(sorted, self.windows.count, &percentiles);
         let [p50, p90, p99] = percentiles.map(|q| by_window.iter().map(|window| window.quantile_ms(q)).collect());
         LatencyLines { quantiles, p50, p90, p99 }
     }
@@ -374,7 +374,7 @@ struct WindowRanks {
 
 impl WindowRanks {
     /// Of latencies with their windows, in order.
-    fn of(sorted: &[u64], windows: usize, percentiles: &[f64]) -> Vec<Self> {
+    fn from_sorted(sorted: &[u64], windows: usize, percentiles: &[f64]) -> Vec<Self> {
         let window = |one: u64| (one & ((1 << GroupedLatencies::WINDOW) - 1)) as usize;
         let mut all = vec![Self::default(); windows];
         sorted.iter().for_each(|&one| all[window(one)].count += 1);
@@ -425,7 +425,7 @@ impl Stages {
             .map(|stage| stage.0)
     }
 
-    fn of(record: &RequestRecord, log: &RequestLog) -> Self {
+    fn from_record(record: &RequestRecord, log: &RequestLog) -> Self {
         Self::from_ms(Self::micros(record, log).map(|micros| Micros(micros).as_millis_f64()))
     }
 
@@ -443,7 +443,7 @@ struct StageSums {
 }
 
 impl StageSums {
-    fn of(stages: impl Iterator<Item = [u64; 4]>) -> Self {
+    fn sum(stages: impl Iterator<Item = [u64; 4]>) -> Self {
         let mut sums = Self::default();
         stages.for_each(|stages| sums.add(stages));
         sums
@@ -533,7 +533,7 @@ impl SlowRequest {
             ttft_ms: ms(record.ttft()),
             tpot_ms: digits(record.itl_mean_us / 1e3),
             e2e_ms: ms(record.e2e()),
-            stages: Stages::of(record, log),
+            stages: Stages::from_record(record, log),
             found: found.map(|load| {
                 (load.queue_depth, load.batch_size, digits(share(load.used_kv_blocks, load.total_kv_blocks)))
             }),

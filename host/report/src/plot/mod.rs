@@ -45,7 +45,7 @@ impl FigureKind {
     }
 
     /// The kind of figure that `document` is made into, unless another is wanted.
-    fn of(document: &Value) -> Option<Self> {
+    fn from_document(document: &Value) -> Option<Self> {
         if document["requests"].is_array() {
             Some(Self::LatencyCdf)
         } else if document["points"].is_array() && document["figures"].is_array() {
@@ -104,9 +104,11 @@ impl PlotFigure {
 /// If the results are not of that kind, or have no such figure.
 pub fn plot(kind: Option<FigureKind>, figure: Option<&str>, inputs: &[PlotInput]) -> Result<PlotFigure, PlotError> {
     let first = inputs.first().ok_or_else(|| PlotError::NoKind(String::new()))?;
-    let kind = kind.or_else(|| FigureKind::of(&first.document)).ok_or_else(|| PlotError::NoKind(first.name.clone()))?;
+    let kind = kind
+        .or_else(|| FigureKind::from_document(&first.document))
+        .ok_or_else(|| PlotError::NoKind(first.name.clone()))?;
     for input in inputs {
-        let is_kind = match (kind, FigureKind::of(&input.document)) {
+        let is_kind = match (kind, FigureKind::from_document(&input.document)) {
             (FigureKind::LatencyCdf | FigureKind::Percentiles, found) => found == Some(FigureKind::LatencyCdf),
             (FigureKind::Sweep | FigureKind::Pareto, found) => found == Some(FigureKind::Sweep),
             (FigureKind::Differences, found) => found == Some(kind),

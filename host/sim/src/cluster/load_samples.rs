@@ -32,7 +32,7 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), NoProgress> {
         let Some(mut sampling) = self.sampling.take() else { return self.advance(behind, now, observer) };
         let (instance, mut observer) = self.observed(behind, observer);
-        let advanced = instance.advance_sampled(now, behind, sampling.of(behind), &mut observer);
+        let advanced = instance.advance_sampled(now, behind, sampling.moments(behind), &mut observer);
         self.sampling = Some(sampling);
         advanced
     }
@@ -45,7 +45,7 @@ impl<I: Instance> Cluster<I> {
         for instance in (0..self.instances.len()).map(InstanceIndex::at) {
             let end = horizon.saturating_add(Micros(1));
             self.advance_sampled(instance, end, observer)?;
-            let after = self.sampling.as_mut().map_or(Micros::MAX, |sampling| sampling.of(instance).after(end));
+            let after = self.sampling.as_mut().map_or(Micros::MAX, |sampling| sampling.moments(instance).after(end));
             if after < Micros::MAX {
                 let load = self.instances[instance.index()].load();
                 observer.record(&SimEvent::Load { instance, at: after, load: &load });
@@ -64,7 +64,7 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         self.catch_up(instance, now, observer)?;
-        self.sampling.iter_mut().for_each(|sampling| sampling.of(instance).end());
+        self.sampling.iter_mut().for_each(|sampling| sampling.moments(instance).end());
         Ok(())
     }
 }

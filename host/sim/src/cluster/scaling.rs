@@ -209,7 +209,7 @@ impl<I: Instance> Cluster<I> {
         SharedStorage::add(&mut self.shared, &config);
         self.more_than_advancing |= self.shared.is_some();
         let mut instance = (new.0)(config);
-        if let Some(content) = self.shared.as_ref().and_then(|shared| shared.of(index)) {
+        if let Some(content) = self.shared.as_ref().and_then(|shared| shared.shared_by(index)) {
             instance.share_chunks(&content);
         }
         let held = self.shared.as_ref().and_then(|shared| shared.held_by_group_of(index));

@@ -124,7 +124,7 @@ impl<I: Instance> Cluster<I> {
         self.instances.iter_mut().for_each(|instance| instance.share_chunks(&SharedChunks::default()));
         written.iter().for_each(|(group, chunks)| shared.content[*group].add(chunks));
         for (index, instance) in self.instances.iter_mut().enumerate() {
-            if let Some(content) = shared.of(InstanceIndex::at(index)) {
+            if let Some(content) = shared.shared_by(InstanceIndex::at(index)) {
                 instance.share_chunks(&content);
             }
         }

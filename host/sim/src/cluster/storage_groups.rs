@@ -48,7 +48,7 @@ impl SharedStorage {
     }
 
     /// What the group of `instance` has written; `None` if it shares nothing.
-    pub fn of(&self, instance: InstanceIndex) -> Option<SharedChunks> {
+    pub fn shared_by(&self, instance: InstanceIndex) -> Option<SharedChunks> {
         let group = self.groups.get(instance.index()).copied().flatten()?;
         self.content.get(group as usize).cloned()
     }

@@ -92,7 +92,7 @@ impl LoadSampling {
     }
 
     /// The moments of `instance`: from the beginning, if it has come since.
-    pub fn of(&mut self, instance: InstanceIndex) -> &mut LoadMoments {
+    pub fn moments(&mut self, instance: InstanceIndex) -> &mut LoadMoments {
         if self.instances.len() <= instance.index() {
             self.instances.resize(instance.index() + 1, LoadMoments::new(self.moments));
         }

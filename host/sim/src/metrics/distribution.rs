@@ -31,7 +31,7 @@ pub struct Distribution {
 impl Distribution {
     /// The distribution of `samples`, which it reorders. O(n).
     #[must_use]
-    pub fn of(samples: &mut [Micros]) -> Self {
+    pub fn from_samples(samples: &mut [Micros]) -> Self {
         let sum: u128 = samples.iter().map(|sample| u128::from(sample.0)).sum();
         let mut select = Selection::new(samples);
         Self::from_order(select.0.len() as u64, sum as f64, |rank| select.at(rank).0 as f64)
@@ -147,26 +147,26 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(in crate::metrics) fn of(samples: &[u64]) -> Distribution {
-        Distribution::of(&mut samples.iter().copied().map(Micros).collect::<Vec<_>>())
+    pub(in crate::metrics) fn from_samples(samples: &[u64]) -> Distribution {
+        Distribution::from_samples(&mut samples.iter().copied().map(Micros).collect::<Vec<_>>())
     }
 
     #[test]
     fn percentiles_interpolate_between_neighbours() {
         // Ranks 2, 3.6, 3.8 and 3.96 of 10, 20, 30, 40, 50 ms.
-        let five = of(&[50_000, 10_000, 40_000, 20_000, 30_000]);
+        let five = from_samples(&[50_000, 10_000, 40_000, 20_000, 30_000]);
         assert_eq!((five.count, five.mean_ms, five.min_ms, five.max_ms), (5, 30.0, 10.0, 50.0));
         assert_eq!([five.p50_ms, five.p90_ms, five.p95_ms], [30.0, 46.0, 48.0]);
         assert!((five.p99_ms - 49.6).abs() < 1e-12);
         // numpy.percentile([1, 2, 3, 4], 50) = 2.5
-        assert_eq!(of(&[1_000, 2_000, 3_000, 4_000]).p50_ms, 2.5);
+        assert_eq!(from_samples(&[1_000, 2_000, 3_000, 4_000]).p50_ms, 2.5);
     }
 
     #[test]
     fn one_sample_is_every_percentile_and_none_is_zero() {
-        let one = of(&[7]);
+        let one = from_samples(&[7]);
         assert_eq!([one.min_ms, one.p50_ms, one.p99_ms, one.max_ms, one.mean_ms], [0.007; 5]);
-        assert_eq!(of(&[]), Distribution::default());
+        assert_eq!(from_samples(&[]), Distribution::default());
     }
 
     #[test]
@@ -202,7 +202,7 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn percentiles_ascend(samples in prop::collection::vec(duration(), 1..200)) {
-            let d = of(&samples);
+            let d = from_samples(&samples);
             prop_assert!(figures(&d).is_sorted(), "{d:?}");
             prop_assert!(d.min_ms * (1.0 - 1e-12) <= d.mean_ms && d.mean_ms <= d.max_ms * (1.0 + 1e-12), "{d:?}");
         }
@@ -219,10 +219,10 @@ pub(super) mod tests {
                 })
                 .collect();
             let mut merged = Samples::merged(parts.iter());
-            prop_assert_eq!(merged.distribution(), of(&all));
-            prop_assert_eq!(merged.distribution(), of(&all), "a second time, on reordered samples");
+            prop_assert_eq!(merged.distribution(), from_samples(&all));
+            prop_assert_eq!(merged.distribution(), from_samples(&all), "a second time, on reordered samples");
             if !all.is_empty() {
-                prop_assert_eq!(figures(&of(&all)), naive(all));
+                prop_assert_eq!(figures(&from_samples(&all)), naive(all));
             }
         }
     }

@@ -297,7 +297,7 @@ fn distribution(values: &[(u64, u64)]) -> Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::distribution::tests::of;
+    use crate::metrics::distribution::tests::from_samples;
     use proptest::prelude::*;
 
     /// Durations around the end of the pages.
@@ -331,7 +331,7 @@ mod tests {
     proptest! {
         #[test]
         fn counting_loses_nothing(one in counted(), other in counted()) {
-            let expected = (vec![of(&each(&one)), of(&each(&other))], of(&each(&[one.clone(), other.clone()].concat())));
+            let expected = (vec![from_samples(&each(&one)), from_samples(&each(&other))], from_samples(&each(&[one.clone(), other.clone()].concat())));
             for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
                 let mut gaps = of_instances(as_for, &one, &other);
                 prop_assert_eq!(&gaps.distributions(), &expected);
@@ -354,7 +354,10 @@ mod tests {
     fn more_than_can_be_written_down_or_listed_is_counted() {
         let many: Vec<(u64, u64)> = (0..3 * LISTED_DURATIONS as u64).map(|i| (i * 7 % 1000, i % 3)).collect();
         let few = many[..RECENT_GAPS + 1].to_vec();
-        let expected = (vec![of(&each(&many)), of(&each(&few))], of(&each(&[many.clone(), few.clone()].concat())));
+        let expected = (
+            vec![from_samples(&each(&many)), from_samples(&each(&few))],
+            from_samples(&each(&[many.clone(), few.clone()].concat())),
+        );
         for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
             assert_eq!(of_instances(as_for, &many, &few).distributions(), expected);
         }

@@ -302,7 +302,7 @@ impl Metrics {
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
             adapters: self.adapters(duration, &instances),
-            gateway_wait: Distribution::of(&mut self.gateway_waits),
+            gateway_wait: Distribution::from_samples(&mut self.gateway_waits),
             offload: self.options.offload.then(|| self.offload.report(&counters)),
             disaggregation: (self.disaggregation.as_mut())
                 .map(|samples| samples.report(duration, cluster.counts.dropped_no_decode_blocks)),

@@ -43,7 +43,7 @@ impl OffloadSamples {
             counters,
             gpu_hit_tokens: self.gpu_hit_tokens,
             cpu_hit_tokens: self.cpu_hit_tokens,
-            load_wait: Distribution::of(&mut self.load_waits),
+            load_wait: Distribution::from_samples(&mut self.load_waits),
         }
     }
 }

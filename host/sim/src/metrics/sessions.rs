@@ -63,7 +63,7 @@ impl SessionCollector {
             sessions: self.times.len() as u64,
             ttft_first_round: self.first_round.distribution(),
             ttft_later_rounds: self.later_rounds.distribution(),
-            duration: Distribution::of(&mut durations),
+            duration: Distribution::from_samples(&mut durations),
             states: None,
         })
     }

@@ -47,7 +47,7 @@ pub struct TransferLoad {
 impl TransfersView<'_> {
     /// The transfers to or from `instance`.
     #[must_use]
-    pub fn of(&self, instance: InstanceIndex) -> TransferLoad {
+    pub fn load(&self, instance: InstanceIndex) -> TransferLoad {
         self.by_instance.get(instance.index()).copied().unwrap_or_default()
     }
 }

@@ -62,7 +62,7 @@ impl BlockIds {
     /// the finaliser of MurmurHash3 (Appleby 2011) between secret numbers.
     #[inline]
     #[must_use]
-    pub fn of(self, key: BlockKey) -> u32 {
+    pub fn id(self, key: BlockKey) -> u32 {
         let Some([first, second, third]) = self.0 else { return key };
         let mut id = key ^ first;
         id = (id ^ (id >> 16)).wrapping_mul(0x85eb_ca6b) ^ second;
@@ -131,7 +131,7 @@ impl<'a> RequestView<'a> {
     /// them, up to [`Self::prompt_blocks`], are unique to the request.
     pub fn shared_blocks(&self) -> impl Iterator<Item = BlockKey> + 'a {
         let ids = self.block_ids;
-        self.content.keys().take(self.prompt_blocks as usize).map(move |key| ids.of(key))
+        self.content.keys().take(self.prompt_blocks as usize).map(move |key| ids.id(key))
     }
 }
 
@@ -528,12 +528,12 @@ mod tests {
     fn hidden_ids_are_different_numbers_in_no_order() {
         use std::collections::BTreeSet;
         let ids = BlockIds::hidden(Stream::new(5, "block ids"));
-        let numbers: Vec<u32> = (0..10_000).chain(u32::MAX - 10_000..=u32::MAX).map(|key| ids.of(key)).collect();
+        let numbers: Vec<u32> = (0..10_000).chain(u32::MAX - 10_000..=u32::MAX).map(|key| ids.id(key)).collect();
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), numbers.len());
         let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 1 << 16).count();
         assert!(near < 10, "{near} neighbours stayed near each other");
-        assert_ne!(ids.of(7), BlockIds::hidden(Stream::new(6, "block ids")).of(7));
-        assert_eq!(BlockIds::KEYS.of(7), 7);
+        assert_ne!(ids.id(7), BlockIds::hidden(Stream::new(6, "block ids")).id(7));
+        assert_eq!(BlockIds::KEYS.id(7), 7);
     }
 
     #[test]

@@ -193,7 +193,7 @@ enum OutputLength {
 }
 
 impl OutputLength {
-    fn of(mean: f64) -> Self {
+    fn from_mean(mean: f64) -> Self {
         if mean < 100.0 {
             Self::Short
         } else if mean < 500.0 {
@@ -238,7 +238,7 @@ impl WvaV2 {
         let WvaV2Settings { kv, queue, .. } = self.settings;
         let facts = group.facts;
         let by_memory = facts.kv_tokens as f64 * kv;
-        let observed = self.observed.entry((index, OutputLength::of(output))).or_default();
+        let observed = self.observed.entry((index, OutputLength::from_mean(output))).or_default();
         for one in group.ready.iter().filter(|one| f64::from(one.queue_depth) >= queue) {
             observed.push_back(held(one, group));
         }

@@ -104,7 +104,7 @@ fn isolated(finder: &Finder, found: &PluginFile, bound: &CommandBound, slow: &mu
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let cpu = if found.is_shipped() { CPU_OF_A_SHIPPED_FILE } else { CPU_OF_A_FILE };
     let limit = bound.left(TimeLimit::Cpu(cpu))?;
-    let worker = worker::start(&settings, limit, || of(finder, found).listed())?;
+    let worker = worker::start(&settings, limit, || entry(finder, found).listed())?;
     worker.wait().or_else(|failure| {
         if let Some(error) = bound.ended(&failure) {
             return Err(error);
@@ -128,7 +128,7 @@ fn built_in(row: &'static BuiltIn) -> Entry {
     Entry { name, technology, defaults_by_deployment, defaults_note, ..Entry::default() }.described(&loaded)
 }
 
-fn of(finder: &Finder, found: &PluginFile) -> Entry {
+fn entry(finder: &Finder, found: &PluginFile) -> Entry {
     let entry = Entry::of_file(found);
     match finder.load(found) {
         Err(fault) => Entry { error: Some(fault.to_string()), ..entry },

@@ -162,7 +162,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
         let name = args.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
         RunError::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
-    let profile = WorkloadProfile::of(workload, block_size.get()).ok_or_else(nothing)?;
+    let profile = WorkloadProfile::new(workload, block_size.get()).ok_or_else(nothing)?;
     notes.iter().for_each(print_note);
     if !wants_text_form(args.output) {
         return print_document(&profile);

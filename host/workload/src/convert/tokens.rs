@@ -29,7 +29,7 @@ impl Tokens {
     /// Token ids of input and output, one at a time, because there may be billions. `None` if 32 bits are too few for
     /// them. The first token of a block distinguishes it from others: keys count up from 0, unique blocks down from the
     /// maximum.
-    pub fn of<'r>(&mut self, request: &'r Request) -> Option<impl Iterator<Item = u32> + use<'r>> {
+    pub fn prompt<'r>(&mut self, request: &'r Request) -> Option<impl Iterator<Item = u32> + use<'r>> {
         let all = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         let block = u64::from(self.block.get());
         let mut keyed = all / block;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 fn profile(text: &str) -> WorkloadProfile {
     let workload = mooncake::read(text.as_bytes(), "t.jsonl", &TraceOptions::default()).unwrap();
-    WorkloadProfile::of(workload, 16).unwrap()
+    WorkloadProfile::new(workload, 16).unwrap()
 }
 
 fn lines(times: &[u64]) -> String {
@@ -67,7 +67,7 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
         skipped,
         notes,
     };
-    let profile = WorkloadProfile::of(workload, 1).unwrap();
+    let profile = WorkloadProfile::new(workload, 1).unwrap();
     assert_eq!(profile.ideal_prefix_hit, 1_500_000_007.0 / 16_000_000_000.0);
 }
 
@@ -126,7 +126,7 @@ fn published_traces_have_their_published_figures() {
             }
             continue;
         }
-        let profile = WorkloadProfile::of(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
+        let profile = WorkloadProfile::new(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
         assert_eq!(profile.requests, requests);
         assert!((profile.span_s - span).abs() <= 1.0, "{file}: {}", profile.span_s);
         assert!((profile.requests_per_s.unwrap() - rate).abs() < 0.006, "{file}: {:?}", profile.requests_per_s);

@@ -145,7 +145,7 @@ impl Scale {
 
 impl TraceColumns {
     /// Reads the header row, for engine blocks of `block_size` tokens; the note lists columns that are not used.
-    pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), RowError> {
+    pub fn from_header(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), RowError> {
         let block_keys = BlockKeys::find(header, block_size);
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let unknown: Vec<String> = header

@@ -33,7 +33,7 @@ pub(crate) struct Extra {
 }
 
 impl Extra {
-    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, RowError> {
+    pub(super) fn from_fields(fields: &Fields<'_>) -> Result<Self, RowError> {
         let (arrival, deadline) = (fields.arrival_us()?, fields.time(TraceColumn::DeadlineUs)?);
         Ok(Self {
             own: fields.own_tokens()?,

@@ -68,7 +68,7 @@ pub(super) fn to_bundle(admitter: &PolicyUse) -> String {
 
 /// The type of llm-d that is the admission policy of a bundle, if there is one.
 pub(super) fn type_of(used: &PolicyUse) -> Option<&'static PluginType> {
-    PluginType::of(Role::Admitter(used.built_in?.name))
+    PluginType::for_role(Role::Admitter(used.built_in?.name))
 }
 
 impl ConfigPage {

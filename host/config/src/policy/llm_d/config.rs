@@ -65,11 +65,11 @@ pub(super) fn type_of(filter: &BuiltInFilter) -> &'static PluginType {
 
 /// The type of llm-d that is the disaggregation policy of a bundle, if there is one.
 pub(super) fn decider_type(used: &PolicyUse) -> Option<&'static PluginType> {
-    PluginType::of(Role::Decider(used.built_in?.name))
+    PluginType::for_role(Role::Decider(used.built_in?.name))
 }
 
 fn type_with(role: Role) -> &'static PluginType {
-    PluginType::of(role).expect("every filter and picker has a type of llm-d")
+    PluginType::for_role(role).expect("every filter and picker has a type of llm-d")
 }
 
 /// The sections of a configuration that is being written.

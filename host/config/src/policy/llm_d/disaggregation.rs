@@ -337,7 +337,7 @@ impl ConfigPage {
             deciders.push(format!("prefill: {}", self.declare(row, None, &parameters)));
         }
         if apart.encode.is_some() {
-            let row = PluginType::of(Role::EncodeDecider).expect("it is in the table");
+            let row = PluginType::for_role(Role::EncodeDecider).expect("it is in the table");
             deciders.push(format!("encode: {}", self.declare(row, None, &[])));
         }
         let mut parameters = Vec::new();
@@ -347,7 +347,7 @@ impl ConfigPage {
         if !deciders.is_empty() {
             parameters.push(("deciders", format!("{{{}}}", deciders.join(", "))));
         }
-        let row = PluginType::of(Role::DisaggHandler).expect("it is in the table");
+        let row = PluginType::for_role(Role::DisaggHandler).expect("it is in the table");
         self.declare(row, None, &parameters);
     }
 }

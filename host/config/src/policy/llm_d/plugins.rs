@@ -143,14 +143,14 @@ impl PluginType {
     }
 
     /// The type that has `role`.
-    pub fn of(role: Role) -> Option<&'static Self> {
+    pub fn for_role(role: Role) -> Option<&'static Self> {
         PLUGIN_TYPES.iter().find(|row| row.role == role)
     }
 
     /// The type that is the scorer `kind`, and whether it reads what is in the prefix caches.
     pub fn of_scorer(kind: ScorerKind) -> Option<(&'static Self, bool)> {
         let precise = PLUGIN_TYPES.iter().find(|row| row.precise == Some(kind)).map(|row| (row, true));
-        precise.or_else(|| Some((Self::of(Role::Scorer(kind))?, false)))
+        precise.or_else(|| Some((Self::for_role(Role::Scorer(kind))?, false)))
     }
 
     /// The type that is `value` of the flag `flag` of flow control.

@@ -309,7 +309,7 @@ fn no_signal_of_generated_requests_shows_their_output_lengths() {
     let suites = Suite::built_in().into_iter().map(|suite| Suite::open(&suite).expect("built in"));
     for suite in suites.filter(|suite| !is_sparse(suite)) {
         let suite = widened(suite, 1200);
-        let scenario = suite.of(crate::suite::Split::Train)[0];
+        let scenario = suite.scenarios_in(crate::suite::Split::Train)[0];
         shows_nothing(&suite.name.clone(), &requests(suite, scenario));
     }
 }

@@ -306,13 +306,13 @@ mod tests {
         NodePool { gpus, min, max, provisioning: Micros(100), empty_delay: Micros(600), price: None }
     }
 
-    fn of(gpus: u32, pools: &[usize]) -> GpuDemand<'_> {
+    fn demand(gpus: u32, pools: &[usize]) -> GpuDemand<'_> {
         GpuDemand { group: 0, gpus, pools }
     }
 
     /// The GPUs of a replica that takes the first node which is ready at `now`.
     fn take_ready(nodes: &mut Nodes, now: u64, gpus: u32, pools: &[usize]) -> Option<HeldGpus> {
-        let demand = of(gpus, pools);
+        let demand = demand(gpus, pools);
         let first = nodes.with_room(&demand).into_iter().find(|node| node.ready_us <= now)?;
         Some(nodes.take(Micros(now), &demand, NodeId::from(&first)))
     }
@@ -327,7 +327,8 @@ mod tests {
         assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
         assert_eq!(take_ready(&mut nodes, 0, 3, &[0]), None, "and no other is allowed");
         nodes.release(Micros(5), 0, &first.expect("it was placed"));
-        let room: Vec<_> = nodes.with_room(&of(1, &[1, 0])).iter().map(|node| (node.pool, node.free_gpus)).collect();
+        let room: Vec<_> =
+            nodes.with_room(&demand(1, &[1, 0])).iter().map(|node| (node.pool, node.free_gpus)).collect();
         assert_eq!(room, [(1, 5), (0, 1), (0, 2)], "the preferred pool first");
         assert_eq!(take_ready(&mut nodes, 5, 1, &[0, 1]), Some(vec![(0, 0, 1)]));
     }
@@ -335,18 +336,18 @@ mod tests {
     #[test]
     fn nodes_count_their_replicas() {
         let mut nodes = Nodes::new(vec![pool(8, 2, 2)]);
-        let one = GpuDemand { group: 1, ..of(2, &[0]) };
+        let one = GpuDemand { group: 1, ..demand(2, &[0]) };
         let second = NodeId { pool: 0, number: 1 };
         let placement = nodes.take(Micros(0), &one, second);
-        nodes.take(Micros(0), &of(4, &[0]), second);
+        nodes.take(Micros(0), &demand(4, &[0]), second);
         let counts = |nodes: &Nodes, demand| {
             let rows = nodes.with_room(&demand).into_iter();
             rows.map(|node| (node.node, node.replicas, node.group_replicas)).collect::<Vec<_>>()
         };
         assert_eq!(counts(&nodes, one), [(0, 0, 0), (1, 2, 1)]);
         nodes.release(Micros(5), 1, &placement);
-        assert_eq!(counts(&nodes, of(1, &[0])), [(0, 0, 0), (1, 1, 1)]);
-        assert_eq!(counts(&nodes, of(8, &[0])), [(0, 0, 0)], "the other one has no room");
+        assert_eq!(counts(&nodes, demand(1, &[0])), [(0, 0, 0), (1, 1, 1)]);
+        assert_eq!(counts(&nodes, demand(8, &[0])), [(0, 0, 0)], "the other one has no room");
     }
 
     #[test]
@@ -354,13 +355,13 @@ mod tests {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
         let small = take_ready(&mut nodes, 0, 1, &[0]).expect("there is room");
         assert_eq!(take_ready(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
-        assert!(!nodes.request(Micros(10), &[of(16, &[0])]));
+        assert!(!nodes.request(Micros(10), &[demand(16, &[0])]));
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
-        let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| Micros(node.ready_us)).collect();
+        let times: Vec<_> = nodes.with_room(&demand(16, &[0])).iter().map(|node| Micros(node.ready_us)).collect();
         assert_eq!(times, [Micros(110); 2], "with the other one, which is ready");
         assert_eq!(take_ready(&mut nodes, 109, 16, &[0]), None);
         let last = NodeId { pool: 0, number: 2 };
-        let chosen = nodes.clone().take(Micros(110), &of(16, &[0]), last);
+        let chosen = nodes.clone().take(Micros(110), &demand(16, &[0]), last);
         assert_eq!(chosen, vec![(0, 2, 8), (0, 1, 8)], "the chosen one, and the first other");
         assert_eq!(
             take_ready(&mut nodes, 110, 12, &[0]),
@@ -369,7 +370,7 @@ mod tests {
         );
         nodes.release(Micros(200), 0, &small);
         assert_eq!(take_ready(&mut nodes, 200, 16, &[0]), None);
-        assert!(!nodes.request(Micros(200), &[of(16, &[0]), of(16, &[0])]));
+        assert!(!nodes.request(Micros(200), &[demand(16, &[0]), demand(16, &[0])]));
         assert_eq!(take_ready(&mut nodes, 300, 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
     }
@@ -379,7 +380,7 @@ mod tests {
     fn a_node_without_provisioning_can_be_used_at_once() {
         let mut nodes = Nodes::new(vec![NodePool { provisioning: Micros::ZERO, ..pool(2, 0, 1) }]);
         assert_eq!(take_ready(&mut nodes, 7, 2, &[0]), None);
-        assert!(nodes.request(Micros(7), &[of(2, &[0])]));
+        assert!(nodes.request(Micros(7), &[demand(2, &[0])]));
         assert_eq!(take_ready(&mut nodes, 7, 2, &[0]), Some(vec![(0, 0, 2)]));
     }
 
@@ -387,8 +388,8 @@ mod tests {
     #[test]
     fn empty_nodes_stay_while_a_replica_waits_for_more() {
         let mut nodes = Nodes::new(vec![pool(2, 0, 3)]);
-        let gang = of(4, &[0]);
-        nodes.request(Micros::ZERO, &[of(2, &[0])]);
+        let gang = demand(4, &[0]);
+        nodes.request(Micros::ZERO, &[demand(2, &[0])]);
         nodes.request(Micros(90), &[gang]);
         nodes.remove_empty(Micros(100_000), &[gang]);
         assert_eq!(take_ready(&mut nodes, 100_000, 4, &[0]).map(|held| held.len()), Some(2));
@@ -399,7 +400,7 @@ mod tests {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
         let first = take_ready(&mut nodes, 0, 2, &[0]).expect("there is room");
         for at in [0, 50] {
-            assert!(!nodes.request(Micros(at), &[of(1, &[0]), of(1, &[0]), of(2, &[0]), of(1, &[0])]));
+            assert!(!nodes.request(Micros(at), &[demand(1, &[0]), demand(1, &[0]), demand(2, &[0]), demand(1, &[0])]));
         }
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
         let second = take_ready(&mut nodes, 100, 2, &[0]).expect("it is ready");

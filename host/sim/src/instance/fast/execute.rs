@@ -60,7 +60,7 @@ impl Fast {
             if !self.config.semantics.itl_spans_waits {
                 continue; // its next gap is the step alone, as for all decoders
             }
-            self.rares.of(live).resumes(end, per_token);
+            self.rares.state(live).resumes(end, per_token);
             live.generated += 1;
             live.joined_v = self.v + 1;
             live.joined_at = end;
@@ -88,7 +88,7 @@ impl Fast {
         let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
-            self.rares.of(live).last_token = now;
+            self.rares.state(live).last_token = now;
         }
         if live.joined_v >= self.v {
             // It has generated no token since it joined the step log: no latency is to be retracted.
@@ -100,7 +100,7 @@ impl Fast {
                 gap: each + per_token,
                 count: steps,
             });
-            self.rares.of(live).saved.push((each + per_token, narrow(steps)));
+            self.rares.state(live).saved.push((each + per_token, narrow(steps)));
         }
         live.generated += narrow(self.v - live.joined_v);
         live.joined_v = self.v;
@@ -149,7 +149,7 @@ impl Fast {
                 {
                     observer.record(&SimEvent::FirstToken(&first));
                 }
-                self.rares.of(live).resumes(end, per_token);
+                self.rares.state(live).resumes(end, per_token);
             }
             live.generated += u32::from(live.request.output_tokens > 0);
             let room = self.config.length_cap().saturating_sub(live.computed + 1);

@@ -108,7 +108,7 @@ pub(super) struct RareStates(SlotMap<RareKey, RareState>);
 
 impl RareStates {
     /// The rare part of `live`, created if it does not exist.
-    pub fn of(&mut self, live: &mut LiveRequest) -> &mut RareState {
+    pub fn state(&mut self, live: &mut LiveRequest) -> &mut RareState {
         let key = *live.rare.get_or_insert_with(|| self.0.insert(RareState::default()));
         &mut self.0[key]
     }

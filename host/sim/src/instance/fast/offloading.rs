@@ -95,7 +95,7 @@ impl Fast {
         live.computed = local + tokens;
         live.state = RequestState::Loading;
         let is_first = live.scheduling_delay().is_none();
-        let rare = self.rares.of(live);
+        let rare = self.rares.state(live);
         if is_first {
             rare.cpu_cached_tokens = tokens;
         }
@@ -153,7 +153,7 @@ impl Fast {
                 continue;
             }
             if self.gate(key) != AdapterGate::Open {
-                self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
+                self.rares.state(&mut self.live[key]).slot_wanted.get_or_insert(now);
                 i += 1;
                 // All adapter slots are in use: requests with other adapters may pass, as in vLLM.
                 continue;
@@ -211,7 +211,7 @@ impl Fast {
             if let Some(offloading) = &mut self.offloading {
                 offloading.enters(live.request.id);
             }
-            let rare = self.rares.of(live);
+            let rare = self.rares.state(live);
             rare.kv_load_wait += now - rare.load_began;
             if live.scheduling_delay().is_none() {
                 live.cached_tokens = computed;
@@ -333,7 +333,7 @@ impl Fast {
             return self.abandon_read(key);
         }
         let live = &mut self.live[key];
-        let rare = self.rares.of(live);
+        let rare = self.rares.state(live);
         rare.kv_load_wait += now - rare.load_began;
         // Without a CPU tier only reads keep requests outside the batch.
         let Some(offloading) = &mut self.offloading else { return };

@@ -449,11 +449,11 @@ impl Fast {
         let live = &mut self.live[key];
         if self.config.semantics.preemption_restarts {
             live.generated = 0;
-            self.rares.of(live).saved.clear();
+            self.rares.state(live).saved.clear();
         }
         live.preemptions += 1;
         let furthest = self.rares.furthest_at(live, self.v);
-        self.rares.of(live).furthest = furthest;
+        self.rares.state(live).furthest = furthest;
         live.planned = false;
         live.computed = 0;
         live.num_new = 0;
@@ -594,7 +594,7 @@ impl Fast {
     fn gates(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros, observer: &mut impl Observer) -> Gate {
         let gate = self.gate(key);
         if gate != AdapterGate::Open {
-            self.rares.of(&mut self.live[key]).slot_wanted.get_or_insert(now);
+            self.rares.state(&mut self.live[key]).slot_wanted.get_or_insert(now);
         }
         Gate::from(gate).then(|| self.admit_through_tier(queue_key, key, now, observer))
     }

@@ -105,7 +105,7 @@ impl Fast {
         if let Some(index) = self.config.shared_block_filled(live, computed) {
             self.kv.filled(&mut live.holding, &live.keys, index);
         }
-        self.rares.of(live).last_token = now;
+        self.rares.state(live).last_token = now;
         Ok(1)
     }
 

@@ -104,7 +104,7 @@ mod tests {
     use crate::policy::testing::TestService;
 
     /// The saturations of the service, and of its instances that prefill, decode and encode, with so many requests in flight.
-    fn of(roles: &[InstanceRole], instances: &[(InstanceRole, u32)]) -> (f64, [Option<f64>; 3]) {
+    fn by_role(roles: &[InstanceRole], instances: &[(InstanceRole, u32)]) -> (f64, [Option<f64>; 3]) {
         let policy = Concurrency { mode: ConcurrencyMode::Requests, max_concurrency: 10.0, max_tokens: 1.0 };
         let mut by_role = SaturationByRole::new(&policy, roles);
         let mut service = TestService::idle(instances.len()).with(|signals| {
@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn the_fuller_role_counts() {
         let all = |in_flight: [u32; 3]| {
-            of(&[Prefill, Decode], &std::array::from_fn::<_, 3, _>(|i| ([Prefill, Decode, Decode][i], in_flight[i])))
+            by_role(
+                &[Prefill, Decode],
+                &std::array::from_fn::<_, 3, _>(|i| ([Prefill, Decode, Decode][i], in_flight[i])),
+            )
         };
         assert_eq!(all([9, 0, 0]), (0.9, [Some(0.9), Some(0.0), None]));
         assert_eq!(all([2, 10, 8]), (0.9, [Some(0.2), Some(0.9), None]));
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn a_role_that_no_group_has_is_not_full() {
         let instances = [(Encode, 5), (Decode, 3)];
-        assert_eq!(of(&[Encode, Decode], &instances), (0.3, [None, Some(0.3), None]));
-        assert_eq!(of(&[Prefill, Encode, Decode], &instances).0, 1.0, "none is there at present");
+        assert_eq!(by_role(&[Encode, Decode], &instances), (0.3, [None, Some(0.3), None]));
+        assert_eq!(by_role(&[Prefill, Encode, Decode], &instances).0, 1.0, "none is there at present");
     }
 }

@@ -61,7 +61,7 @@ impl LeastLoadedIndex {
                     self.all[index] = self.present[index].saturating_add(signals.in_flight[index]);
                     let first = index - index % CHUNK;
                     let end = self.all.len().min(first + CHUNK);
-                    self.least[index / CHUNK] = ChunkMinimum::of(&self.all[first..end]);
+                    self.least[index / CHUNK] = ChunkMinimum::new(&self.all[first..end]);
                 }
             }
             _ => self.recompute(cluster, present_is_current),
@@ -80,12 +80,12 @@ impl LeastLoadedIndex {
         let columns = self.present.iter().zip(&signals.in_flight);
         self.all.extend(columns.map(|(&present, &in_flight)| present.saturating_add(in_flight)));
         self.least.clear();
-        self.least.extend(self.all.chunks(CHUNK).map(ChunkMinimum::of));
+        self.least.extend(self.all.chunks(CHUNK).map(ChunkMinimum::new));
     }
 }
 
 impl ChunkMinimum {
-    fn of(loads: &[u32]) -> Self {
+    fn new(loads: &[u32]) -> Self {
         let load = loads.iter().copied().fold(u32::MAX, u32::min);
         Self { load, tied: loads.iter().map(|&other| u32::from(other == load)).sum() }
     }

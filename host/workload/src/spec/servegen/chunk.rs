@@ -208,7 +208,7 @@ fn row(line: u64, content: &str) -> Result<ChunkRow, (usize, String)> {
         start: start as u32,
         rate: number(1, "the rate", 1e6)?,
         cv: optional(2, "the cv")?.unwrap_or(0.0),
-        pattern: Pattern::of(fields[3]).map_err(|what| (3, what))?,
+        pattern: Pattern::named(fields[3]).map_err(|what| (3, what))?,
         shape: optional(4, "the shape")?,
         scale_secs: optional(5, "the scale")?,
     };
@@ -219,7 +219,7 @@ fn row(line: u64, content: &str) -> Result<ChunkRow, (usize, String)> {
 }
 
 impl Pattern {
-    fn of(name: &str) -> Result<Self, String> {
+    fn named(name: &str) -> Result<Self, String> {
         match name.to_ascii_lowercase().as_str() {
             "" => Ok(Self::Unsaid),
             "gamma" => Ok(Self::Gamma),

@@ -407,7 +407,7 @@ fn the_published_clients_send_what_was_measured() {
         ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
     let clients = load(&crate::spec::Beside(path.clone()), Path::new(""), "data", &part).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
-    let profile = WorkloadProfile::of(spec.generate_immediate(&options()).unwrap(), 16).unwrap();
+    let profile = WorkloadProfile::new(spec.generate_immediate(&options()).unwrap(), 16).unwrap();
     for (key, lengths) in [("input_tokens", &profile.input_tokens), ("output_tokens", &profile.output_tokens)] {
         let (requests, mixture) = mixture(&path, key);
         assert!((profile.requests as f64 - requests).abs() < 20.0, "{} of {requests}", profile.requests);
