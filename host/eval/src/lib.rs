@@ -61,6 +61,7 @@ mod recording;
 pub mod regret;
 mod replicas;
 pub mod result;
+pub mod result_figures;
 pub mod run;
 mod runs;
 pub mod scaling;

@@ -13,9 +13,9 @@ use super::cascade::{CascadeResult, ScoredRun, StageResult, log_score};
 use super::decision_costs::DecisionCosts;
 use super::fitness::FitnessComponent;
 use super::patterns::DecisionPatterns;
+use super::result_figures::{EvaluationFeatures, EvaluationMetrics, ServedFigures, Traits};
 use super::stratified::StratifiedDifference;
 use super::suite::{Split, Suite, hex};
-use super::{Figure, Figures};
 
 /// Version of the document.
 pub const SCHEMA: u32 = 2;
@@ -39,44 +39,45 @@ pub enum EvaluationStatus {
     HostError,
 }
 
-/// The evaluation result of one candidate.
+/// The evaluation result of one candidate, as docs/evaluate.md defines it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationResult {
-    /// Version of the document, [`SCHEMA`].
+    /// Version of the document. Unit: number, 2 to 2.
     pub schema: u32,
-    /// The id of the request.
+    /// Id of the request, as given to `blis serve`.
     pub id: Option<String>,
+    /// How the evaluation ended.
     pub status: EvaluationStatus,
-    /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
+    /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select. Unit: score, 0 to below 4.
     pub combined_score: f64,
-    /// The last stage that ran: `static` for none, else as [`Split`].
+    /// The last stage that ran; `static` for none. One of `static`, `smoke`, `train`, `select`.
     pub stage: String,
-    /// Why the cascade stopped before its last stage; `null` if it did not.
+    /// Why the next stage did not run; `null` after the last one.
     pub stopped: Option<String>,
-    /// Figures by name; the same keys in every document.
-    pub metrics: BTreeMap<String, f64>,
+    /// Figures of the last stage that is shown to a search (smoke or train), mean over runs, 0 without a sample; and
+    /// scores of the stages. The same keys in every document.
+    pub metrics: EvaluationMetrics,
     /// The difference from the reference in the last stage before select.
-    pub paired: Option<PairedDocument>,
+    pub paired: Option<PairedScores>,
     /// Each run of smoke and train.
     pub scenarios: Vec<ScenarioDocument>,
-    /// The gates, which are checked before any score.
+    /// What was checked before any score.
     pub gates: GatesDocument,
-    /// Properties of the source and of its behaviour, for maps of different solutions; the same keys in every
-    /// document.
-    pub features: BTreeMap<String, f64>,
-    /// Feedback: texts for the author of the next candidate.
+    /// Properties of the source and of its behaviour. The same keys in every document.
+    pub features: EvaluationFeatures,
+    /// Feedback: texts for the author of the next candidate; empty ones are left out.
     pub artifacts: Artifacts,
-    /// Patterns over the decisions of the worst run, if they are asked for.
+    /// With `--patterns`: what is known about decisions of each kind in the worst run; absent without one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<DecisionPatterns>,
-    /// Decisions with the costs of their alternatives, if they are asked for.
+    /// With `decisions` in a request: decisions with the costs of their alternatives; absent without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<DecisionCosts>,
     /// Results for people, which must not become part of a prompt.
-    pub private: PrivateDocument,
+    pub private: PrivateResults,
     /// Hashes of the inputs and of the result.
     pub hashes: EvaluationHashes,
-    /// Resources that the evaluation used. They differ from call to call.
+    /// Resources that the evaluation used; they differ from call to call.
     pub cost: CostDocument,
     /// Whether the result depends on clock time, so that a repetition may differ.
     #[serde(skip)]
@@ -85,67 +86,70 @@ pub struct EvaluationResult {
 
 /// By how much a candidate is better than the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PairedDocument {
+pub struct PairedScores {
     /// Name of the reference.
     pub reference: String,
-    /// Number of pairs of runs.
+    /// Number of pairs of runs. Unit: pairs, 1 or more.
     pub n: usize,
-    /// Score − 1; the score is the geometric mean over scenarios of those over seeds.
+    /// Score − 1; the score is the geometric mean over scenarios of those over seeds. Unit: score, -1 or more.
     pub diff_mean: f64,
-    /// 95 % confidence interval of it, from that of the mean of ln of the scores.
+    /// 95 % confidence interval of it; `null` without one. Unit: score.
     pub ci95: Option<[f64; 2]>,
-    /// Probability that it is above 0.
+    /// Probability that it is above 0. Unit: probability, 0 to 1.
     pub p_better: Option<f64>,
 }
 
-/// One run of the candidate beside that of the reference.
+/// A run of the candidate beside that of the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioDocument {
     /// Name of the scenario.
     pub id: String,
-    /// The stage in which it ran.
+    /// The stage in which it ran. One of `smoke`, `train`, `select`.
     pub stage: String,
-    /// The group of similar scenarios.
+    /// Group of similar scenarios.
     pub family: String,
-    /// Seed of the requests.
+    /// Seed of the requests. Unit: number.
     pub seed: u64,
-    /// Above 0; 1 is as good as the reference.
+    /// 1 is as good as the reference. Unit: score, 0 or more.
     pub score: f64,
-    /// How the score came about, by objective.
+    /// By key of the weights, with every end of a request charged.
     pub objectives: BTreeMap<String, ObjectiveDocument>,
-    /// Factor of the score for requests that may not be shed and were not served, 0 to 1.
+    /// Factor of the score for requests that may not be shed and were not served. Unit: factor, 0 to 1.
     pub completed_factor: f64,
-    /// Factor of the score for the value of requests that were shed, 0 to 1.
+    /// Factor of the score for the value of requests that were shed; above 1 if the reference shed more. Unit: factor,
+    /// 0 or more.
     pub kept_factor: f64,
-    /// Figures of the candidate's run: of the requests that were served.
-    pub metrics: BTreeMap<String, f64>,
-    /// Figures of the reference's run.
-    pub reference: BTreeMap<String, f64>,
+    /// Figures of the run of the candidate: of the requests that were served; those without a sample are absent.
+    pub metrics: ServedFigures,
+    /// Figures of the run of the reference, likewise.
+    pub reference: ServedFigures,
 }
 
-/// An objective in one run, with every end of a request charged.
+/// An objective in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveDocument {
-    /// The ratio to the reference: above 1 is better.
+    /// Ratio to the reference, above 1 is better. Unit: ratio, 0 or more.
     pub ratio: f64,
-    /// The figure of the candidate, in its unit; absent without a sample.
+    /// The figure of the candidate; absent without a sample. Unit: of the figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<f64>,
-    /// The figure of the reference.
+    /// The figure of the reference; absent without a sample. Unit: of the figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<f64>,
 }
 
-/// The gates and their values.
+/// The gates, which are checked before any score.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GatesDocument {
     /// Whether every request was accounted for.
     pub conservation: bool,
-    /// The lowest completed share of a run, of the requests that may not be shed, divided by the baseline's.
+    /// Lowest completed share of a run, of the requests that may not be shed, divided by that of the baseline. Unit:
+    /// ratio, 0 or more.
     pub completed: f64,
-    /// The largest part of the requests that may not be shed that was lost in a run.
+    /// Largest part of the requests that may not be shed that was rejected or starved in a run. Unit: share, 0 to 1.
     pub lost: f64,
-    /// The longest mean end-to-end latency of a class that may not be shed in a run, divided by the baseline's.
+    /// Longest mean end-to-end latency of a class that may not be shed in a run, divided by that of the baseline. Unit:
+    /// ratio, 0 or more.
     pub worst_class: f64,
     /// Whether all figures were finite.
     pub finite: bool,
@@ -153,7 +157,7 @@ pub struct GatesDocument {
     pub failed: Vec<String>,
 }
 
-/// Feedback texts, most important first. Empty ones are left out.
+/// Feedback: texts for the author of the next candidate; empty ones are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Artifacts {
     /// Why there is no score, with line and source.
@@ -165,10 +169,10 @@ pub struct Artifacts {
     /// Known policies that do better in the worst scenario.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub better_policies: String,
-    /// Where decisions are wrong, by which signal, and what the best reference policy would have decided.
+    /// Where decisions are wrong, by which signal, and what the best reference policy would decide; with `--patterns`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub patterns: String,
-    /// The minute in which the candidate does worst beside that policy.
+    /// The minute in which the candidate does worst beside that policy, as a table; with `--patterns`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worst_minute: String,
     /// The decisions with the largest regret, with the signals that the policy read.
@@ -214,48 +218,48 @@ impl Artifacts {
     }
 }
 
-/// Results that a search must not see: those of the split that candidates are selected by.
+/// Results for people, which must not become part of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PrivateDocument {
-    /// Its runs.
+pub struct PrivateResults {
+    /// Each run of select.
     pub scenarios: Vec<ScenarioDocument>,
-    /// Its score, if it ran; 1 is as good as the reference.
+    /// Score in select, if it ran; 1 is as good as the reference. Unit: score.
     pub score: Option<f64>,
-    /// The difference from the reference in its runs.
-    pub paired: Option<PairedDocument>,
-    /// Gates that failed in its runs, a line each.
+    /// The difference from the reference in select.
+    pub paired: Option<PairedScores>,
+    /// Gates that failed in select, a line each; absent if none did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// Score in train − score in select, if both ran: a measure of overfitting.
+    /// Score in train − score in select, if both ran. Unit: score.
     pub train_select_gap: Option<f64>,
     /// A warning about overfitting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// Hashes of the inputs and of the result: SHA-256, hexadecimal.
+/// Hashes of the inputs and of the result, hexadecimal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationHashes {
-    /// Hash of the candidate's bytes.
+    /// SHA-256 of the bytes of the candidate.
     pub candidate: String,
-    /// Hash of the suite's file and of the files that it names.
+    /// SHA-256 of the file of the suite and of the files that it names.
     pub suite: String,
-    /// Version of the program and platform, as text.
+    /// Version of the program and platform.
     pub host: String,
-    /// Hash of this document without `id`, `cost` and this field.
+    /// SHA-256 of this document without `id`, `cost` and this field.
     pub result: String,
 }
 
-/// Resources that an evaluation used.
+/// Resources that the evaluation used; they differ from call to call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostDocument {
-    /// CPU time of the program, ms.
+    /// CPU time of the program. Unit: ms, 0 or more.
     pub cpu_ms: f64,
-    /// Wall time of the evaluation, ms.
+    /// Clock time of the evaluation. Unit: ms, 0 or more.
     pub wall_ms: f64,
-    /// `hit` if the result came from the cache, else `miss`.
+    /// Whether the result came from the cache. One of `hit`, `miss`.
     pub cache: String,
-    /// Fuel or operations that the candidate used.
+    /// Fuel or operations that the candidate used. Unit: operations.
     pub ops: u64,
 }
 
@@ -264,33 +268,6 @@ impl Default for CostDocument {
         Self { cpu_ms: 0.0, wall_ms: 0.0, cache: "miss".to_owned(), ops: 0 }
     }
 }
-
-/// Properties of the source of a candidate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Traits {
-    /// Lines with code; 0 for candidates without a source.
-    pub source_lines: usize,
-    /// Number of different signals that it reads.
-    pub signals: usize,
-    /// Number of numeric constants in its code.
-    pub constants: usize,
-}
-
-/// Figures in the document, with the names of their keys.
-const METRIC_FIGURES: [(&str, Figure); 12] = [
-    ("throughput_rps", Figure::Throughput),
-    ("mean_ttft_ms", Figure::MeanTtft),
-    ("p99_ttft_ms", Figure::P99Ttft),
-    ("mean_itl_ms", Figure::MeanItl),
-    ("mean_e2e_ms", Figure::MeanE2e),
-    ("p99_e2e_ms", Figure::P99E2e),
-    ("completed_share", Figure::CompletedShare),
-    ("rejected_share", Figure::RejectedShare),
-    ("timed_out_share", Figure::TimedOutShare),
-    ("slo_attainment", Figure::SloAttainment),
-    ("cache_hit_rate", Figure::CacheHitRate),
-    ("preemptions_per_request", Figure::Preemptions),
-];
 
 impl EvaluationResult {
     /// Why the candidate has no score, in one text; `None` if it has one.
@@ -346,15 +323,15 @@ impl EvaluationResult {
             combined_score: cascade.score(),
             stage: last.map_or("static", |stage| stage.split.into_str()).to_owned(),
             stopped: cascade.stopped.clone(),
-            metrics: metrics(&public),
+            metrics: EvaluationMetrics::new(&public),
             paired: public.last().and_then(against),
             scenarios: runs(&mut cascade.stages.iter().filter(shown)),
             gates: gates(&public, !cascade.stages.is_empty()),
-            features: features(&public, traits),
+            features: EvaluationFeatures::new(&public, traits),
             artifacts: Artifacts::default(),
             patterns: Vec::new(),
             decisions: Vec::new(),
-            private: PrivateDocument {
+            private: PrivateResults {
                 scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
                 score: select.map(|stage| stage.score),
                 paired: select.and_then(against),
@@ -371,7 +348,7 @@ impl EvaluationResult {
     /// The document without the results that a search must not see.
     #[must_use]
     pub fn without_private(self) -> Self {
-        Self { private: PrivateDocument::default(), ..self }
+        Self { private: PrivateResults::default(), ..self }
     }
 
     /// Computes the hash of the result. All other fields must be set.
@@ -409,8 +386,8 @@ fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
         objectives: one.fitness.components.iter().map(objective).collect(),
         completed_factor: one.fitness.factors.map_or(1.0, |factors| factors.completed),
         kept_factor: one.fitness.factors.map_or(1.0, |factors| factors.kept),
-        metrics: named_figures(&one.summary.figures()),
-        reference: named_figures(&one.reference.figures()),
+        metrics: ServedFigures::new(&one.summary.figures()),
+        reference: ServedFigures::new(&one.reference.figures()),
     }
 }
 
@@ -419,45 +396,14 @@ fn objective(component: &FitnessComponent) -> (String, ObjectiveDocument) {
     (objective.key.clone(), ObjectiveDocument { ratio: *ratio, own: *own, reference: *reference })
 }
 
-fn named_figures(figures: &Figures) -> BTreeMap<String, f64> {
-    METRIC_FIGURES.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
-}
-
-fn paired(reference: &str, difference: &StratifiedDifference) -> PairedDocument {
-    PairedDocument {
+fn paired(reference: &str, difference: &StratifiedDifference) -> PairedScores {
+    PairedScores {
         reference: reference.to_owned(),
         n: difference.pairs,
         diff_mean: difference.mean.exp_m1(),
         ci95: difference.interval.map(|interval| [interval.low.exp_m1(), interval.high.exp_m1()]),
         p_better: difference.p_better,
     }
-}
-
-/// The same keys for every candidate; 0 for figures without a sample.
-fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
-    let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
-    let mut set = |name: &str, value: f64| {
-        metrics.insert(name.to_owned(), value);
-    };
-    for split in [Split::Smoke, Split::Train] {
-        set(&format!("{split}_score"), cascade.stage(split).map_or(0.0, |stage| stage.score));
-    }
-    let difference = cascade.last().map(|stage| stage.against_reference);
-    let interval = difference.and_then(|difference| difference.interval);
-    set("diff_mean", difference.map_or(0.0, |difference| difference.mean.exp_m1()));
-    set("diff_low", interval.map_or(0.0, |interval| interval.low.exp_m1()));
-    set("diff_high", interval.map_or(0.0, |interval| interval.high.exp_m1()));
-    set("runs", cascade.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
-    for (name, figure) in METRIC_FIGURES {
-        let values = cascade
-            .last()
-            .into_iter()
-            .flat_map(|stage| &stage.runs)
-            .filter_map(|one| one.summary.figures().get(figure));
-        let values: Vec<f64> = values.collect();
-        set(name, values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64);
-    }
-    metrics
 }
 
 /// `ran`: whether anything was simulated, of any stage.
@@ -481,24 +427,6 @@ fn gates(cascade: &CascadeResult, ran: bool) -> GatesDocument {
         finite: ran,
         failed: cascade.failed.clone(),
     }
-}
-
-fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
-    let runs: Vec<&ScoredRun> = cascade.stages.iter().flat_map(|stage| &stage.runs).collect();
-    // `sum` of an empty iterator of floats is −0.
-    let mean =
-        |of: &dyn Fn(&ScoredRun) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
-    let decisions: u64 = runs.iter().map(|one| one.summary.decisions).sum();
-    let operations: u64 = runs.iter().map(|one| one.summary.operations).sum();
-    let features = [
-        ("source_lines", traits.source_lines as f64),
-        ("ops_per_decision", operations as f64 / decisions.max(1) as f64),
-        ("distinct_signals_read", traits.signals as f64),
-        ("shed_frac", mean(&|one| one.summary.figures().get(Figure::RejectedShare).unwrap_or(0.0))),
-        ("imbalance", mean(&|one| one.summary.imbalance)),
-        ("constants", traits.constants as f64),
-    ];
-    features.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A warning if the candidate scored more in train than in select, by more than chance explains.

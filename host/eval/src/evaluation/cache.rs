@@ -131,7 +131,8 @@ pub fn key(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{EvaluationStatus, Traits};
+    use crate::result::EvaluationStatus;
+    use crate::result_figures::Traits;
 
     /// RFC 4231, test case 2.
     #[test]

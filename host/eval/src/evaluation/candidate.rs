@@ -10,7 +10,7 @@ use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::{Diagnostic, nearest, read_bytes, read_stdin};
 
 use crate::error::RunError;
-use crate::result::Traits;
+use crate::result_figures::Traits;
 use crate::suite::{SuiteLimits, hex};
 use blis_plugin::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 

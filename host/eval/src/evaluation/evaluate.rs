@@ -20,7 +20,8 @@ use crate::cascade::{
 };
 use crate::error::RunError;
 use crate::feedback::{self, ComparedPolicy, PatternFeedback, ScenarioRegret};
-use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
+use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus};
+use crate::result_figures::Traits;
 use crate::suite::{Split, Suite};
 use crate::timer::Timer;
 use crate::worker::wall;

@@ -43,7 +43,8 @@ use super::options::{GRACE, host};
 use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::lock::lock;
-use crate::result::{EvaluationResult, Traits};
+use crate::result::EvaluationResult;
+use crate::result_figures::Traits;
 use crate::worker::{
     CPU_GRACE, ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings,
     cannot_start, fork, fork_process, is_ready, read_some, wall,

@@ -11,7 +11,8 @@ use super::evaluate::{evaluate_cached, finish, keep};
 use super::options::{EvaluationOptions, GRACE, cancelled_result, late_result};
 use crate::cascade::RunKey;
 use crate::error::RunError;
-use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
+use crate::result::{CostDocument, EvaluationResult, EvaluationStatus};
+use crate::result_figures::Traits;
 use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings, wall};
 use blis_plugin::FaultKind;
 

@@ -23,7 +23,8 @@ use super::candidate::CandidatePolicy;
 use super::context::EvaluationSuite;
 use super::options::{EvaluationOptions, GRACE, late_result};
 use crate::error::RunError;
-use crate::result::{EvaluationResult, EvaluationStatus, Traits};
+use crate::result::{EvaluationResult, EvaluationStatus};
+use crate::result_figures::Traits;
 use crate::suite::Suite;
 
 /// Maximum size of the reply of a child.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::cascade::StagePlan;
-use crate::result::{EvaluationResult, EvaluationStatus, Traits};
+use crate::result::{EvaluationResult, EvaluationStatus};
+use crate::result_figures::Traits;
 use crate::suite::Split;
 
 /// Most bytes of feedback about a candidate.

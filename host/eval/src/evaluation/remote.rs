@@ -270,7 +270,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::result::Traits;
+    use crate::result_figures::Traits;
 
     /// A worker that replies to the hello and to each request after it with the next of `replies`.
     fn worker(folder: &tempfile::TempDir, replies: &[Value]) -> RemoteWorker {

@@ -23,7 +23,8 @@ use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, roles, run_cascade};
 use crate::error::RunError;
 use crate::feedback;
-use crate::result::{EvaluationResult, EvaluationStatus, Traits};
+use crate::result::{EvaluationResult, EvaluationStatus};
+use crate::result_figures::Traits;
 use crate::suite::{Split, Suite, hex};
 use crate::worker::{self, TimeLimit, WorkerSettings, wall};
 

@@ -8,8 +8,11 @@ use crate::result::{EvaluationResult, EvaluationStatus};
 #[must_use]
 pub fn metrics(document: &EvaluationResult) -> Value {
     let feedback: Vec<String> = document.artifacts.texts().map(|(name, text)| format!("## {name}\n{text}")).collect();
-    let public: serde_json::Map<String, Value> =
-        document.metrics.iter().chain(&document.features).map(|(name, value)| (name.clone(), json!(value))).collect();
+    let figures = [json!(document.metrics), json!(document.features)].into_iter().filter_map(|figures| match figures {
+        Value::Object(figures) => Some(figures),
+        _ => None,
+    });
+    let public: serde_json::Map<String, Value> = figures.flatten().collect();
     json!({
         "combined_score": document.combined_score,
         "public": public,

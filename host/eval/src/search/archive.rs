@@ -115,22 +115,21 @@ pub(super) struct RunScore {
 
 impl SearchOutcome {
     pub fn new(result: &EvaluationResult) -> Self {
-        let number = |map: &BTreeMap<String, f64>, key: &str| map.get(key).copied().unwrap_or(0.0);
-        let metric = |key: &str| number(&result.metrics, key);
+        let metrics = &result.metrics;
         let status = serde_json::to_value(result.status).ok();
         let outcome = Self {
             status: status.as_ref().and_then(|status| status.as_str()).unwrap_or_default().to_owned(),
             combined_score: result.combined_score,
-            smoke_score: metric("smoke_score"),
-            train_score: metric("train_score"),
+            smoke_score: metrics.smoke_score,
+            train_score: metrics.train_score,
             select_score: result.private.score.unwrap_or(0.0),
-            imbalance: number(&result.features, "imbalance"),
-            cache_hit_rate: metric("cache_hit_rate"),
-            rejected_share: metric("rejected_share"),
-            mean_ttft_ms: metric("mean_ttft_ms"),
-            p99_ttft_ms: metric("p99_ttft_ms"),
-            mean_e2e_ms: metric("mean_e2e_ms"),
-            promotion: if result.combined_score > 0.0 { metric("smoke_score") } else { 0.0 },
+            imbalance: result.features.imbalance,
+            cache_hit_rate: metrics.cache_hit_rate,
+            rejected_share: metrics.rejected_share,
+            mean_ttft_ms: metrics.mean_ttft_ms,
+            p99_ttft_ms: metrics.p99_ttft_ms,
+            mean_e2e_ms: metrics.mean_e2e_ms,
+            promotion: if result.combined_score > 0.0 { metrics.smoke_score } else { 0.0 },
             first_seed_score: 0.0,
             cpu_ms: result.cost.cpu_ms,
             error: if result.status == EvaluationStatus::Ok { String::new() } else { result.artifacts.error.clone() },

@@ -20,7 +20,9 @@ impl Display for EvaluationSummary<'_> {
         writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
         let score = match result.stage.as_str() {
             "select" => result.private.score,
-            stage => result.metrics.get(&format!("{stage}_score")).copied(),
+            "train" => Some(result.metrics.train_score),
+            "smoke" => Some(result.metrics.smoke_score),
+            _ => None,
         };
         if let (Some(paired), Some(score)) = (result.private.paired.as_ref().or(result.paired.as_ref()), score) {
             writeln!(f, "Score             {score:.4}, 1 is as good as {}, the reference", paired.reference)?;
@@ -91,16 +93,16 @@ fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
     for (id, runs) in scenarios {
         let mean =
             |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
-        let figure = |run: &BTreeMap<String, f64>, key: &str| run.get(key).copied().unwrap_or(f64::NAN);
+        let figure = |value: Option<f64>| value.unwrap_or(f64::NAN);
         let id: String = id.chars().take(24).collect();
         writeln!(
             f,
             "{id:<24} {:>6.3}  {:>10.1} {:>10.1}  {:>10.1} {:>10.1}",
             mean(&|run| run.score.ln()).exp(),
-            mean(&|run| figure(&run.metrics, "mean_ttft_ms")),
-            mean(&|run| figure(&run.reference, "mean_ttft_ms")),
-            mean(&|run| figure(&run.metrics, "mean_e2e_ms")),
-            mean(&|run| figure(&run.reference, "mean_e2e_ms")),
+            mean(&|run| figure(run.metrics.mean_ttft_ms)),
+            mean(&|run| figure(run.reference.mean_ttft_ms)),
+            mean(&|run| figure(run.metrics.mean_e2e_ms)),
+            mean(&|run| figure(run.reference.mean_e2e_ms)),
         )?;
     }
     writeln!(f, "\n`--output json` has all figures and the feedback.")
