@@ -7,39 +7,52 @@ use serde_json::Value;
 
 use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::incidents::Incident;
-use blis_plugin::{OtherValue, Technology};
+use blis_plugin::{OtherValue, Technology, ValueTable};
 
 /// The value of `plugins` in JSON: one entry for each plugin; none if all policies are built in.
 #[must_use]
 pub fn plugins_document(policies: &PolicySettings, incidents: &[Incident]) -> Option<impl Serialize + use<>> {
-    let used = |used: &PolicyUse| Used::new(used, incidents);
+    let used = |used: &PolicyUse| UsedPlugin::new(used, incidents);
     policies.plugins().next().is_some().then(|| policies.plugins().map(used).collect::<Vec<_>>())
 }
 
+/// A plugin that decided in the run.
 #[derive(Serialize)]
-struct Used {
+struct UsedPlugin {
+    /// Kind of the decision.
     kind: &'static str,
+    /// Name of the plugin.
     name: String,
+    /// Script, component or native library.
     technology: &'static str,
     /// Whether a sandbox guarantees that its results depend on its inputs alone.
     sandboxed: bool,
+    /// Path of its file.
     file: String,
+    /// SHA-256 of the file.
     sha256: String,
+    /// Version that the plugin declares.
     version: String,
-    parameters: BTreeMap<String, Value>,
+    /// Values of its parameters. Unit: of the parameter.
+    parameters: BTreeMap<String, UsedValue>,
     /// Faults after which a built-in policy decided instead.
-    faults: Vec<Counted>,
+    faults: Vec<FaultCount>,
 }
 
+/// Faults of one kind.
 #[derive(Serialize)]
-struct Counted {
+struct FaultCount {
+    /// Kind of the fault.
     kind: &'static str,
+    /// Number of faults. Unit: events.
     count: u64,
+    /// Simulated time of the first one.
     first_at_s: f64,
+    /// Message of the first one.
     first_message: String,
 }
 
-impl Used {
+impl UsedPlugin {
     fn new(used: &PolicyUse, incidents: &[Incident]) -> Self {
         let loaded = &used.loaded;
         let description = loaded.plugin.description();
@@ -55,7 +68,7 @@ impl Used {
             version: description.version.clone(),
             parameters: parameters(used),
             faults: own
-                .map(|Incident { at, fault, count, .. }| Counted {
+                .map(|Incident { at, fault, count, .. }| FaultCount {
                     kind: fault.kind.name(),
                     count: *count,
                     first_at_s: at.as_secs_f64(),
@@ -66,11 +79,29 @@ impl Used {
     }
 }
 
-/// All parameters: numbers, texts, and tables as lists of rows.
-fn parameters(used: &PolicyUse) -> BTreeMap<String, Value> {
-    let numbers = used.parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value)));
-    let others = used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)));
+/// The value of a parameter; a table is a list of rows.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum UsedValue {
+    Number(f64),
+    Text(String),
+    Table(Vec<Vec<f64>>),
+}
+
+fn parameters(used: &PolicyUse) -> BTreeMap<String, UsedValue> {
+    let numbers = used.parameters.iter().map(|(name, value)| (name.clone(), UsedValue::Number(value.value)));
+    let others = used.others.iter().map(|(name, value)| {
+        let value = match &value.value {
+            OtherValue::Text(text) => UsedValue::Text(text.clone()),
+            OtherValue::Table(table) => UsedValue::Table(rows(table).map(<[f64]>::to_vec).collect()),
+        };
+        (name.clone(), value)
+    });
     numbers.chain(others).collect()
+}
+
+fn rows(table: &ValueTable) -> impl Iterator<Item = &[f64]> {
+    table.numbers.chunks(table.columns.max(1) as usize)
 }
 
 /// A value of a parameter that is no number: a text, or a table as a list of rows.
@@ -78,6 +109,6 @@ fn parameters(used: &PolicyUse) -> BTreeMap<String, Value> {
 pub fn other_value(value: &OtherValue) -> Value {
     match value {
         OtherValue::Text(text) => Value::from(text.as_str()),
-        OtherValue::Table(table) => table.numbers.chunks(table.columns.max(1) as usize).map(Value::from).collect(),
+        OtherValue::Table(table) => rows(table).map(Value::from).collect(),
     }
 }

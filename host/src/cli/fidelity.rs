@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::markdown::{kernel_page, run_page, step_page};
 use super::one_of::OneOf;
@@ -13,7 +14,7 @@ use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
 use blis_eval::spec::{EngineName, ParityName, parse};
-use blis_fit::kernels::{fit_kernels, kernel_errors, table_prefixes, yaml};
+use blis_fit::kernels::{OperationErrors, fit_kernels, kernel_errors, table_prefixes, yaml};
 use blis_fit::plot::draw;
 use blis_fit::{
     FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, RunStage, Validated, ValidatedSteps, fit,
@@ -236,7 +237,7 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     }
     let runs = args.data.load(&options)?;
     let splits = args.requests.splits();
-    let validated: Vec<Validated> =
+    let validated: ValidatedRuns =
         runs.iter().map(|run| validate(run, splits)).collect::<Result<_, _>>().map_err(failure)?;
     if let Some(path) = &args.plot {
         draw(path, &validated).map_err(RunError::runtime)?;
@@ -244,6 +245,28 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     print_table(args.output, &validated, || table(&validated), || run_page(&validated))?;
     let errors: Vec<f64> = validated.iter().map(|run| run.errors.e2e.mean).collect();
     check_limit(args.fail_over, "end-to-end latency", &errors)
+}
+
+/// What `blis validate` prints with `--output json`: each measured run.
+type ValidatedRuns = Vec<Validated>;
+
+/// What `blis validate` prints with `--output json` for a file of sampled scheduler steps: each run in it.
+type StepsOfRuns = Vec<ValidatedSteps>;
+
+/// What `blis validate --kernels` prints with `--output json`: each operation of each GPU.
+type KernelErrors = Vec<OperationErrors>;
+
+/// What `blis fit` prints with `--output json`: errors on requests that the fit has not seen. The coefficients are in
+/// the file of `--out`.
+type FitParts<'a> = Vec<FitPart<'a>>;
+
+/// One way to leave requests out of the fit.
+#[derive(Serialize)]
+struct FitPart<'a> {
+    /// What was left out.
+    what: &'static str,
+    /// Errors by run; empty if nothing was left out this way.
+    runs: &'a [Validated],
 }
 
 /// Refuses errors of means above the limit of `--fail-over`, one per run, %.
@@ -266,7 +289,7 @@ fn run_validate_steps(args: &ValidateArgs, options: &RunOptions) -> Result<(), R
             RunError::usage("`--plot` and `--requests` need requests, and DATA has steps").hint("leave them out")
         );
     }
-    let mut runs: Vec<ValidatedSteps> = Vec::new();
+    let mut runs: StepsOfRuns = Vec::new();
     for path in &args.data.data {
         runs.extend(validate_steps(path, options).map_err(failure)?);
     }
@@ -310,7 +333,9 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
         ("model left out, general weights of the others", models_left_out),
         ("workload left out, weights of the deployment's others", workloads_left_out),
     ];
-    let document: Vec<_> = parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
+    let document: FitParts<'_> = parts.map(|(what, runs)| FitPart { what, runs }).into();
+    // With the fields in the order of the alphabet.
+    let document = serde_json::to_value(&document).map_err(RunError::runtime)?;
     let present = || parts.iter().filter(|(_, runs)| !runs.is_empty());
     let text = || present().map(|(what, runs)| format!("# {what}\n{}\n\n", table(runs))).collect::<String>();
     let markdown = || present().map(|(what, runs)| format!("### {what}\n\n{}\n", run_page(runs))).collect::<String>();
@@ -321,7 +346,7 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
 fn validate_kernels(args: &ValidateArgs) -> Result<(), RunError> {
     let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
     let folder = one_folder(&args.data)?;
-    let mut errors = Vec::new();
+    let mut errors: KernelErrors = Vec::new();
     for prefix in table_prefixes(folder).map_err(failure)? {
         let hardware = catalogue.find(&prefix).map_err(RunError::refused)?;
         let kernels = catalogue.kernels(hardware).map_err(RunError::refused)?.curves;

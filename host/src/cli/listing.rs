@@ -3,7 +3,7 @@
 use blis_config::{Hardware, KnownModel, LatencyKind, known_hardware, known_models};
 use blis_eval::error::RunError;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::output::{OutputForm, print_document, print_lines, wants_text_form};
 
@@ -22,7 +22,8 @@ pub(super) struct ListingArgs {
 pub(super) fn models(args: &ListingArgs) -> Result<(), RunError> {
     let models = known_models();
     if !wants_text_form(args.output) {
-        return print_document(&models.iter().map(model_document).collect::<Vec<_>>());
+        let document: ModelList = models.iter().map(ModelDocument::new).collect();
+        return print_document(&document);
     }
     let mut lines = Vec::new();
     for model in &models {
@@ -46,15 +47,33 @@ fn latency_models(model: &KnownModel) -> Vec<String> {
     kinds
 }
 
-fn model_document(model: &KnownModel) -> Value {
-    json!({"name": model.name, "latency_models": latency_models(model), "blackbox_deployments": model.blackbox})
+/// What `blis models` prints with `--output json`.
+type ModelList<'a> = Vec<ModelDocument<'a>>;
+
+/// A model of the program.
+#[derive(Serialize)]
+struct ModelDocument<'a> {
+    /// GPU, tensor parallelism and vLLM version of the deployments with blackbox coefficients.
+    blackbox_deployments: &'a [String],
+    /// Latency models that can simulate it.
+    latency_models: Vec<String>,
+    /// Its name, for `--model`.
+    name: &'a str,
+}
+
+impl<'a> ModelDocument<'a> {
+    fn new(model: &'a KnownModel) -> Self {
+        let KnownModel { name, blackbox, .. } = model;
+        Self { blackbox_deployments: blackbox, latency_models: latency_models(model), name }
+    }
 }
 
 /// `blis hardware`: a line for each GPU with a description.
 pub(super) fn hardware(args: &ListingArgs) -> Result<(), RunError> {
     let hardware = known_hardware();
     if !wants_text_form(args.output) {
-        return print_document(&hardware.iter().map(hardware_document).collect::<Vec<_>>());
+        let document: GpuList = hardware.iter().map(GpuDocument::new).collect();
+        return print_document(&document);
     }
     let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     let line = |entry: &Hardware| {
@@ -68,18 +87,48 @@ pub(super) fn hardware(args: &ListingArgs) -> Result<(), RunError> {
     print_lines(&hardware.iter().map(line).collect::<Vec<_>>())
 }
 
-fn hardware_document(entry: &Hardware) -> Value {
-    let gpu = &entry.gpu;
-    json!({
-        "name": entry.name,
-        "aliases": entry.aliases,
-        "memory_gib": gpu.memory_gib,
-        "tflops_fp16": gpu.tflops_fp16,
-        "usable_gib": entry.usable_gib,
-        "tflops_fp8": gpu.tflops_fp8,
-        "tflops_fp4": gpu.tflops_fp4,
-        "hbm_tb_s": gpu.hbm_tb_s,
-        "l2_mb": gpu.l2_mb,
-        "kernels_of": entry.kernels_of(),
-    })
+/// What `blis hardware` prints with `--output json`.
+type GpuList<'a> = Vec<GpuDocument<'a>>;
+
+/// A GPU with a description.
+#[derive(Serialize)]
+struct GpuDocument<'a> {
+    /// Other names of it, likewise.
+    aliases: &'a [String],
+    /// Memory bandwidth. Unit: TB/s.
+    hbm_tb_s: f64,
+    /// GPU with the kernel efficiencies that are used, as those of this one were not measured; `null` if they were.
+    kernels_of: Option<&'a str>,
+    /// Size of the last-level cache, 10⁶ bytes; 0 if it is unknown. Unit: MB.
+    l2_mb: f64,
+    /// Memory of the GPU. Unit: GiB.
+    memory_gib: f64,
+    /// Its name, for `--hardware`.
+    name: &'a str,
+    /// Dense peak of FP16 and BF16. Unit: TFLOPS.
+    tflops_fp16: f64,
+    /// Dense peak of FP4; 0 without FP4. Unit: TFLOPS.
+    tflops_fp4: f64,
+    /// Dense peak of FP8; 0 without FP8. Unit: TFLOPS.
+    tflops_fp8: f64,
+    /// Memory that programs can allocate. Unit: GiB.
+    usable_gib: f64,
+}
+
+impl<'a> GpuDocument<'a> {
+    fn new(entry: &'a Hardware) -> Self {
+        let gpu = &entry.gpu;
+        Self {
+            aliases: &entry.aliases,
+            hbm_tb_s: gpu.hbm_tb_s,
+            kernels_of: entry.kernels_of(),
+            l2_mb: gpu.l2_mb,
+            memory_gib: gpu.memory_gib,
+            name: &entry.name,
+            tflops_fp16: gpu.tflops_fp16,
+            tflops_fp4: gpu.tflops_fp4,
+            tflops_fp8: gpu.tflops_fp8,
+            usable_gib: entry.usable_gib,
+        }
+    }
 }

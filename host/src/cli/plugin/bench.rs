@@ -2,11 +2,11 @@
 //! few signals change; and cold, about one service after the other.
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::super::bound::BoundArgs;
 use super::super::output::OutputForm;
 use super::bounded::{PLUGIN_WALL, bounded};
+use super::documents::{BenchmarkDocument, PluginBenchmarks};
 use super::kind::{kind_parser, kinds};
 use super::measure;
 use super::measure::Cost;
@@ -49,7 +49,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
 }
 
 /// The costs as a document and as a table.
-fn measured(args: &BenchArgs) -> Result<(Value, String), RunError> {
+fn measured(args: &BenchArgs) -> Result<(PluginBenchmarks, String), RunError> {
     let finder = args.search.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(usage_error)?;
     let mut rows = Vec::new();
@@ -60,22 +60,22 @@ fn measured(args: &BenchArgs) -> Result<(Value, String), RunError> {
             rows.push(Row { kind, n, cost, built_in });
         }
     }
-    let document: Vec<Value> = rows.iter().map(Row::document).collect();
+    let document = rows.iter().map(Row::document).collect();
     let head = ["CALL", "N", "CPU ns", "COLD ns", "BUILT-IN", "CPU ns", "COLD ns", "RATIO"];
-    Ok((document.into(), table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())))
+    Ok((document, table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())))
 }
 
 impl Row {
-    fn document(&self) -> Value {
-        json!({
-            "kind": self.kind.name(),
-            "n": self.n,
-            "cpu_ns_per_call": self.cost.ns.round(),
-            "cold_cpu_ns_per_call": self.cost.cold_ns.map(f64::round),
-            "built_in": self.kind.row().beside,
-            "built_in_cpu_ns_per_call": self.built_in.map(|cost| cost.ns.round()),
-            "built_in_cold_cpu_ns_per_call": self.built_in.and_then(|cost| cost.cold_ns).map(f64::round),
-        })
+    fn document(&self) -> BenchmarkDocument {
+        BenchmarkDocument {
+            built_in: self.kind.row().beside.map(str::to_owned),
+            built_in_cold_cpu_ns_per_call: self.built_in.and_then(|cost| cost.cold_ns).map(f64::round),
+            built_in_cpu_ns_per_call: self.built_in.map(|cost| cost.ns.round()),
+            cold_cpu_ns_per_call: self.cost.cold_ns.map(f64::round),
+            cpu_ns_per_call: self.cost.ns.round(),
+            kind: self.kind.name().to_owned(),
+            n: self.n,
+        }
     }
 
     fn cells(&self) -> Vec<String> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::super::bound::{BoundArgs, CommandBound};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::bounded::PLUGIN_WALL;
+use super::documents::{CallCost, CheckDocument, ConformanceDocument, PluginChecks, SkippedCheck, UsageDocument};
 use super::kind::{kind_parser, kinds, names};
 use super::measure;
 use super::named::{PluginSearchArgs, find_any};
@@ -66,9 +66,9 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
     let finder = args.search.finder();
     let bound = args.bound.start();
     let pages = args.plugins.iter().map(|name| page(&finder, name, args, &bound)).collect::<Result<Vec<_>, _>>()?;
-    let document: Vec<Value> = pages.iter().map(|page| page.document.clone()).collect();
+    let document: PluginChecks = pages.iter().map(|page| page.document.clone()).collect();
     let text = || pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>().join("\n");
-    print_either(args.output, text, &document.into())?;
+    print_either(args.output, text, &document)?;
     let checks: usize = pages.iter().map(|page| page.checks).sum();
     let failed: usize = pages.iter().map(|page| page.failed).sum();
     if failed == 0 {
@@ -80,7 +80,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
 /// What is printed about one plugin.
 #[derive(Serialize, Deserialize)]
 struct Page {
-    document: Value,
+    document: ConformanceDocument,
     text: String,
     checks: usize,
     failed: usize,
@@ -162,33 +162,38 @@ impl Checked {
         Page { document: self.document(), text: self.text(), checks: checks.len(), failed }
     }
 
-    fn document(&self) -> Value {
+    fn document(&self) -> ConformanceDocument {
         let description = self.loaded.as_ref().map(|loaded| loaded.plugin.description());
+        let name = |kind: Kind| kind.name().to_owned();
         let check = |check: &Check| {
             let (passed, detail) = match &check.outcome {
                 Ok(detail) => (true, detail),
                 Err(detail) => (false, detail),
             };
-            json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": detail })
+            CheckDocument { check: check.what.to_owned(), detail: detail.clone(), kind: check.kind.map(name), passed }
         };
-        let not_applicable =
-            |(kind, what, why): &(Kind, &str, &str)| json!({ "kind": kind.name(), "check": what, "reason": why });
-        let usage = |usage: &Usage| json!({ "kind": usage.kind.name(), "n": usage.n, "most": usage.most, "limit": usage.limit });
-        let cost = |cost: &Cost| json!({ "kind": cost.kind.name(), "n": cost.n, "cpu_ns_per_call": cost.ns.round() });
-        json!({
-            "plugin": self.plugin,
-            "file": self.file,
-            "technology": self.technology,
-            "sha256": self.loaded.as_ref().map(|loaded| &loaded.sha256),
-            "name": description.map(|description| &description.name),
-            "version": description.map(|description| &description.version),
-            "kinds": description.map(|d| d.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>()),
-            "passed": self.findings.passed(),
-            "checks": self.findings.checks.iter().map(check).collect::<Vec<_>>(),
-            "not_applicable": self.findings.not_applicable.iter().map(not_applicable).collect::<Vec<_>>(),
-            "usage": self.findings.usage.iter().map(usage).collect::<Vec<_>>(),
-            "costs": self.costs.iter().map(cost).collect::<Vec<_>>(),
-        })
+        let skipped = |&(kind, what, why): &(Kind, &str, &str)| SkippedCheck {
+            check: what.to_owned(),
+            kind: name(kind),
+            reason: why.to_owned(),
+        };
+        let usage =
+            |usage: &Usage| UsageDocument { kind: name(usage.kind), limit: usage.limit, most: usage.most, n: usage.n };
+        let cost = |cost: &Cost| CallCost { cpu_ns_per_call: cost.ns.round(), kind: name(cost.kind), n: cost.n };
+        ConformanceDocument {
+            checks: self.findings.checks.iter().map(check).collect(),
+            costs: self.costs.iter().map(cost).collect(),
+            file: self.file.clone(),
+            kinds: description.map(|description| description.kinds.iter().copied().map(name).collect()),
+            name: description.map(|description| description.name.clone()),
+            not_applicable: self.findings.not_applicable.iter().map(skipped).collect(),
+            passed: self.findings.passed(),
+            plugin: self.plugin.clone(),
+            sha256: self.loaded.as_ref().map(|loaded| loaded.sha256.clone()),
+            technology: self.technology.to_owned(),
+            usage: self.findings.usage.iter().map(usage).collect(),
+            version: description.map(|description| description.version.clone()),
+        }
     }
 
     fn text(&self) -> String {

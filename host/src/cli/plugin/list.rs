@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::super::bound::{BoundArgs, CommandBound};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
+use super::documents::{ParameterDocument, PluginList, PolicyDocument};
 use super::kind::names;
 use super::named::PluginSearchArgs;
 use super::printed::{print_either, table};
@@ -61,8 +61,8 @@ pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
     let mut finder = args.search.finder();
     finder.limits.listing = true;
     let listed = listed(&finder, &args.bound.start())?;
-    let document = listed.iter().map(|one| one.document.clone()).collect::<Vec<_>>();
-    print_either(args.output, || text(&listed), &document.into())
+    let document: PluginList = listed.iter().map(|one| one.document.clone()).collect();
+    print_either(args.output, || text(&listed), &document)
 }
 
 /// What is printed about a policy, or about a file that cannot be used as one.
@@ -73,7 +73,7 @@ struct Listed {
     /// Numbers of its kinds.
     kinds: Vec<usize>,
     error: Option<String>,
-    document: Value,
+    document: PolicyDocument,
     row: Vec<String>,
     details: String,
 }
@@ -179,24 +179,26 @@ impl Entry {
         }
     }
 
-    fn document(&self) -> Value {
-        let parameter = |parameter: &PolicyParameter| {
-            let PolicyParameter { name, default, min, max, about } = parameter;
-            let default = (!self.defaults_by_deployment).then_some(default);
-            json!({ "name": name, "default": default, "min": min, "max": max, "about": about })
+    fn document(&self) -> PolicyDocument {
+        let parameter = |parameter: &PolicyParameter| ParameterDocument {
+            about: parameter.about.clone(),
+            default: (!self.defaults_by_deployment).then_some(parameter.default),
+            max: parameter.max,
+            min: parameter.min,
+            name: parameter.name.clone(),
         };
-        json!({
-            "name": self.name,
-            "technology": self.technology,
-            "kinds": self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
-            "version": self.version,
-            "about": self.about,
-            "parameters": self.parameters.iter().map(parameter).collect::<Vec<_>>(),
-            "defaults_note": self.defaults_note,
-            "file": self.file,
-            "sha256": self.sha256,
-            "error": self.error,
-        })
+        PolicyDocument {
+            about: self.about.clone(),
+            defaults_note: self.defaults_note.map(str::to_owned),
+            error: self.error.clone(),
+            file: self.file.clone(),
+            kinds: self.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
+            name: self.name.clone(),
+            parameters: self.parameters.iter().map(parameter).collect(),
+            sha256: self.sha256.clone(),
+            technology: self.technology.to_owned(),
+            version: self.version.clone(),
+        }
     }
 
     fn row(&self) -> Vec<String> {

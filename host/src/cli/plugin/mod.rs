@@ -4,6 +4,7 @@ mod bench;
 mod bounded;
 mod build;
 mod check;
+mod documents;
 mod kind;
 mod list;
 mod measure;

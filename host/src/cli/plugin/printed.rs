@@ -2,6 +2,7 @@
 
 use blis_eval::error::RunError;
 use blis_report::in_columns;
+use serde::Serialize;
 
 use super::super::output::{OutputForm, print_document, print_text, wants_text_form};
 
@@ -9,7 +10,7 @@ use super::super::output::{OutputForm, print_document, print_text, wants_text_fo
 pub(super) fn print_either(
     form: OutputForm,
     text: impl FnOnce() -> String,
-    document: &serde_json::Value,
+    document: &impl Serialize,
 ) -> Result<(), RunError> {
     if wants_text_form(form) { print_text(text()) } else { print_document(document) }
 }
