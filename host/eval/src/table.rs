@@ -4,7 +4,6 @@ use std::fmt::{self, Display, Write as _};
 
 use blis_diag::TEXT_WIDTH;
 use blis_report::in_columns;
-use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -102,46 +101,71 @@ impl MetricRow {
     }
 }
 
+/// As docs/fitness.md defines its figures. JSON: `ComparisonDocument`.
 impl Serialize for Comparison {
-    /// `{confidence, policies, seeds, metrics: {key: {unit, better, values, means, differences}}}`. `values` are by
-    /// policy and seed, null without a sample; `differences` name their policy as `candidate`. With a fitness also
-    /// `fitness_scale`, before `metrics`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("confidence", &CONFIDENCE)?;
-        map.serialize_entry("policies", &self.policies)?;
-        map.serialize_entry("seeds", &self.seeds)?;
-        if let Some(scale) = self.fitness {
-            map.serialize_entry("fitness_scale", <&str>::from(scale))?;
-        }
-        map.serialize_entry("metrics", &MetricMap(self))?;
-        map.end()
+        let Self { policies, seeds, .. } = self;
+        let fitness_scale = self.fitness.map(<&str>::from);
+        let metrics = MetricMap(self);
+        ComparisonDocument { confidence: CONFIDENCE, policies, seeds, fitness_scale, metrics }.serialize(serializer)
     }
+}
+
+/// What `blis compare` prints with `--output json`.
+#[derive(Serialize)]
+struct ComparisonDocument<'a> {
+    /// Level of the confidence intervals. Unit: share.
+    confidence: f64,
+    /// The compared policies; the first is the baseline.
+    policies: &'a [String],
+    /// The seeds, each run under every policy. Unit: number.
+    seeds: &'a [u64],
+    /// Scale of the figure `fitness`; with `--fitness-weights`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitness_scale: Option<&'static str>,
+    /// Figures by name, as docs/fitness.md defines them.
+    metrics: MetricMap<'a>,
 }
 
 struct MetricMap<'a>(&'a Comparison);
 
+/// A figure under every policy and seed.
 #[derive(Serialize)]
 struct MetricDocument<'a> {
+    /// Unit of all numbers of this figure.
     unit: &'static str,
+    /// Whether higher or lower values are better. One of `higher`, `lower`.
     better: &'static str,
+    /// By policy, then by seed; `null` without a sample. Unit: as `unit`.
     values: &'a [Vec<Option<f64>>],
+    /// Mean over the seeds, by policy. Unit: as `unit`.
     means: Vec<Option<f64>>,
+    /// Each policy beside the first one; `null` if no seed has a sample of both.
     differences: Vec<Option<DifferenceDocument<'a>>>,
 }
 
+/// A policy minus the baseline, seed by seed.
 #[derive(Serialize)]
 struct DifferenceDocument<'a> {
+    /// Name of the policy.
     candidate: &'a str,
+    /// Seeds with a sample of both. Unit: pairs.
     pairs: usize,
+    /// Seeds without a sample of one of them. Unit: pairs.
     left_out: usize,
+    /// Mean of the differences. Unit: as `unit`.
     mean: f64,
+    /// Standard error of that mean; `null` for a single pair. Unit: as `unit`.
     standard_error: Option<f64>,
+    /// Lower end of the confidence interval. Unit: as `unit`.
     low: Option<f64>,
+    /// Upper end of the confidence interval. Unit: as `unit`.
     high: Option<f64>,
+    /// `undecided` if the interval contains 0, or there is none.
     result: PairedResult,
 }
 
+/// JSON: `BTreeMap<String, MetricDocument>`.
 impl Serialize for MetricMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Comparison { policies, rows, .. } = self.0;

@@ -11,7 +11,8 @@ use blis_workload::Names;
 /// The document for standard output.
 #[must_use]
 pub fn report_document<'a>(report: &Report, names: &'a Names, empty: EmptyFigures) -> impl Serialize + use<'a> {
-    AggregateDocument::new(report, names, empty, |id, aggregate| AggregateDocument::instance(id, aggregate, empty))
+    let document: RunFigures<'a> = cluster(report, names, empty, |_| (), ());
+    document
 }
 
 /// The document for the file of `--metrics-path`: the same figures, prefix-cache hit rates, and every request.
@@ -21,123 +22,238 @@ pub fn metrics_document<'a>(
     names: &'a Names,
     empty: EmptyFigures,
 ) -> impl Serialize + use<'a> {
-    let with_cache = |id, aggregate: &Aggregate| AggregateDocument {
-        cache_hit_rate: Some(aggregate.cache_hit_rate),
-        ..AggregateDocument::instance(id, aggregate, empty)
-    };
-    AggregateDocument {
-        requests: Some(RequestsDocument { log, names }),
-        ..AggregateDocument::new(report, names, empty, with_cache)
-    }
+    let requests = RequestsDocument { log, names };
+    let cache = |aggregate: &Aggregate| CacheHitRate { cache_hit_rate: aggregate.cache_hit_rate };
+    let document: MetricsFile<'a> = cluster(report, names, empty, cache, EveryRequest { requests });
+    document
 }
 
-/// The figures of the cluster or of one instance. Published fields come first; fields from `still_arriving` on are
-/// additions.
+/// Figures of a run. Latencies without samples are `null`; with `--parity blis`, and without a completed request, all
+/// are 0.
+type RunFigures<'a> = ClusterFigures<'a, (), InstanceFigures<'a>, ()>;
+
+/// Figures of an instance.
+type InstanceFigures<'a> = AggregateDocument<'a, (), (), ()>;
+
+/// The file of `--metrics-path`.
+type MetricsFile<'a> = ClusterFigures<'a, CacheHitRate, InstanceInFile<'a>, EveryRequest<'a>>;
+
+/// Figures of an instance in the file of `--metrics-path`.
+type InstanceInFile<'a> = AggregateDocument<'a, CacheHitRate, (), ()>;
+
+/// Figures of the cluster, with those of its instances.
+type ClusterFigures<'a, H, I, R> = AggregateDocument<'a, H, Option<PublishedGoodput<'a>>, ClusterParts<'a, I, R>>;
+
+/// The figures of the cluster or of one instance. Published fields come first, in their order.
 #[derive(Serialize)]
-struct AggregateDocument<'a> {
-    instance_id: String,
-    completed_requests: u64,
-    still_queued: u64,
-    still_running: u64,
-    injected_requests: u64,
-    total_input_tokens: u64,
-    total_output_tokens: u64,
-    vllm_estimated_duration_s: f64,
-    responses_per_sec: f64,
-    tokens_per_sec: f64,
-    e2e_mean_ms: Option<f64>,
-    e2e_p90_ms: Option<f64>,
-    e2e_p95_ms: Option<f64>,
-    e2e_p99_ms: Option<f64>,
-    ttft_mean_ms: Option<f64>,
-    ttft_p90_ms: Option<f64>,
-    ttft_p95_ms: Option<f64>,
-    ttft_p99_ms: Option<f64>,
-    itl_mean_ms: Option<f64>,
-    itl_p90_ms: Option<f64>,
-    itl_p95_ms: Option<f64>,
-    itl_p99_ms: Option<f64>,
-    scheduling_delay_p99_ms: Option<f64>,
-    #[serde(skip_serializing_if = "is_zero")]
-    kv_allocation_failures: u64,
-    preemption_count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_hit_rate: Option<f64>,
-    dropped_unservable: u64,
-    length_capped_requests: u64,
-    timed_out_requests: u64,
+struct AggregateDocument<'a, H: Serialize, G: Serialize, C: Serialize> {
     #[serde(flatten)]
-    goodput: Option<PublishedGoodput<'a>>,
+    published: PublishedTotals,
+    #[serde(flatten)]
+    cache: H,
+    #[serde(flatten)]
+    ends: PublishedEnds,
+    #[serde(flatten)]
+    goodput: G,
+    /// Figures by LoRA adapter, if there are adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     adapters: Option<AdaptersJson<'a>>,
-
-    still_arriving: u64,
-    steps: u64,
-    e2e_count: u64,
-    e2e_min_ms: Option<f64>,
-    e2e_p50_ms: Option<f64>,
-    e2e_max_ms: Option<f64>,
-    ttft_count: u64,
-    ttft_min_ms: Option<f64>,
-    ttft_p50_ms: Option<f64>,
-    ttft_max_ms: Option<f64>,
-    itl_count: u64,
-    itl_min_ms: Option<f64>,
-    itl_p50_ms: Option<f64>,
-    itl_max_ms: Option<f64>,
-    scheduling_delay_count: u64,
-    scheduling_delay_mean_ms: Option<f64>,
-    scheduling_delay_min_ms: Option<f64>,
-    scheduling_delay_p50_ms: Option<f64>,
-    scheduling_delay_p90_ms: Option<f64>,
-    scheduling_delay_p95_ms: Option<f64>,
-    scheduling_delay_max_ms: Option<f64>,
-    mean_queue_length: f64,
-    /// Present with BLIS's tiers of the KV cache only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kv_thrashing_rate: Option<f64>,
+    #[serde(flatten)]
+    added: AddedTotals,
     #[serde(flatten)]
     slot_use: Option<SlotUseJson>,
-    /// Present for the cluster only.
     #[serde(flatten)]
-    breakdown: Option<Breakdown<'a>>,
-    /// Present for a cluster of several instances only.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    instances: Vec<Self>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<RequestsDocument<'a>>,
+    cluster: C,
 }
 
-impl<'a> AggregateDocument<'a> {
-    /// The document of the cluster, with every part built by `of`.
-    fn new(report: &Report, names: &'a Names, empty: EmptyFigures, of: impl Fn(String, &Aggregate) -> Self) -> Self {
-        let several = report.instances.len() > 1;
-        let with_adapters = |number: usize, aggregate: &Aggregate, document: Self| {
-            let Some((_, each)) = &report.adapters else { return document };
-            let adapters = each.get(number).map(|figures| adapters_json(figures, names));
-            AggregateDocument { adapters, slot_use: Some(SlotUseJson::new(aggregate)), ..document }
-        };
-        let instances = report.instances.iter().enumerate().filter(|_| several);
-        AggregateDocument {
-            adapters: report.adapters.as_ref().map(|(all, _)| adapters_json(all, names)),
-            slot_use: report.adapters.is_some().then(|| SlotUseJson::new(&report.cluster)),
-            goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names, empty)),
-            breakdown: Some(Breakdown::new(report, names, empty)),
-            instances: instances
-                .map(|(number, instance)| with_adapters(number, instance, of(format!("instance_{number}"), instance)))
-                .collect(),
-            ..of("cluster".to_owned(), &report.cluster)
-        }
-    }
+/// Published figures of the cluster or of one instance. Latencies without samples are `null`; with `--parity blis`, and
+/// without a completed request, all are 0.
+#[derive(Serialize)]
+struct PublishedTotals {
+    /// `cluster`, or `instance_` and the number of the instance.
+    instance_id: String,
+    /// Requests with their whole output, or one cut at the maximum model length.
+    completed_requests: u64,
+    /// Requests in a waiting queue when the run ended. Unit: requests.
+    still_queued: u64,
+    /// Requests in a running batch when the run ended. Unit: requests.
+    still_running: u64,
+    /// Requests that reached an instance, as BLIS counts them: without `still_arriving` and rejected ones.
+    injected_requests: u64,
+    /// Input tokens of the requests that passed the checks on arrival.
+    total_input_tokens: u64,
+    /// Output tokens of completed requests.
+    total_output_tokens: u64,
+    /// Simulated time; for the cluster, the longest of its instances.
+    vllm_estimated_duration_s: f64,
+    /// Completed requests per simulated second. Unit: requests/s.
+    responses_per_sec: f64,
+    /// Output tokens of completed requests per simulated second. Unit: tokens/s.
+    tokens_per_sec: f64,
+    /// End-to-end latency, mean over requests.
+    e2e_mean_ms: Option<f64>,
+    /// End-to-end latency, 90th percentile.
+    e2e_p90_ms: Option<f64>,
+    /// End-to-end latency, 95th percentile.
+    e2e_p95_ms: Option<f64>,
+    /// End-to-end latency, 99th percentile.
+    e2e_p99_ms: Option<f64>,
+    /// Time to first token, mean over requests.
+    ttft_mean_ms: Option<f64>,
+    /// Time to first token, 90th percentile.
+    ttft_p90_ms: Option<f64>,
+    /// Time to first token, 95th percentile.
+    ttft_p95_ms: Option<f64>,
+    /// Time to first token, 99th percentile.
+    ttft_p99_ms: Option<f64>,
+    /// Inter-token latency, mean over gaps.
+    itl_mean_ms: Option<f64>,
+    /// Inter-token latency, 90th percentile.
+    itl_p90_ms: Option<f64>,
+    /// Inter-token latency, 95th percentile.
+    itl_p95_ms: Option<f64>,
+    /// Inter-token latency, 99th percentile.
+    itl_p99_ms: Option<f64>,
+    /// Time from arrival to the running batch, 99th percentile.
+    scheduling_delay_p99_ms: Option<f64>,
+    /// Failed allocations of KV blocks; absent if 0. Unit: events, 0 or more.
+    #[serde(skip_serializing_if = "is_zero")]
+    kv_allocation_failures: u64,
+    /// Preemptions of all requests. Unit: events.
+    preemption_count: u64,
+}
 
-    fn instance(instance_id: String, aggregate: &Aggregate, empty: EmptyFigures) -> Self {
+/// Prefix-cache hits of the GPU.
+#[derive(Serialize)]
+struct CacheHitRate {
+    /// Prefix-cache hits of the blocks looked up; for the cluster, the mean of its instances. Unit: share.
+    cache_hit_rate: f64,
+}
+
+/// Published numbers of requests that did not end as they should.
+#[derive(Serialize)]
+struct PublishedEnds {
+    /// Requests that can never be served: too long for the model, the KV cache or the token budget of a step. Unit:
+    /// requests.
+    dropped_unservable: u64,
+    /// Completed requests with an output that ended early at the maximum model length.
+    length_capped_requests: u64,
+    /// Requests whose deadline passed before they completed.
+    timed_out_requests: u64,
+}
+
+/// Further figures of the cluster or of one instance, likewise.
+#[derive(Serialize)]
+struct AddedTotals {
+    /// Requests between client and waiting queue when the run ended. Unit: requests.
+    still_arriving: u64,
+    /// Engine steps. Unit: steps.
+    steps: u64,
+    /// Number of samples: completed requests. Unit: requests.
+    e2e_count: u64,
+    /// End-to-end latency, minimum over requests.
+    e2e_min_ms: Option<f64>,
+    /// End-to-end latency, median over requests.
+    e2e_p50_ms: Option<f64>,
+    /// End-to-end latency, maximum over requests.
+    e2e_max_ms: Option<f64>,
+    /// Number of samples: requests with a first token. Unit: requests.
+    ttft_count: u64,
+    /// Time to first token, minimum.
+    ttft_min_ms: Option<f64>,
+    /// Time to first token, median.
+    ttft_p50_ms: Option<f64>,
+    /// Time to first token, maximum.
+    ttft_max_ms: Option<f64>,
+    /// Number of samples: gaps of completed requests. Unit: gaps.
+    itl_count: u64,
+    /// Inter-token latency, minimum over gaps.
+    itl_min_ms: Option<f64>,
+    /// Inter-token latency, median over gaps.
+    itl_p50_ms: Option<f64>,
+    /// Inter-token latency, maximum over gaps.
+    itl_max_ms: Option<f64>,
+    /// Number of samples: requests that were scheduled. Unit: requests.
+    scheduling_delay_count: u64,
+    /// Time from arrival to the running batch, mean.
+    scheduling_delay_mean_ms: Option<f64>,
+    /// Time from arrival to the running batch, minimum.
+    scheduling_delay_min_ms: Option<f64>,
+    /// Time from arrival to the running batch, median.
+    scheduling_delay_p50_ms: Option<f64>,
+    /// Time from arrival to the running batch, 90th percentile.
+    scheduling_delay_p90_ms: Option<f64>,
+    /// Time from arrival to the running batch, 95th percentile.
+    scheduling_delay_p95_ms: Option<f64>,
+    /// Time from arrival to the running batch, maximum.
+    scheduling_delay_max_ms: Option<f64>,
+    /// Requests in the waiting queue, averaged over the duration; for the cluster, in all queues together. Unit:
+    /// requests.
+    mean_queue_length: f64,
+    /// With tiers of the KV cache below the GPU (`--parity blis`) only: evictions from the CPU by block copied to it;
+    /// with storage tiers reads from storage for which the CPU had no room by read; for the cluster, the mean over its
+    /// instances. Unit: share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_thrashing_rate: Option<f64>,
+}
+
+/// What the cluster has beside the figures of its instances, which are `I`.
+#[derive(Serialize)]
+struct ClusterParts<'a, I: Serialize, R: Serialize> {
+    #[serde(flatten)]
+    breakdown: Breakdown<'a>,
+    /// Each instance; absent for a single one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    instances: Vec<I>,
+    #[serde(flatten)]
+    rest: R,
+}
+
+/// The requests of a run.
+#[derive(Serialize)]
+struct EveryRequest<'a> {
+    /// Every request that was neither rejected nor dropped, in the order of arrival.
+    requests: RequestsDocument<'a>,
+}
+
+/// The document of the cluster: `cache` makes what each part has of the prefix cache, `rest` comes last.
+fn cluster<'a, H: Serialize, R: Serialize>(
+    report: &Report,
+    names: &'a Names,
+    empty: EmptyFigures,
+    cache: impl Fn(&Aggregate) -> H,
+    rest: R,
+) -> ClusterFigures<'a, H, AggregateDocument<'a, H, (), ()>, R> {
+    let several = report.instances.len() > 1;
+    let instances = report.instances.iter().enumerate().filter(|_| several).map(|(number, instance)| {
+        let adapters = report.adapters.as_ref().and_then(|(_, each)| each.get(number));
+        AggregateDocument {
+            adapters: adapters.map(|figures| adapters_json(figures, names)),
+            slot_use: report.adapters.is_some().then(|| SlotUseJson::new(instance)),
+            ..AggregateDocument::new(format!("instance_{number}"), instance, empty, cache(instance), (), ())
+        }
+    });
+    let breakdown = Breakdown::new(report, names, empty);
+    let parts = ClusterParts { breakdown, instances: instances.collect(), rest };
+    let goodput = report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names, empty));
+    let (id, all) = ("cluster".to_owned(), &report.cluster);
+    AggregateDocument {
+        adapters: report.adapters.as_ref().map(|(all, _)| adapters_json(all, names)),
+        slot_use: report.adapters.is_some().then(|| SlotUseJson::new(all)),
+        ..AggregateDocument::new(id, all, empty, cache(all), goodput, parts)
+    }
+}
+
+impl<H: Serialize, G: Serialize, C: Serialize> AggregateDocument<'_, H, G, C> {
+    /// The figures of `aggregate`, without adapters.
+    fn new(instance_id: String, aggregate: &Aggregate, empty: EmptyFigures, cache: H, goodput: G, cluster: C) -> Self {
         let (counts, counters) = (&aggregate.counts, &aggregate.counters);
         let is_empty = empty == EmptyFigures::Zero && counts.completed == 0;
-        let published =
+        let shown =
             |distribution| DistributionJson::new(if is_empty { Distribution::default() } else { distribution }, empty);
         let [e2e, ttft, itl, scheduling] =
-            [aggregate.e2e, aggregate.ttft, aggregate.itl, aggregate.scheduling_delay].map(published);
-        Self {
+            [aggregate.e2e, aggregate.ttft, aggregate.itl, aggregate.scheduling_delay].map(shown);
+        let published = PublishedTotals {
             instance_id,
             completed_requests: counts.completed,
             still_queued: counts.queued,
@@ -163,12 +279,13 @@ impl<'a> AggregateDocument<'a> {
             scheduling_delay_p99_ms: scheduling.p99_ms,
             kv_allocation_failures: counters.kv_allocation_failures,
             preemption_count: counters.preemptions,
-            cache_hit_rate: None,
+        };
+        let ends = PublishedEnds {
             dropped_unservable: counts.dropped(),
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,
-            goodput: None,
-            adapters: None,
+        };
+        let added = AddedTotals {
             still_arriving: counts.arriving,
             steps: counters.steps,
             e2e_count: e2e.count,
@@ -192,11 +309,8 @@ impl<'a> AggregateDocument<'a> {
             scheduling_delay_max_ms: scheduling.max_ms,
             mean_queue_length: aggregate.mean_queue_length,
             kv_thrashing_rate: aggregate.kv_thrashing_rate,
-            slot_use: None,
-            breakdown: None,
-            instances: Vec::new(),
-            requests: None,
-        }
+        };
+        Self { published, cache, ends, goodput, adapters: None, added, slot_use: None, cluster }
     }
 }
 

@@ -245,7 +245,7 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
     let report = report_document(&finished.report, &finished.names, finished.empty);
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
     let plugins = plugins_document(&finished.policies, &finished.incidents);
-    Printed {
+    RunDocument {
         report,
         cache_hit_rate: finished.report.cluster.cache_hit_rate,
         tpot: TpotFigures::new(&finished.tpot),
@@ -261,43 +261,55 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
     }
 }
 
-/// The report, then the further results that flags request.
+/// What `blis run` and `blis replay` print with `--output json`: the report, then the further results that flags request.
 #[derive(Serialize)]
-struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
+struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
+    /// The figures of the simulation. JSON: `RunFigures`.
     #[serde(flatten)]
     report: R,
+    /// Prefix-cache hits of the blocks looked up; the mean of the instances. Unit: share.
     cache_hit_rate: f64,
     #[serde(flatten)]
     tpot: TpotFigures,
-    /// Absent if all requests arrive at once.
+    /// Offered and served load; absent if all requests arrive at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<&'a LoadReport>,
-    /// Absent for a fixed number of instances.
+    /// Replicas over time, with `--autoscaler`, `--group` or `--node-pool`.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<&'a ReplicasDocument>,
-    /// Absent without a price list.
+    /// Cost of the run, with `--prices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<&'a ServiceCost<Vec<GpuPrice>>>,
-    /// Absent without `--energy`.
+    /// Energy of the GPUs, with `--energy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     energy: Option<&'a GpuEnergy>,
+    /// Plugins that decided; absent if all policies are built in. JSON: `Vec<UsedPlugin>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
+    /// Score of the run, with `--fitness-weights`. JSON: `FitnessDocument`.
     #[serde(skip_serializing_if = "Option::is_none")]
     fitness: Option<F>,
+    /// Numbers of decisions, with `--summarize-trace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     decisions: Option<&'a DecisionSummary>,
+    /// Regret of sampled decisions, with `--regret`.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
+    /// What the results are the results of.
     run: WithGrants<&'a RunIdentity>,
 }
 
 /// Time per output token, over completed requests with two tokens or more; `null` if there are none.
 #[derive(Serialize)]
 struct TpotFigures {
+    /// Time per output token, (E2E − TTFT) / (output tokens − 1) of each completed request with two or more: mean over
+    /// requests; `null` without one.
     tpot_mean_ms: Option<f64>,
+    /// Time per output token, median over requests.
     tpot_p50_ms: Option<f64>,
+    /// Time per output token, 90th percentile over requests.
     tpot_p90_ms: Option<f64>,
+    /// Time per output token, 99th percentile over requests.
     tpot_p99_ms: Option<f64>,
 }
 

@@ -56,30 +56,28 @@ pub(super) fn granted() -> &'static [&'static str] {
 pub(super) struct WithGrants<D: Serialize> {
     #[serde(flatten)]
     pub document: D,
+    /// What flags of the command line granted beyond simulating what it names, as native-code and write-files; no file
+    /// can.
     pub granted: &'static [&'static str],
 }
 
-/// A document with what was granted, if anything was, and if it is no list.
+/// What flags of the command line granted, of any document but that of a run, which has it in its identity.
+type Grants = WithGrants<()>;
+
+/// A document that is no list, with what was granted.
 #[derive(Serialize)]
-#[serde(untagged)]
-pub(super) enum Document<D: Serialize> {
-    Plain(D),
-    Granted {
-        #[serde(flatten)]
-        document: D,
-        run: WithGrants<()>,
-    },
+pub(super) struct Document<D: Serialize> {
+    #[serde(flatten)]
+    document: D,
+    /// What flags granted; absent if it is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<Grants>,
 }
 
 impl<D: Serialize> Document<D> {
     pub(super) fn new(document: D) -> Self {
-        // Only a document that is written says whether it is a list.
-        let is_list = || serde_json::to_string(&document).is_ok_and(|text| text.starts_with('['));
-        match granted() {
-            [] => Self::Plain(document),
-            _ if is_list() => Self::Plain(document),
-            granted => Self::Granted { document, run: WithGrants { document: (), granted } },
-        }
+        let granted = granted();
+        Self { document, run: (!granted.is_empty()).then_some(WithGrants { document: (), granted }) }
     }
 }
 
@@ -176,9 +174,11 @@ pub(super) fn print_table(
     }
 }
 
-/// Prints a result as JSON, with what was granted.
+/// Prints a result as JSON, with what was granted if it is no list.
 pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> {
-    print_json(&Document::new(document))
+    // Only a document that is written says whether it is a list.
+    let is_list = || serde_json::to_string(document).is_ok_and(|text| text.starts_with('['));
+    if granted().is_empty() || is_list() { print_json(document) } else { print_json(&Document::new(document)) }
 }
 
 pub(super) fn print_json(document: &impl Serialize) -> Result<(), RunError> {

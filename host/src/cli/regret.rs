@@ -51,15 +51,19 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
         }
         Ok(())
     } else {
-        print_document(&Printed { regret, bound, look_ahead })
+        print_document(&RegretDocument { regret, bound, look_ahead })
     }
 }
 
+/// What `blis regret` prints with `--output json`.
 #[derive(Serialize)]
-struct Printed {
+struct RegretDocument {
+    /// Regret of the sampled decisions.
     regret: Regret,
+    /// The policy beside a bound, with `--bound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     bound: Option<BoundReport>,
+    /// The policy beside a look-ahead, with `--look-ahead`.
     #[serde(skip_serializing_if = "Option::is_none")]
     look_ahead: Option<LookAheadReport>,
 }

@@ -72,12 +72,12 @@ fn handle(server: &Arc<EvaluationServer>, request: &EvaluationRequest) -> Result
     }
 }
 
-/// A result as a line.
+/// What `blis evaluate` prints with `--output json`, and a line of `blis serve --stdio`.
 #[derive(Serialize)]
 struct ResultLine<'a> {
     #[serde(flatten)]
     result: &'a EvaluationResult,
-    /// Whether a repetition may have another result, as after the wall limit; absent if not.
+    /// Lines of `blis serve --stdio`: another attempt may have another result, as after the wall limit; absent if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     depends_on_clock: bool,
 }
