@@ -246,22 +246,27 @@ impl WorkloadTexts for WorkloadNames<'_> {
     }
 }
 
-/// The policy compared with a look-ahead.
+/// The policy beside a look-ahead that makes every routing decision with knowledge of the future.
 #[derive(Serialize)]
 pub struct LookAheadReport {
     #[serde(flatten)]
     counts: LookAhead,
+    /// Time after a decision in which its effects count.
     window_s: f64,
-    /// Latencies: smaller is better in all of them.
+    /// Latencies of both: smaller is better in all of them.
     figures: Vec<LookAheadFigure>,
 }
 
+/// A latency under the policy and under the look-ahead.
 #[derive(Serialize)]
 struct LookAheadFigure {
+    /// Name of the latency.
     figure: &'static str,
+    /// Under the policy; `null` without a sample. Unit: ms.
     policy: Option<f64>,
+    /// Under the look-ahead; `null` without a sample. Unit: ms.
     look_ahead: Option<f64>,
-    /// Relative gain: 1 − figure of the look-ahead / figure of the policy.
+    /// 1 − look-ahead / policy; `null` without both. Unit: share.
     gain: Option<f64>,
 }
 
@@ -305,23 +310,30 @@ impl LookAheadReport {
     }
 }
 
-/// The policy compared with the bound of any policy.
+/// The policy beside latencies that no policy undercuts.
 #[derive(Serialize)]
 pub struct BoundReport {
-    /// Number of requests that got a first token after the warm-up.
+    /// Requests that got a first token, those of the warm-up left out. Unit: requests.
     requests: usize,
+    /// What the bound assumes, and its two relaxations.
     assumptions: [&'static str; 4],
-    /// Latencies: smaller is better in all of them.
+    /// Latencies and their bounds: smaller is better in all of them.
     figures: Vec<BoundFigure>,
 }
 
+/// A latency under the policy and its lower bound.
 #[derive(Serialize)]
 struct BoundFigure {
+    /// Name of the latency.
     figure: &'static str,
+    /// Under the policy; `null` without a sample. Unit: ms.
     policy: Option<f64>,
+    /// Under any policy at least; `null` without a sample. Unit: ms.
     bound: Option<f64>,
-    /// What a better policy can gain at most: 1 − bound / figure of the policy.
+    /// 1 − bound / policy: what a better policy can gain at most; `null` without both. Unit: share.
     gap: Option<f64>,
+    /// Where the bound follows from: `alone` (each request on an idle instance) or `pooled` (all instances as one
+    /// server); `null` without a bound.
     relaxation: Option<Relaxation>,
 }
 

@@ -7,20 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::regret::{DecisionRegret, SignalOf};
 
-/// A decision with what could be read, and the cost of the alternatives that were tried.
+/// A decision drawn at random in the first run of a scenario, with what could be read and the costs of the alternatives
+/// that were tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecisionCosts {
-    /// Kind of the policy that decided.
+    /// Kind of the decision.
     pub kind: String,
     /// Name of the scenario.
     pub scenario: String,
-    /// Columns over the instances or requests that could be chosen, by the field of scripts, in the units of scripts.
+    /// By the field of scripts, in the units of scripts: a value for each instance or request that could be chosen.
+    /// Unit: that of the signal.
     pub columns: BTreeMap<String, Vec<f64>>,
-    /// Numbers of the request, by the field of scripts; a limit on output tokens that is not set is a million.
+    /// Numbers of the request, by the field of scripts; a limit on output tokens that is not set is a million. Unit:
+    /// that of the field.
     pub numbers: BTreeMap<String, f64>,
-    /// The row of each alternative that was tried, that of the actual decision first.
+    /// The row of each alternative that was tried, that of the actual decision first. Unit: index.
     pub rows: Vec<usize>,
-    /// The cost of each of them within the window of the regret, request-seconds.
+    /// The cost of each of these alternatives within the window of the regret. Unit: request-seconds, 0 or more.
     pub costs_s: Vec<f64>,
 }
 

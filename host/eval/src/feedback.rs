@@ -10,7 +10,7 @@ use super::cascade::{RunSummary, ScoredRun, StageResult, log_score};
 use super::fitness::{Factors, Fitness, significant};
 use super::objective::Objective;
 use super::patterns::DecisionPatterns;
-use super::regret::{DecisionKind, DecisionRegret, Regret, Section};
+use super::regret::{DecisionKind, DecisionRegret, Regret, RegretSection};
 use super::result::{Artifacts, EvaluationResult};
 use super::suite::{Split, Suite, SuiteLimits};
 
@@ -306,7 +306,7 @@ fn situations(suite: &Suite, regret: &ScenarioRegret) -> String {
     let others = DecisionKind::VARIANTS.iter().copied().filter(|kind| !first.contains(kind));
     for kind in first.into_iter().chain(others).filter(|&kind| is_decided(suite, kind)) {
         let Some(section) = regret.regret.kinds.get(&kind) else { continue };
-        let Section { uniform, situations, .. } = section;
+        let RegretSection { uniform, situations, .. } = section;
         if let Some(all) = uniform {
             let _ = writeln!(
                 text,

@@ -403,27 +403,39 @@ pub fn significant(value: f64) -> String {
     format!("{value:.*}", digits as usize)
 }
 
+/// The score of the run (`--fitness-weights`).
 #[derive(Serialize)]
 struct FitnessDocument<'a> {
+    /// Scale of the components. One of `ratio`, `blis`.
     scale: &'static str,
+    /// The baseline; absent on the scale `blis`.
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<&'a str>,
+    /// The fitness. Unit: score.
     score: f64,
+    /// Factor for requests that may not be shed and were not served (q²); absent on the scale `blis`. Unit: factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_factor: Option<f64>,
+    /// Factor for the value of requests that were shed (u); absent on the scale `blis`. Unit: factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_factor: Option<f64>,
+    /// By key of the figure, or class and figure.
     components: BTreeMap<&'a str, ComponentDocument>,
 }
 
-/// Of a key: `{"weight": …, "value": …, "sampled": …, "own": …, "baseline": …}`.
+/// A figure in the fitness.
 #[derive(Serialize)]
 struct ComponentDocument {
+    /// Its weight. Unit: weight.
     weight: f64,
+    /// Its ratio to the baseline, above 1 is better; on the scale `blis` its component, 0 to 1. Unit: ratio.
     value: f64,
+    /// Whether the run had a sample.
     sampled: bool,
+    /// The figure of the run; absent without a sample. Unit: of the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     own: Option<f64>,
+    /// The figure of the baseline; absent without a sample, and on the scale `blis`. Unit: of the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<f64>,
 }

@@ -14,91 +14,122 @@ use crate::experiment::Experiment;
 use crate::explain::resolved;
 use crate::spec::{ExperimentSpec, NamedChoice as _};
 
-/// The value of `run` in the JSON of a run. Everything in it is the same for the same inputs on any machine.
+/// What a result is the result of. The same inputs give the same content on any machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunIdentity {
     /// Version of the program.
     version: &'static str,
-    /// The scheduler that is followed: `vllm` or `blis`.
+    /// The scheduler that is followed. One of `vllm`, `blis`.
     parity: &'static str,
+    /// Short name of the model.
     model: String,
+    /// Name of the GPU.
     hardware: String,
+    /// GPUs that share each layer. Unit: GPUs, 1 or more.
     tensor_parallel_size: u32,
+    /// Groups of GPUs that have some of the layers each. Unit: stages, 1 or more.
     pipeline_parallel_size: u32,
+    /// Attention replicas that share experts. Unit: replicas, 1 or more.
     data_parallel_size: u32,
+    /// Instances behind the router. Unit: instances, 1 or more.
     num_instances: u32,
-    /// Type of activations; `None` without the model's config, as the next two.
+    /// Type of activations, by vLLM's names; `null` without the model's config, as the next two.
     dtype: Option<String>,
-    /// Method of quantisation; `None` also if there is none.
+    /// Method of quantisation, by vLLM's names; `null` also if weights have the type of the activations.
     quantization: Option<String>,
-    /// Type of cached keys and values.
+    /// Type of cached keys and values, by vLLM's names.
     kv_cache_dtype: Option<String>,
+    /// Settings of every instance.
     engine: EngineIdentity,
     /// Name of the latency model.
     latency_model: String,
+    /// The workload in words.
     workload: String,
+    /// Seed of everything that is drawn. Unit: number.
     seed: u64,
-    /// End of the simulated time, s.
+    /// End of the simulated time; `null` for none.
     horizon_s: Option<f64>,
+    /// The policy of each kind.
     policies: Vec<PolicyIdentity>,
-    /// All settings that do not follow from others, defaults included, by the names of the flags: `--config` reads them.
+    /// All settings that do not follow from others, defaults included, by the names of their flags, as `--config` reads
+    /// them.
     settings: ExperimentSpec,
     /// Defaults that were chosen, simplifications, and how far the latencies were tested.
     notes: Vec<String>,
     /// Effects that the figures do not show.
     warnings: Vec<WarningText>,
-    /// SHA-256 of the figures and of the resolved specification, which is the other fields here without `notes` and `warnings`: equal
-    /// digests, equal results, and the same whether a value was set or is the default.
+    /// SHA-256 of the figures and of the other fields here but `granted`, `notes` and `warnings`: equal digests, equal
+    /// results, and the same whether a value was set or is the default.
     digest: String,
 }
 
-/// The settings of vLLM that every instance has.
+/// Settings of vLLM that every instance has.
 #[derive(Clone, Debug, Serialize)]
 struct EngineIdentity {
-    /// The engine with its version; absent under `--parity blis`.
+    /// The engine with its version: vllm-0.33 or vllm-0.15; absent with parity blis.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'static str>,
-    /// How steps are computed: `fast` or `plain`, with the same results.
+    /// How steps are computed, with the same results. One of `fast`, `plain`.
     simulation: &'static str,
+    /// Maximum batch size. Unit: requests, 1 or more.
     max_num_seqs: u32,
+    /// Token budget of a step. Unit: tokens, 1 or more.
     max_num_batched_tokens: u32,
+    /// Maximum length of a request, input and output; `null` if unlimited. Unit: tokens.
     max_model_len: Option<u32>,
+    /// Size of a KV block. Unit: tokens, 1 or more.
     block_size: u32,
+    /// KV blocks of an instance. Unit: blocks, 1 or more.
     total_kv_blocks: u32,
+    /// Whether requests share blocks with equal content.
     enable_prefix_caching: bool,
+    /// Whether a prompt may be computed in several steps.
     enable_chunked_prefill: bool,
+    /// Whether a step is planned before the output of the one before is known.
     async_scheduling: bool,
+    /// Whether a request is scheduled only if its whole prompt fits the free KV blocks.
     scheduler_reserve_full_isl: bool,
 }
 
+/// A policy with the values of its parameters.
 #[derive(Clone, Debug, Serialize)]
 struct PolicyIdentity {
+    /// The decision that it makes.
     kind: &'static str,
+    /// Name in bundles and flags.
     name: String,
+    /// Values of its parameters by name.
     parameters: Map<String, Value>,
-    /// Filters of `weighted` with all their parameters.
+    /// Filters of `weighted` in front of its scorers, in their order; absent without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<StepIdentity>,
-    /// Plugins among the scorers of `weighted` with all their parameters; their weights are in `parameters`.
+    /// Plugins among the scorers of `weighted`, in their order; absent without any; `parameters` above has their
+    /// weights.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scorers: Vec<StepIdentity>,
-    /// The picker of `weighted`, if it is not the largest sum of scores.
+    /// The plugin that chooses among the scored instances of `weighted`; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     picker: Option<StepIdentity>,
 }
 
+/// A step of `weighted` routing with the values of its parameters.
 #[derive(Clone, Debug, Serialize)]
 struct StepIdentity {
+    /// Name of the built-in step or of the plugin.
     name: String,
+    /// Values of its parameters by name.
     parameters: Map<String, Value>,
-    /// SHA-256 of the file of a plugin.
+    /// SHA-256 of the file of a plugin; absent for a built-in step.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
 }
 
+/// A warning, and what to do.
 #[derive(Clone, Debug, Serialize)]
 struct WarningText {
+    /// The effect that the figures do not show.
     what: String,
+    /// What to do about it.
     hint: String,
 }
 

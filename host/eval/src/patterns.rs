@@ -26,31 +26,32 @@ const PERMUTATIONS: u64 = 499;
 /// Error probability of a rule.
 const LEVEL: f64 = 0.05;
 
-/// What is known about sampled decisions of one kind, drawn at random.
+/// Decisions of one kind in one run, drawn at random, of which the regret was computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionPatterns {
     /// Kind of the decisions.
     pub kind: String,
-    /// What was decided, of kinds with two choices: `admitted` or `rejected`, `loaded` or `computed`.
+    /// What was decided, of admission and loads from the CPU tier; absent for other kinds. One of `admitted`,
+    /// `rejected`, `loaded`, `computed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// Name of the scenario.
     pub scenario: String,
-    /// Number of decisions in the sample.
+    /// Decisions in the sample. Unit: decisions.
     pub decisions: usize,
-    /// Number of those with a regret of 5 ms or more.
+    /// Of these, with a regret of 0.005 request-seconds or more. Unit: decisions.
     pub wrong: usize,
-    /// Time after a decision in which its effects count, s.
+    /// Time after a decision in which its effects count. Unit: s, 0 or more.
     pub window_s: f64,
-    /// Sum of the regrets, request-seconds.
+    /// Sum of the regrets. Unit: request-seconds, 0 or more.
     pub regret_s: f64,
-    /// Number of signals of which rules were tried.
+    /// Signals of which rules were tried, in each form in which a rule may read it. Unit: signals.
     pub signals: usize,
-    /// Where decisions are wrong; the first rule separates most.
+    /// Where decisions are wrong, at most three; each is searched among the decisions that those before it leave.
     pub rules: Vec<PatternRule>,
-    /// The signal that tells the best alternative from the others.
+    /// The signal that tells the best alternatives to wrong decisions from the others; `null` if none does.
     pub better_alternative: Option<BetterAlternative>,
-    /// What a reference policy would have decided; absent for kinds of which that is not known.
+    /// What the best reference policy would have decided; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ReferenceDecisions>,
 }
@@ -58,29 +59,33 @@ pub struct DecisionPatterns {
 /// A rule on one signal, and the decisions of which it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternRule {
-    /// The field of scripts, as `queue_depth`.
+    /// Field of scripts, as `queue_depth`.
     pub signal: String,
+    /// What is compared with the threshold: the value of the choice, the same less the lowest or below the highest of
+    /// all that could be chosen, the value of the request or of the group of replicas, or the lowest, highest or mean
+    /// over the instances.
     pub of: SignalOf,
     /// Whether the value is above the threshold; else at most as large.
     pub above: bool,
-    /// In the unit of the signal.
+    /// The threshold. Unit: of the signal.
     pub threshold: f64,
+    /// Unit of the threshold.
     pub unit: String,
-    /// Number of decisions of which it holds.
+    /// Decisions of which the rule holds. Unit: decisions, 5 or more.
     pub decisions: usize,
-    /// Number of wrong ones among them.
+    /// Wrong ones among them. Unit: decisions.
     pub wrong: usize,
-    /// Their mean regret, request-seconds.
+    /// Their mean regret. Unit: request-seconds, 0 or more.
     pub mean_regret_s: f64,
-    /// Their part of the regret of all decisions of the kind, 0 to 1.
+    /// Their part of the regret of all decisions of the kind. Unit: share, 0 to 1.
     pub regret_share: f64,
-    /// Decisions of which neither this rule nor one before holds.
+    /// Decisions of which neither this rule nor one before holds. Unit: decisions, 5 or more.
     pub others: usize,
-    /// Number of wrong ones among them.
+    /// Wrong ones among them. Unit: decisions.
     pub others_wrong: usize,
-    /// Probability of as good a rule if no signal has to do with the regret.
+    /// Probability of as good a rule, on any signal, if none has to do with the regret. Unit: probability, 0 to 0.05.
     pub p: f64,
-    /// What the reference policy would have decided where the rule holds.
+    /// What the best reference policy would have decided where the rule holds; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ReferenceDecisions>,
 }
@@ -92,34 +97,35 @@ pub struct BetterAlternative {
     pub signal: String,
     /// Whether it is more often lower, or less often higher, than in any alternative; else the reverse.
     pub prefers_lower: bool,
-    /// Number of wrong decisions to which the best alternative has a lower value than the choice.
+    /// Wrong decisions to which the best alternative has a lower value than the choice. Unit: decisions.
     pub lower: usize,
-    /// The same with a higher value.
+    /// The same with a higher value. Unit: decisions.
     pub higher: usize,
-    /// Number of wrong decisions.
+    /// All wrong decisions. Unit: decisions, 5 or more.
     pub wrong: usize,
-    /// Mean of `lower` if the best alternative were any of them.
+    /// Mean of `lower` if the best alternative were any of them. Unit: decisions, 0 or more.
     pub expected_lower: f64,
-    /// Mean of `higher`, likewise.
+    /// Mean of `higher`, likewise. Unit: decisions, 0 or more.
     pub expected_higher: f64,
-    /// Probability of as large a difference in any signal if none tells the best alternative.
+    /// Probability of as large a difference in any signal if none tells the best alternative. Unit: probability, 0 to
+    /// 0.05.
     pub p: f64,
 }
 
-/// What a reference policy would have decided instead of a candidate.
+/// What a reference policy would have decided instead of the candidate, one decision at a time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceDecisions {
-    /// Name of the policy.
+    /// The reference policy with the best score in the scenario.
     pub policy: String,
-    /// Decisions of which its own is known.
+    /// Decisions of which its own is known. Unit: decisions, 1 or more.
     pub known: usize,
-    /// Number of those in which it would have decided otherwise.
+    /// Of these, those in which it would have decided otherwise. Unit: decisions.
     pub other: usize,
-    /// Of these, the number with a cost lower by 5 ms or more.
+    /// Of these, with a cost lower by 0.005 request-seconds or more. Unit: decisions.
     pub better: usize,
-    /// Of these, the number with a cost higher by 5 ms or more.
+    /// Of these, with a cost higher by 0.005 request-seconds or more. Unit: decisions.
     pub worse: usize,
-    /// What its decisions would have saved less what they would have cost, request-seconds.
+    /// What its decisions would have saved less what they would have cost. Unit: request-seconds.
     pub saved_s: f64,
 }
 

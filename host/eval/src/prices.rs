@@ -24,14 +24,14 @@ pub struct Prices {
     gpus: Vec<(String, f64)>,
 }
 
-/// The price of one GPU, and where it is from.
+/// Price of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuPrice {
     /// The GPU, as the file has it.
     pub gpu: String,
-    /// Price of one GPU, dollars per hour.
+    /// Dollars per GPU-hour. Unit: $/h.
     pub usd_per_gpu_hour: f64,
-    /// When the price was valid, as the file has it.
+    /// When it was valid, as the file has it.
     pub date: String,
     /// Where it is from.
     pub source: String,

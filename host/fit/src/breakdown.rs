@@ -19,22 +19,22 @@ use serde::Serialize;
 use super::replay::{Predicted, all_served, failed, instance, requests};
 use super::runs::{FitError, MeasuredRun};
 
-/// The simulated end-to-end latency of a run, in parts. All but `scheduling`, which is a part of `steps`, add up to it.
+/// Parts of the simulated end-to-end latency. All but `scheduling` add up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencyBreakdown {
     /// Before the waiting queue: HTTP, tokenisation (`arrival_us` and `input_token_us` of the coefficients).
     pub arrival: LatencyPart,
-    /// In the waiting queue, until first scheduled (QUEUED to SCHEDULED).
+    /// In the waiting queue until first scheduled.
     pub queue: LatencyPart,
-    /// In the waiting queue again, after preemptions. The recomputation is a part of `steps`.
+    /// In the waiting queue again, after preemptions; the recomputation is a part of `steps`.
     pub preemption: LatencyPart,
     /// In the running batch.
     pub steps: LatencyPart,
-    /// The part of the steps in which the host plans and the GPU waits (`step_us` and `request_us` of the coefficients).
+    /// The part of `steps` in which the host plans and the GPU waits (`step_us` and `request_us` of the coefficients).
     pub scheduling: LatencyPart,
     /// From the end of the first token's step to the client (`first_token_us` of the coefficients).
     pub first_token: LatencyPart,
-    /// Host time per output token and after the last one; only BLIS's latency models have it.
+    /// Host time per output token and after the last one; 0 in the model `physics`.
     pub output_tokens: LatencyPart,
     /// Transfer of KV blocks between instances: 0, because prompts are computed where they are decoded.
     pub kv_transfer: LatencyPart,
@@ -43,9 +43,9 @@ pub struct LatencyBreakdown {
 /// A part of the end-to-end latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencyPart {
-    /// Mean over requests, ms.
+    /// Mean over all requests.
     pub mean_ms: f64,
-    /// Share of the mean end-to-end latency, 0 to 1.
+    /// Share of the mean end-to-end latency. Unit: share.
     pub share: f64,
 }
 

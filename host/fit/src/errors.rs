@@ -8,59 +8,59 @@ use super::runs::{MeasuredRequest, MeasuredRun, RunSplit, RunStage};
 /// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// Number of requests that were compared.
+    /// Requests that were compared. Unit: requests.
     pub requests: usize,
-    /// Errors of the end-to-end latency.
-    pub e2e: OfDistribution,
-    /// Errors of the TTFT.
-    pub ttft: OfDistribution,
-    /// Errors of the mean ITL of a request; absent if all requests have one output token.
-    pub itl: Option<OfDistribution>,
-    /// Errors of the time in the waiting queue; absent if it was not measured.
-    pub queue: Option<OfStage>,
-    /// Mean absolute error of the end-to-end latency of single requests, %; absent if only means were measured.
+    /// End-to-end latency of the request.
+    pub e2e: DistributionErrors,
+    /// Time to first token.
+    pub ttft: DistributionErrors,
+    /// Mean inter-token latency of a request; `null` if all requests have one output token.
+    pub itl: Option<DistributionErrors>,
+    /// Time in the waiting queue; `null` if it was not measured.
+    pub queue: Option<StageErrors>,
+    /// Mean absolute error of the end-to-end latency of single requests; `null` if only means were measured. Unit: %.
     pub e2e_mape: Option<f64>,
-    /// Pearson's r between measured and simulated end-to-end latency, in [−1, 1]; absent if one is constant.
+    /// Pearson's r between measured and simulated end-to-end latency; `null` if one is constant. Unit: correlation.
     pub e2e_pearson: Option<f64>,
 }
 
-/// Measured and simulated mean, ms, and signed errors, %.
+/// Measured and simulated latency, and signed errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct OfDistribution {
-    /// Mean of the measured latency, ms.
+pub struct DistributionErrors {
+    /// Mean of the measured latency.
     pub measured_ms: f64,
-    /// Mean of the simulated latency, ms.
+    /// Mean of the simulated latency.
     pub simulated_ms: f64,
-    /// Error of the mean, %.
+    /// Error of the mean. Unit: %.
     pub mean: f64,
-    /// Error of the 90th percentile, %.
+    /// Error of the 90th percentile. Unit: %.
     pub p90: f64,
-    /// Error of the 99th percentile, %.
+    /// Error of the 99th percentile. Unit: %.
     pub p99: f64,
 }
 
-/// Measured and simulated mean of a stage, ms, and its signed error, %.
+/// Measured and simulated time in a stage, and its signed error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct OfStage {
-    /// Mean of the measured latency, ms.
+pub struct StageErrors {
+    /// Mean of the measured latency.
     pub measured_ms: f64,
-    /// Mean of the simulated latency, ms.
+    /// Mean of the simulated latency.
     pub simulated_ms: f64,
-    /// Error of the mean, %; absent if the measured mean is below 1 µs.
+    /// Error of the mean; `null` if the measured mean is below 1 µs. Unit: %.
     pub mean: Option<f64>,
 }
 
-/// Errors on one level of load of a run.
+/// Errors on one level of load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LoadStageErrors {
-    /// Arrival rate, requests/s.
+    /// Arrival rate. Unit: requests/s.
     pub rate: f64,
-    /// Number of requests that were compared.
+    /// Requests that were compared. Unit: requests, 1 or more.
     pub requests: usize,
     /// Mean end-to-end latency.
-    pub e2e: OfStage,
-    /// Mean TTFT; absent if only the mean of all levels is known.
-    pub ttft: Option<OfStage>,
+    pub e2e: StageErrors,
+    /// Mean time to first token; `null` if only the mean of all levels is known.
+    pub ttft: Option<StageErrors>,
 }
 
 /// Errors by level of load, of the requests with those numbers; empty if the levels are not known. A level without any
@@ -78,7 +78,7 @@ pub fn compare_stages(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usi
         let stage = |measured: fn(&MeasuredRequest) -> f64, simulated: fn(&Predicted) -> f64| {
             let measured: Vec<f64> = numbers.iter().map(|&number| measured(&run.requests[number])).collect();
             let simulated: Vec<f64> = numbers.iter().map(|&number| simulated(&predicted[number])).collect();
-            OfStage::new(mean(&measured), mean(&simulated))
+            StageErrors::new(mean(&measured), mean(&simulated))
         };
         if !numbers.is_empty() {
             // Of runs without single requests, the TTFT is the mean of all levels.
@@ -94,7 +94,7 @@ pub fn compare_stages(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usi
     stages
 }
 
-impl OfStage {
+impl StageErrors {
     /// Compares two means, µs.
     fn new(measured_us: f64, simulated_us: f64) -> Self {
         Self {
@@ -153,17 +153,21 @@ pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) ->
         e2e: of_distribution(e2e.0, e2e.1, run.percentiles.map(|known| known.e2e_ms)),
         ttft: of_distribution(ttft.0, ttft.1, run.percentiles.map(|known| known.ttft_ms)),
         itl: itl.map(|(measured, simulated)| of_distribution(measured, simulated, None)),
-        queue: queue.map(|(measured, simulated)| OfStage::new(mean(&measured), mean(&simulated))),
+        queue: queue.map(|(measured, simulated)| StageErrors::new(mean(&measured), mean(&simulated))),
     })
 }
 
 /// Compares two samples; `percentiles` are the measured ones, ms, if single requests are not known.
-fn of_distribution(mut measured: Vec<f64>, mut simulated: Vec<f64>, percentiles: Option<[f64; 2]>) -> OfDistribution {
+fn of_distribution(
+    mut measured: Vec<f64>,
+    mut simulated: Vec<f64>,
+    percentiles: Option<[f64; 2]>,
+) -> DistributionErrors {
     measured.sort_by(f64::total_cmp);
     simulated.sort_by(f64::total_cmp);
     let [p90, p99] = percentiles
         .map_or_else(|| [90.0, 99.0].map(|share| percentile(&measured, share)), |known| known.map(|ms| ms * 1e3));
-    OfDistribution {
+    DistributionErrors {
         measured_ms: mean(&measured) / 1e3,
         simulated_ms: mean(&simulated) / 1e3,
         mean: percent(mean(&measured), mean(&simulated)),

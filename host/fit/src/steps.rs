@@ -24,52 +24,53 @@ use super::errors::{mean, pearson, percent};
 use super::runs::{FitError, MEASURED_ENGINE, RunOptions, read, rows, served_by};
 use super::validate::{computed_kv_blocks, resolved};
 
-/// Predicted against measured times of the sampled steps of one run. Errors are signed, %: positive if predicted steps
-/// are longer.
+/// Predicted step times of a run against the times between the starts of adjacent sampled steps; errors are signed,
+/// predicted against measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct ValidatedSteps {
-    /// The run, as the file names it.
+    /// Name of the run.
     pub run: String,
-    /// Steps in the file.
+    /// Steps in the file. Unit: steps, 1 or more.
     pub sampled: usize,
     /// All steps with a cycle time.
     #[serde(flatten)]
     pub all: StepErrors,
-    /// The same steps by the composition of their batch; compositions without a step are left out.
+    /// The same steps by the composition of their batch.
     pub by_composition: Vec<CompositionErrors>,
-    /// Mean of the recorded `step.duration_us`, ms, which is not the time of a step; `None` if it was not recorded.
+    /// Mean of the recorded `step.duration_us`, which is not the time of a step; `null` if it was not recorded.
     pub recorded_duration_ms: Option<f64>,
-    /// KV blocks of the server.
+    /// KV blocks of the server. Unit: blocks.
     pub kv_blocks_measured: u64,
-    /// KV blocks that the simulator computes for the deployment; `None` if it has no formula for it.
+    /// KV blocks that the simulator computes for the deployment; `null` if it cannot. Unit: blocks.
     pub kv_blocks_computed: Option<u32>,
-    /// Notes for the user: origin of the deployment and of the coefficients.
+    /// Notes, as the origin of the deployment and of the coefficients.
     pub notes: Vec<String>,
 }
 
 /// Errors of the predicted step times of a set of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepErrors {
-    /// Steps that were compared.
+    /// Steps that were compared: those followed by another sampled step. Unit: steps, 1 or more.
     pub steps: usize,
-    /// Mean cycle time, ms.
+    /// Mean time from the start of a step to the start of the next.
     pub measured_ms: f64,
-    /// Mean predicted time, ms.
+    /// Mean predicted time of the same steps.
     pub simulated_ms: f64,
-    /// Error of the mean, %.
+    /// Error of the mean. Unit: %.
     pub mean: f64,
-    /// Mean absolute error of single steps, %.
+    /// Mean absolute error of single steps. Unit: %.
     pub mape: f64,
-    /// Median absolute error of single steps, %: unlike `mape`, hardly affected by stalls of the server.
+    /// Median absolute error of single steps: unlike `mape`, hardly affected by stalls of the server. Unit: %.
     pub median_ape: f64,
-    /// Pearson's r between measured and predicted times, in [−1, 1]; `None` if one of them is constant.
+    /// Pearson's r between measured and predicted times; `null` if one is constant. Unit: correlation.
     pub pearson: Option<f64>,
 }
 
-/// Errors of steps with similar batches.
+/// Predicted step times of similar batches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompositionErrors {
-    /// `prefill` (at least one request in prefill), or the number of decoding requests in steps without: `decode 16-31`.
+    /// `prefill` (at least one request in prefill), or the number of decoding requests of steps without: `decode
+    /// 16-31`.
     pub composition: String,
     #[serde(flatten)]
     pub errors: StepErrors,

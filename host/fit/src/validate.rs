@@ -11,38 +11,41 @@ use blis_config::{Deployment, DeploymentArgs, resolve};
 use blis_diag::Diagnostic;
 use blis_sim::latency::PhysicsAlpha;
 
-/// Errors of the simulation of one measured run.
+/// The simulation of a measured run; errors are signed, simulated against measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Validated {
+    /// Name of the run.
     pub run: String,
-    /// The model that was served, its short name.
+    /// Model that was served, its short name.
     pub model: String,
-    /// The GPU that it was served on.
+    /// GPU that it was served on.
     pub hardware: String,
-    /// Tensor-parallel size: GPUs of one instance.
+    /// Tensor parallelism of an instance. Unit: GPUs, 1 or more.
     pub tensor_parallel_size: u32,
-    /// The part of its requests that was compared.
+    /// The part of its requests that was compared: `train`, `validation`, `test`, several with `+`, or `all`.
     pub split: String,
-    /// How far the deployment is from those that coefficients were fitted to.
+    /// How far the deployment is from those that coefficients were fitted to: coefficients of its own, a dense 16-bit
+    /// model on H100, a mixture of experts, fewer bits, another GPU.
     pub class: DeploymentClass,
-    /// The latency model: `physics`, or BLIS's `trained-physics` under parity.
+    /// Latency model: `physics`, or BLIS's `trained-physics` with `--parity blis`.
     pub latency_model: String,
     /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
-    /// Errors by level of load; empty if the levels are not known.
+    /// Errors by level of load; empty if the levels are not known (column `stages_rate_x_seconds`, `--stages`).
     pub stages: Vec<LoadStageErrors>,
-    /// What prefix caching may change; absent if the data say which prompts have KV blocks in common.
+    /// What prefix caching may change; `null` if the data say which prompts have KV blocks in common.
     pub prefix_bounds: Option<PrefixBounds>,
-    /// The simulated latency of the compared requests in parts.
+    /// The simulated end-to-end latency of the compared requests in parts.
     pub breakdown: LatencyBreakdown,
     /// Preemptions of the compared requests.
     pub preemptions: Preemptions,
-    /// KV blocks of the server; absent if they were not recorded.
+    /// KV blocks of the server; `null` if they were not recorded. Unit: blocks.
     pub kv_blocks_measured: Option<u64>,
-    /// KV blocks that the simulator computes for the deployment; absent if it has no formula for it.
+    /// KV blocks that the simulator computes for the deployment (with `--parity blis` by BLIS's formula); `null` if it
+    /// cannot. Unit: blocks.
     pub kv_blocks_computed: Option<u32>,
-    /// Notes for the user: the origin of the coefficients.
+    /// Notes, as the origin of the coefficients.
     pub notes: Vec<String>,
     /// Notes about the files of the run, which are among `notes`.
     #[serde(skip)]
@@ -100,21 +103,21 @@ impl DeploymentClass {
     }
 }
 
-/// Signed errors, %, at the two extremes of what a prefix cache can do.
+/// Errors at the two extremes of prefix caching, for data that do not say which prompts have KV blocks in common.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PrefixBounds {
-    /// No prompt has a block in common with another.
+    /// No prompt has a block in common with another; the errors of the run are these.
     pub none_cached: MeanErrors,
-    /// All prompts are beginnings of one text: each block is computed once.
+    /// All prompts are beginnings of one text, so that each block is computed once.
     pub all_cached: MeanErrors,
 }
 
-/// Signed errors of two means, %: positive if the simulation is slower.
+/// Signed errors of means, simulated against measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MeanErrors {
-    /// Error of the mean end-to-end latency, %.
+    /// Error of the mean end-to-end latency. Unit: %.
     pub e2e: f64,
-    /// Error of the mean TTFT, %.
+    /// Error of the mean time to first token. Unit: %.
     pub ttft: f64,
 }
 
@@ -124,11 +127,12 @@ impl From<&Errors> for MeanErrors {
     }
 }
 
-/// Numbers of preemptions.
+/// Preemptions of the compared requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preemptions {
-    /// Reported by the server; absent if it reports none.
+    /// Reported by the server; `null` if it reports none. Unit: preemptions.
     pub measured: Option<u64>,
+    /// Those of the simulation. Unit: preemptions.
     pub simulated: u64,
 }
 

@@ -7,16 +7,24 @@ use blis_sim::request::Name;
 use blis_workload::Names;
 use serde::Serialize;
 
-/// The figures of an adapter: the published fields, then the additions.
+/// Figures of a LoRA adapter.
 #[derive(Serialize)]
 pub(super) struct AdapterJson {
+    /// How often it was loaded into a slot. Unit: loads.
     load_count: u64,
+    /// How often it lost its slot. Unit: evictions.
     eviction_count: u64,
+    /// Median time to first token of its requests; 0 without any.
     ttft_p50_us: f64,
+    /// 99th percentile of the same.
     ttft_p99_us: f64,
+    /// Output tokens of its completed requests per second. Unit: tokens/s.
     throughput_tok_per_s: f64,
+    /// Completed requests that named it.
     completed_requests: u64,
+    /// Loads that read it from disk. Unit: loads.
     loads_from_disk: u64,
+    /// Loads that copied it from the host's memory. Unit: loads.
     loads_from_host: u64,
 }
 
@@ -41,7 +49,10 @@ pub(super) fn adapters_json<'a>(figures: &[(Name, AdapterFigures)], names: &'a N
 /// The use of slots, of all steps together.
 #[derive(Serialize)]
 pub(super) struct SlotUseJson {
+    /// Distinct LoRA adapters of the scheduled requests, mean over steps; if there are adapters. Unit: adapters.
     adapters_per_step: f64,
+    /// Time from the first step that left a request waiting for a slot of its LoRA adapter to its admission, summed
+    /// over requests; if there are adapters.
     slot_wait_s: f64,
 }
 

@@ -4,23 +4,23 @@ use blis_sim::metrics::Report;
 use blis_sim::replica::ReplicaReport;
 use serde::Serialize;
 
-/// The cost of a run.
+/// What the run cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServiceCost<P: Serialize> {
-    /// Time in which GPUs were held, summed over GPUs, hours.
+    /// Time in which GPUs were held, summed over GPUs.
     gpu_hours: f64,
-    /// Time of all nodes, hours, if nodes have prices of their own.
+    /// Time of all nodes; absent unless node pools have prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_hours: Option<f64>,
-    /// The prices of GPUs, and where they are from.
+    /// Prices of the GPUs, from the file; empty if node pools have prices.
     prices: P,
-    /// Dollars for the node-hours if nodes have prices, else for the GPU-hours.
+    /// Dollars for the node-hours if node pools have prices, else for the GPU-hours. Unit: $.
     usd: f64,
-    /// Dollars for a million output tokens of completed requests; `None` without any.
+    /// Dollars for a million output tokens of completed requests; `null` without any. Unit: $.
     usd_per_million_output_tokens: Option<f64>,
-    /// Completed requests within their SLO per GPU-hour; `None` without SLO targets.
+    /// Completed requests within their SLO per GPU-hour; `null` without SLO targets. Unit: requests/GPU-hour.
     goodput_per_gpu_hour: Option<f64>,
-    /// The same per dollar.
+    /// Completed requests within their SLO per dollar; `null` without SLO targets. Unit: requests/$.
     goodput_per_usd: Option<f64>,
 }
 

@@ -12,20 +12,23 @@ use blis_sim::outcome::Decision;
 use blis_sim::policy::{AdmissionDecision, ClusterView};
 use serde::Serialize;
 
-/// Numbers of decisions, and score regret.
+/// Numbers of decisions (`--summarize-trace`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionSummary {
+    /// Admissions and rejections. Unit: decisions.
     pub total_decisions: u64,
+    /// Requests that were admitted. Unit: requests.
     pub admitted: u64,
-    /// Requests rejected by the admission policy.
+    /// Requests that the admission policy rejected. Unit: requests.
     pub rejected: u64,
-    /// Number of instances that were chosen at least once.
+    /// Instances that were chosen at least once. Unit: instances.
     pub unique_targets: usize,
-    /// Number of requests by chosen instance.
+    /// Requests by number of the chosen instance. Unit: requests.
     pub target_distribution: BTreeMap<u32, u64>,
-    /// Mean score regret over routing decisions; 0 without any.
+    /// Mean score regret, which is the best score − the score of the chosen instance; 0 without routing decisions.
+    /// Unit: score.
     pub mean_regret: f64,
-    /// Largest score regret of a routing decision.
+    /// Largest score regret. Unit: score.
     pub max_regret: f64,
     #[serde(skip)]
     regret_sum: f64,

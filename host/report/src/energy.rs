@@ -4,16 +4,16 @@ use blis_sim::energy::JOULES_PER_KWH;
 use blis_sim::metrics::Report;
 use serde::Serialize;
 
-/// The energy of the GPUs of a run; hosts, links and cooling are not in it.
+/// The energy of the GPUs; hosts, links and cooling are not in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuEnergy {
-    /// Energy of the GPUs that were held, kWh.
+    /// Energy of the GPUs that were held. Unit: kWh.
     kwh: f64,
-    /// The part of it while they computed steps, kWh.
+    /// The part of it while they computed steps. Unit: kWh.
     busy_kwh: f64,
-    /// Mean power of a GPU that was held, W.
+    /// Mean power of a GPU that was held. Unit: W.
     mean_gpu_w: f64,
-    /// Joules for an output token of completed requests; `None` without any.
+    /// Energy of the GPUs for an output token of completed requests; `null` without any. Unit: J.
     joules_per_output_token: Option<f64>,
     /// What the power was measured on.
     calibration: &'static str,

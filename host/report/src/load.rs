@@ -43,20 +43,21 @@ const MIN_ERRORS: f64 = 2.0;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
 const MAX_TIMED_OUT: f64 = 0.01;
 
-/// What a run offered and what the service made of it.
+/// The load between the first arrival and the last: the drain after it does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// Arrivals per second between the first and the last one.
+    /// Arrivals per second, all of them.
     pub offered_rps: f64,
-    /// Requests that completed per second in the second half of that time.
+    /// Completed requests per second in the second half of the arrivals.
     pub served_rps: f64,
-    /// Time from the first arrival to the last, s.
+    /// Time from the first arrival to the last.
     pub arrivals_s: f64,
-    /// Mean number of requests in flight in that second half.
+    /// Requests in flight in that second half, averaged. Unit: requests.
     pub in_flight_mean: f64,
-    /// By how many requests per second the number in flight grew in that half: the slope of a straight line.
+    /// Slope of the number in flight in that half: by how many requests per second it grew.
     pub in_flight_growth_rps: f64,
-    /// `None` for clients that wait for outputs.
+    /// Whether the number in flight is steady, grows because more requests arrive than are served, or grew in a run
+    /// that is too short to tell; `null` for clients that wait for outputs.
     pub state: Option<LoadState>,
 }
 

@@ -4,78 +4,84 @@ use blis_sim::replica::{GroupReport, PoolReport, ReplicaReport, ReplicaState};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-/// The replicas of a service over the simulated time.
+/// Replicas of an autoscaled service. A replica holds its GPUs in every state but scheduling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplicasDocument {
-    /// End of the figures, s.
+    /// End of these figures: the last event, or the horizon.
     end_s: f64,
-    /// Mean number of replicas that held GPUs.
+    /// Replicas that held GPUs, averaged over time. Unit: replicas.
     mean: f64,
-    /// Most replicas that held GPUs at the same time.
+    /// Most replicas that held GPUs at the same time. Unit: replicas.
     peak: u32,
-    /// Replica-time in each state, s.
-    replica_s: StateTimes,
-    /// GPU-time, hours: GPUs of a replica times the time in all states but `scheduling`.
+    /// Time of all replicas by state.
+    replica_s: ReplicaTimes,
+    /// GPUs of a replica times the time in which they were held, from the start to `end_s`.
     gpu_hours: f64,
-    /// Replicas that were started, without those at the start.
+    /// Replicas that were started, without those at the start. Unit: replicas.
     started: u32,
-    /// Replicas that were removed.
+    /// Replicas that were removed. Unit: replicas.
     removed: u32,
-    /// Changes of the number of replicas.
+    /// Changes of the number of replicas. Unit: changes.
     scale_events: usize,
-    /// Changes in the opposite direction of the one before, within ten minutes.
+    /// Changes in the opposite direction of the one before, less than ten minutes after it. Unit: changes.
     flaps: usize,
-    /// The numbers of replicas from a time on, in order of time.
-    timeline: Vec<TimelineEntry>,
-    /// Each group; empty for a single one.
+    /// Numbers of replicas by state, at every change.
+    timeline: Vec<ReplicaCounts>,
+    /// Each group, with `--group`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<GroupDocument>,
-    /// Each node pool; empty if GPUs are not limited.
+    groups: Vec<ReplicaGroupDocument>,
+    /// Each node pool, with `--node-pool`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    node_pools: Vec<PoolDocument>,
+    node_pools: Vec<NodePoolDocument>,
 }
 
 /// The replicas of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct GroupDocument {
+struct ReplicaGroupDocument {
     /// Model, GPU and parallelism, as [`GroupName`] has them.
     #[serde(flatten)]
     name: GroupName,
+    /// Replicas that held GPUs, averaged over time. Unit: replicas.
     mean: f64,
+    /// Most replicas that held GPUs at the same time. Unit: replicas.
     peak: u32,
-    replica_s: StateTimes,
+    /// Time of all replicas by state.
+    replica_s: ReplicaTimes,
+    /// GPUs of a replica times the time in which they were held, from the start to `end_s`.
     gpu_hours: f64,
+    /// Replicas that were started, without those at the start. Unit: replicas.
     started: u32,
+    /// Replicas that were removed. Unit: replicas.
     removed: u32,
 }
 
 /// What distinguishes a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupName {
-    /// What its replicas do, if prefill is apart from decode.
+    /// What its replicas do; absent without roles. One of `prefill`, `decode`, `both`, `encode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Short name of the model.
     pub model: String,
     /// Name of the GPU.
     pub hardware: String,
-    /// GPUs of a replica.
+    /// GPUs of a replica. Unit: GPUs.
     pub gpus_per_replica: u32,
 }
 
 /// The nodes of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct PoolDocument {
+struct NodePoolDocument {
     /// Name, GPU and size, as [`PoolName`] has them.
     #[serde(flatten)]
     name: PoolName,
-    /// Node-time, from the request of each node to its removal, hours.
+    /// Time of all nodes together, from the request of each to its removal.
     node_hours: f64,
-    /// Most nodes at the same time.
+    /// Most nodes at the same time. Unit: nodes.
     peak: u32,
-    /// Nodes beyond the smallest number.
+    /// Nodes beyond the smallest number. Unit: nodes.
     requested: u32,
-    /// Price of a node, dollars per hour; `None` without one.
+    /// Price of a node; `null` without one. Unit: $/h.
     usd_per_node_hour: Option<f64>,
 }
 
@@ -86,28 +92,39 @@ pub struct PoolName {
     pub name: String,
     /// Name of the GPU.
     pub hardware: String,
-    /// GPUs of a node.
+    /// GPUs of a node. Unit: GPUs.
     pub gpus_per_node: u32,
 }
 
-/// Replica-time in each state, s.
+/// Replica-time in each state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct StateTimes {
+struct ReplicaTimes {
+    /// Waiting for GPUs. Unit: s.
     scheduling: f64,
+    /// Process, weights, compilation. Unit: s.
     loading: f64,
+    /// Capture of CUDA graphs. Unit: s.
     warming: f64,
+    /// Serving requests. Unit: s.
     active: f64,
+    /// Finishing requests, without new ones. Unit: s.
     draining: f64,
 }
 
-/// Numbers of replicas from a time on.
+/// Numbers of replicas by state, from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct TimelineEntry {
+struct ReplicaCounts {
+    /// From this time on.
     at_s: f64,
+    /// Waiting for GPUs. Unit: replicas.
     scheduling: u32,
+    /// Process, weights, compilation. Unit: replicas.
     loading: u32,
+    /// Capture of CUDA graphs. Unit: replicas.
     warming: u32,
+    /// Serving requests. Unit: replicas.
     active: u32,
+    /// Finishing requests, without new ones. Unit: replicas.
     draining: u32,
 }
 
@@ -122,7 +139,7 @@ impl ReplicasDocument {
             end_s: report.end.as_secs_f64(),
             mean: numbers.clone().map(|group| report.mean(group)).sum(),
             peak: peak(report),
-            replica_s: StateTimes::new(time_in),
+            replica_s: ReplicaTimes::new(time_in),
             gpu_hours: groups().map(GroupReport::gpu_hours).sum(),
             started: groups().map(|group| group.started).sum(),
             removed: groups().map(|group| group.removed).sum(),
@@ -130,13 +147,13 @@ impl ReplicasDocument {
             flaps: numbers.map(|group| report.flaps(group)).sum(),
             timeline: report.timeline.iter().map(|(at, groups)| entry(*at, groups)).collect(),
             groups: if names.len() < 2 { Vec::new() } else { group_documents(report, names) },
-            node_pools: report.pools.iter().zip(pools).map(|(pool, name)| PoolDocument::new(pool, name)).collect(),
+            node_pools: report.pools.iter().zip(pools).map(|(pool, name)| NodePoolDocument::new(pool, name)).collect(),
         }
     }
 
     /// The lines of the summary: their names and texts.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
-        let StateTimes { scheduling, .. } = self.replica_s;
+        let ReplicaTimes { scheduling, .. } = self.replica_s;
         let held = format!(
             "{:.2} mean, {} peak, {:.3} GPU-hours; {} started, {} removed",
             self.mean, self.peak, self.gpu_hours, self.started, self.removed
@@ -150,7 +167,7 @@ impl ReplicasDocument {
     }
 }
 
-impl PoolDocument {
+impl NodePoolDocument {
     fn new(report: &PoolReport, name: &PoolName) -> Self {
         Self {
             name: name.clone(),
@@ -169,7 +186,7 @@ impl PoolDocument {
     }
 }
 
-impl StateTimes {
+impl ReplicaTimes {
     fn new(time_in: impl Fn(ReplicaState) -> Micros) -> Self {
         let seconds = |state| time_in(state).as_secs_f64();
         Self {
@@ -182,13 +199,13 @@ impl StateTimes {
     }
 }
 
-fn group_documents(report: &ReplicaReport, names: &[GroupName]) -> Vec<GroupDocument> {
+fn group_documents(report: &ReplicaReport, names: &[GroupName]) -> Vec<ReplicaGroupDocument> {
     let groups = report.groups.iter().zip(names).enumerate();
-    let document = |(index, (group, name)): (usize, (&GroupReport, &GroupName))| GroupDocument {
+    let document = |(index, (group, name)): (usize, (&GroupReport, &GroupName))| ReplicaGroupDocument {
         name: name.clone(),
         mean: report.mean(index),
         peak: group.peak,
-        replica_s: StateTimes::new(|state| group.time_in[state.index()]),
+        replica_s: ReplicaTimes::new(|state| group.time_in[state.index()]),
         gpu_hours: group.gpu_hours(),
         started: group.started,
         removed: group.removed,
@@ -206,9 +223,9 @@ fn peak(report: &ReplicaReport) -> u32 {
     all.max().unwrap_or(0)
 }
 
-fn entry(at: Micros, groups: &[[u32; 5]]) -> TimelineEntry {
+fn entry(at: Micros, groups: &[[u32; 5]]) -> ReplicaCounts {
     let count = |state: ReplicaState| groups.iter().map(|counts| counts[state.index()]).sum();
-    TimelineEntry {
+    ReplicaCounts {
         at_s: at.as_secs_f64(),
         scheduling: count(ReplicaState::Scheduling),
         loading: count(ReplicaState::Loading),

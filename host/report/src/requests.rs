@@ -186,6 +186,7 @@ pub(super) struct RequestsDocument<'a> {
     pub names: &'a Names,
 }
 
+/// The requests in the order of arrival. JSON: `Vec<RequestJson>`.
 impl Serialize for RequestsDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_arrival();
@@ -201,37 +202,57 @@ impl Serialize for RequestsDocument<'_> {
     }
 }
 
-/// Names and order of the fields are those published.
+/// A request in the metrics file. A latency that does not exist is 0.
 #[derive(Serialize)]
 struct RequestJson<'a> {
+    /// Time of arrival. Unit: s.
     arrived_at: f64,
+    /// `request_` and its number.
     #[serde(rename = "requestID")]
     request_id: String,
+    /// Number of input tokens.
     num_prefill_tokens: u32,
+    /// Number of output tokens.
     num_decode_tokens: u32,
+    /// Time to first token.
     ttft_ms: f64,
+    /// Mean of its inter-token latencies.
     itl_ms: f64,
+    /// End-to-end latency of the request.
     e2e_ms: f64,
+    /// Time from arrival to the running batch.
     scheduling_delay_ms: f64,
+    /// Name of its SLO class.
     #[serde(skip_serializing_if = "str::is_empty")]
     slo_class: &'a str,
+    /// Name of its tenant.
     #[serde(skip_serializing_if = "str::is_empty")]
     tenant_id: &'a str,
+    /// `instance_` and the number of its instance.
     #[serde(skip_serializing_if = "String::is_empty")]
     handled_by: String,
+    /// Model that the request names.
     #[serde(skip_serializing_if = "str::is_empty")]
     model: &'a str,
+    /// LoRA adapter that the request names.
     #[serde(skip_serializing_if = "str::is_empty")]
     adapter: &'a str,
+    /// Present and true if the output was cut at the maximum model length.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     length_capped: bool,
+    /// Time in the gateway's queue, part of all latencies; absent without flow control and if it did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway_queue_delay_ms: Option<f64>,
+    /// Name of its session.
     #[serde(skip_serializing_if = "is_empty")]
     session_id: Cow<'a, str>,
+    /// Round of the session, from 0. Unit: number.
     round_index: u32,
+    /// How it ended. One of `completed`, `timed_out`, `evicted`, `queued`, `running`, `arriving`, `in_gateway`.
     status: &'static str,
+    /// Number of its preemptions. Unit: events.
     preemption_count: u32,
+    /// Input tokens found in the prefix cache.
     num_cached_tokens: u32,
     #[serde(flatten)]
     encoded: Option<EncodingJson>,
@@ -242,10 +263,16 @@ struct RequestJson<'a> {
 /// The stages of a request that was encoded first. A stage that it did not end is `null`.
 #[derive(Serialize)]
 struct EncodingJson {
+    /// The instance that encoded its images, audio and video, if one did first; this and the following four are absent
+    /// otherwise.
     encoded_by: String,
+    /// From the routing decision to the batch of that instance with its media; `null` if it did not get there.
     encode_queue_ms: Option<f64>,
+    /// From there to the response of that instance; `null` if it did not get there.
     encode_ms: Option<f64>,
+    /// From there until the instance that computes the prompt has the embeddings; `null` if it did not get there.
     encode_transfer_ms: Option<f64>,
+    /// Input tokens of images, audio and video.
     encoded_tokens: u32,
 }
 
@@ -265,16 +292,28 @@ impl EncodingJson {
 /// The stages of a request that was prefilled and decoded on different instances. A stage that it did not reach is `null`.
 #[derive(Serialize)]
 struct StagesJson {
+    /// The instance that prefilled it, if that was another than the one that decoded it; the following are absent
+    /// otherwise.
     prefilled_by: String,
+    /// From the routing decision, or from the end of `encode_transfer_ms`, to the first step on the prefill instance;
+    /// `null` if it did not get there.
     p_queue_ms: Option<f64>,
+    /// From there to the response of the prefill instance; `null` if it did not get there.
     p_prefill_ms: Option<f64>,
+    /// From there to the arrival on the decode instance; `null` if it did not get there.
     hold_ms: Option<f64>,
+    /// From there until the decode instance had KV blocks; `null` if it did not get there.
     d_wait_ms: Option<f64>,
+    /// Transfer of KV blocks; `null` if it did not get there.
     transfer_ms: Option<f64>,
+    /// From its end to the first token; `null` if it did not get there.
     d_first_ms: Option<f64>,
+    /// Input tokens with KV that was transferred.
     transferred_tokens: u32,
+    /// Read of KV of an earlier turn by the prefill instance, a part of `p_queue_ms`; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     reuse_ms: Option<f64>,
+    /// Input tokens with KV that was read so; absent without such a read. Unit: tokens, 1 or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     reused_tokens: Option<u32>,
 }

@@ -15,6 +15,8 @@ struct Results<'a> {
     names: &'a Names,
 }
 
+/// The file of `--results-path` (`blis replay`): requests with TTFT and E2E, in the order of their numbers. JSON:
+/// `Vec<ResultJson>`.
 impl Serialize for Results<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_id();
@@ -23,18 +25,26 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// Names and order of the fields are those published.
+/// A request in the results file.
 #[derive(Serialize)]
 struct ResultJson<'a> {
+    /// Number of the request. Unit: number.
     request_id: u32,
+    /// Time to first token.
     ttft_us: u64,
+    /// End-to-end latency of the request.
     e2e_us: u64,
+    /// Number of input tokens.
     input_tokens: u32,
+    /// Number of output tokens.
     output_tokens: u32,
+    /// Name of its SLO class.
     #[serde(skip_serializing_if = "str::is_empty")]
     slo_class: &'a str,
+    /// Model that the request names.
     #[serde(skip_serializing_if = "str::is_empty")]
     model: &'a str,
+    /// Mean inter-token latency; absent if 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     itl_mean_us: Option<f64>,
 }

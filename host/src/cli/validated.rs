@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use blis_fit::breakdown::{LatencyBreakdown, LatencyPart};
-use blis_fit::errors::{OfDistribution, mean};
+use blis_fit::errors::{DistributionErrors, mean};
 use blis_fit::kernels::{OperationErrors, TableErrors};
 use blis_fit::validate::PrefixBounds;
 use blis_fit::{DeploymentClass, Validated, ValidatedSteps};
@@ -18,7 +18,7 @@ pub(super) fn table(runs: &[Validated]) -> String {
         &cells(&["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
     for validated in runs {
         let Validated { run, split, errors, .. } = validated;
-        let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
+        let DistributionErrors { measured_ms, mean, p90, p99, .. } = errors.e2e;
         let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
         let [itl_mean, itl_p99] = itl;
         let queue = errors.queue.and_then(|queue| queue.mean).map_or("-".into(), signed);

@@ -13,63 +13,70 @@ mod text;
 
 pub use text::ProfileText;
 
-/// The figures of a workload.
+/// What `blis workload inspect` prints with `--output json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkloadProfile {
+    /// Number of the requests. Unit: requests.
     pub requests: u64,
-    /// From the first arrival to the last, s.
+    /// Time from the first arrival to the last.
     pub span_s: f64,
-    /// Requests per second of that span; `None` if all arrive at once.
+    /// Requests per second of that span; `null` if all arrive at once. Unit: requests/s.
     pub requests_per_s: Option<f64>,
     /// Coefficient of variation of the inter-arrival times: 0 for constant ones, 1 for Poisson arrivals, more for
-    /// bursts. `None` if all arrive at once.
+    /// bursts; `null` if all arrive at once. Unit: ratio.
     pub interarrival_cv: Option<f64>,
-    /// Most requests within one second that begins with an arrival.
+    /// Most requests within one second that begins with an arrival. Unit: requests/s.
     pub peak_requests_per_s: u64,
     /// Input tokens per request.
     pub input_tokens: LengthFigures,
     /// Output tokens per request.
     pub output_tokens: LengthFigures,
-    /// Share of all input tokens that hit an unlimited prefix cache, in full KV blocks; 0 to 1.
+    /// Input tokens that hit an unlimited prefix cache, in full KV blocks, of all. Unit: share.
     pub ideal_prefix_hit: f64,
-    /// Tokens per block of that cache.
+    /// Tokens per block of that cache. Unit: tokens.
     pub block_size: u32,
     /// Sessions, and the requests in them.
     pub sessions: SessionFigures,
-    /// Requests by service class; empty if no request has one. The same for the fields below.
+    /// Requests by SLO class; empty if no request has one. Unit: requests.
     pub classes: BTreeMap<String, u64>,
+    /// Requests by tenant. Unit: requests.
     pub tenants: BTreeMap<String, u64>,
+    /// Requests by model. Unit: requests.
     pub models: BTreeMap<String, u64>,
+    /// Requests by client. Unit: requests.
     pub clients: BTreeMap<String, u64>,
     /// Requests in each of many equal parts of the span, for a chart of arrivals.
     #[serde(skip)]
     arrivals: Vec<u64>,
 }
 
-/// Lengths of inputs or outputs, tokens. Percentiles are values that occur: nearest rank.
+/// Lengths of prompts or outputs; percentiles are values that occur (nearest rank).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LengthFigures {
-    /// Sum over all requests, tokens.
+    /// Sum over all requests. Unit: tokens.
     pub total: u64,
+    /// Mean of the lengths. Unit: tokens.
     pub mean: f64,
-    /// Median of the lengths, tokens.
+    /// Median of the lengths. Unit: tokens.
     pub p50: u32,
-    /// 90th percentile of the lengths, tokens.
+    /// 90th percentile of the lengths. Unit: tokens.
     pub p90: u32,
-    /// 99th percentile of the lengths, tokens.
+    /// 99th percentile of the lengths. Unit: tokens.
     pub p99: u32,
+    /// Maximum of the lengths. Unit: tokens.
     pub max: u32,
-    /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those without tokens.
+    /// Requests by length: entry n counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those without tokens. Unit: requests.
     pub by_power_of_2: Vec<u64>,
 }
 
 /// Number and length of the sessions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SessionFigures {
+    /// Number of the sessions. Unit: sessions.
     pub count: u64,
-    /// Requests that belong to a session.
+    /// Requests that belong to a session. Unit: requests.
     pub requests: u64,
-    /// Number of rounds of the longest session.
+    /// Rounds of the longest session. Unit: rounds.
     pub turns_max: u64,
 }
 

@@ -15,42 +15,48 @@ const VALUES: usize = 8_000_000;
 /// Requests without a session that arrive in the same second are a block.
 const BLOCK_US: u64 = 1_000_000;
 
-/// Errors of a latency, simulated less measured.
+/// Errors of a latency over all requests that have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyErrors {
-    /// Number of requests that have this latency.
+    /// Requests that have this latency. Unit: requests.
     pub count: u64,
-    /// Of the mean, and of percentiles.
+    /// Mean of the values.
     pub mean: StatisticErrors,
+    /// Median of the values.
     pub p50: StatisticErrors,
+    /// 90th percentile of the values.
     pub p90: StatisticErrors,
+    /// 99th percentile of the values.
     pub p99: StatisticErrors,
-    /// Mean over requests of the absolute error relative to the measured latency, %; requests with a measured latency of 0 are
-    /// left out. Absent if none is left.
+    /// Mean over requests of the absolute error relative to the measured latency; requests with a measured latency of 0
+    /// are left out, and it is `null` if none is left.
     pub mape_percent: Option<f64>,
-    /// Pearson's r between measured and simulated latencies, −1 to 1; absent if one of them is constant.
+    /// Pearson's r between measured and simulated latencies; `null` if one is constant. Unit: correlation.
     pub pearson_r: Option<f64>,
-    /// Largest distance between the two cumulative distributions (Kolmogorov and Smirnov), 0 to 1.
+    /// Largest distance between the two cumulative distributions (Kolmogorov and Smirnov). Unit: share, 0 to 1.
     pub ks_distance: f64,
 }
 
 /// A statistic of measured and simulated latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StatisticErrors {
-    /// Of measured latencies, ms.
+    /// The statistic of measured latencies.
     pub measured_ms: f64,
-    /// Of simulated latencies, ms.
+    /// The statistic of simulated latencies.
     pub simulated_ms: f64,
-    /// The signed error relative to the measured value, %; absent if that is 0.
+    /// Signed error relative to the measured value; `null` if that is 0.
     pub error_percent: Option<f64>,
-    /// 95 % interval of the error, %, by a bootstrap over blocks of requests; absent with fewer than two blocks.
+    /// 95 % interval of the error, by a bootstrap over sessions, or over seconds of arrivals; `null` with fewer than
+    /// two of them.
     pub interval_percent: Option<ErrorInterval>,
 }
 
-/// The bounds of an interval, %.
+/// The bounds of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorInterval {
+    /// Lower bound of the error. Unit: %.
     pub low: f64,
+    /// Upper bound of the error. Unit: %.
     pub high: f64,
 }
 

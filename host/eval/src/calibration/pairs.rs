@@ -85,18 +85,18 @@ impl LatencyPair {
     }
 }
 
-/// Numbers of requests. `requests` is the sum of the others.
+/// Numbers of requests of a calibration; `requests` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PairCounts {
-    /// Requests of the trace.
+    /// Requests of the trace. Unit: requests.
     pub requests: u64,
-    /// With a measured and a simulated latency.
+    /// With a measured and a simulated latency. Unit: requests.
     pub pairs: u64,
-    /// Without a measured latency: they failed, or it was not recorded.
+    /// Without a measured latency: they failed, or it was not recorded. Unit: requests.
     pub not_measured: u64,
-    /// Measured, but not completed in the simulation.
+    /// Measured, but not completed in the simulation. Unit: requests.
     pub not_simulated: u64,
-    /// Pairs that arrived before `--warmup`.
+    /// Pairs that arrived before `--warmup`. Unit: requests.
     pub warm_up: u64,
 }
 

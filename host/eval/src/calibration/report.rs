@@ -12,7 +12,7 @@ use super::pairs::{LatencyPair, MatchedPairs, PairCounts};
 /// Requests with the largest errors that are shown.
 const WORST: usize = 10;
 
-/// A measured trace beside its simulation.
+/// What `blis calibrate` prints with `--output json`; docs/observe.md defines it. Errors are simulated less measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
     /// Numbers of requests, compared or not.
@@ -28,17 +28,16 @@ pub struct Calibration {
     /// From sending to the last token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub e2e: Option<LatencyErrors>,
-    /// In the waiting queue of the engine; absent if that was not measured.
+    /// In the waiting queue of the engine, if that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<LatencyErrors>,
     /// From the first to the last token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decode: Option<LatencyErrors>,
-    /// Constants of the client fitted to the first half of the pairs, with the errors of the second half; absent unless they
-    /// are requested.
+    /// Constants of the client fitted to the first half of the requests, with `--fit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fitted: Option<FittedConstants>,
-    /// The requests with the largest absolute errors of the end-to-end latency.
+    /// The ten requests with the largest absolute errors of the end-to-end latency.
     pub worst: Vec<WorstRequest>,
     /// What the trace does not record.
     pub not_recorded: Vec<String>,
@@ -61,21 +60,21 @@ pub struct CalibrationOptions {
 /// Time that the simulation does not have: between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ClientConstants {
-    /// Added to TTFT and end-to-end latency, ms.
+    /// Added to TTFT and end-to-end latency.
     pub rtt_ms: f64,
-    /// Added for every output token after the first, ms.
+    /// Added for every output token after the first.
     pub per_token_ms: f64,
 }
 
-/// Fitted constants, and what they are worth.
+/// Constants of the client fitted to the first half of the requests, and the errors of the second half with them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FittedConstants {
-    /// Medians of measured less simulated latencies of the first half of the pairs, at least 0; they include those of
-    /// `client`.
+    /// Medians of measured less simulated latencies, at least 0; they include those of `client`.
     pub constants: ClientConstants,
-    /// Errors of the second half with these constants.
+    /// Errors of the second half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft: Option<LatencyErrors>,
+    /// Errors of the second half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub e2e: Option<LatencyErrors>,
 }
@@ -85,19 +84,22 @@ pub struct FittedConstants {
 pub struct WorstRequest {
     /// Its number in the trace, as `request_7`.
     pub request: String,
-    /// Name of its session; absent if it has none.
+    /// Name of its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// When it was sent, s.
+    /// When it was sent.
     pub sent_s: f64,
+    /// Length of its prompt.
     pub input_tokens: u32,
+    /// Length of its output.
     pub output_tokens: u32,
-    /// Measured end-to-end latency, ms.
+    /// Its measured end-to-end latency.
     pub measured_ms: f64,
-    /// Simulated end-to-end latency, ms.
+    /// Its simulated end-to-end latency.
     pub simulated_ms: f64,
-    /// Simulated less measured: before the first token, and after it, ms.
+    /// Simulated less measured, before the first token.
     pub ttft_error_ms: f64,
+    /// Simulated less measured, after the first token.
     pub decode_error_ms: f64,
     /// Where the difference arises.
     pub reason: String,

@@ -14,35 +14,48 @@ use crate::error::RunError;
 use crate::stratified::StratifiedDifference;
 use crate::suite::{Split, Suite};
 
-/// The scores of candidates and reference policies on the held-out split.
+/// What `blis evaluate held-out` prints with `--output json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HeldOutReport {
+    /// Name of the suite.
     suite: String,
+    /// SHA-256 of the file of the suite and of the files that it names.
     suite_hash: String,
+    /// Version of the suite: scores of different versions must not be compared. Unit: number, 1 or more.
     version: u32,
+    /// The policy with the score 1.
     reference: String,
+    /// Seeds of each scenario. Unit: seeds.
     seeds: usize,
+    /// Names of the held-out scenarios.
     scenarios: Vec<String>,
+    /// The candidates, the reference policies of the suite, the baseline, the reference.
     policies: Vec<HeldOutScores>,
 }
 
+/// A policy on the held-out split.
 #[derive(Debug, Serialize, Deserialize)]
 struct HeldOutScores {
+    /// Name or file of the policy.
     name: String,
-    /// Geometric mean over scenarios; 1 is the score of the reference.
+    /// Geometric mean over scenarios; 1 is the reference. Unit: score.
     score: f64,
-    /// Scores by scenario, geometric means over seeds.
+    /// By scenario, geometric means over seeds. Unit: score.
     scores: Vec<f64>,
-    /// For a candidate, the ratio of its score to that of each other policy; empty for the others.
+    /// A candidate against each of the other policies; empty for the others.
     against: Vec<ScoreRatio>,
 }
 
+/// The score of a candidate relative to that of another policy.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ScoreRatio {
+    /// Name of the other policy.
     pub name: String,
+    /// Number of pairs of runs. Unit: pairs.
     pairs: usize,
-    /// Ratio − 1: 0.1 is a score that is 10 % higher.
+    /// Ratio − 1; the ratio is the geometric mean over scenarios of those over seeds. Unit: share.
     pub mean: f64,
+    /// 95 % confidence interval of it; `null` without one. Unit: share.
     pub ci95: Option<[f64; 2]>,
 }
 

@@ -56,22 +56,26 @@ pub struct PolicyRecord {
 /// A score with its 95 % confidence interval; 1 is as good as the reference of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
+    /// 1 is as good as the reference. Unit: score.
     pub score: f64,
+    /// Lower limit. Unit: score.
     pub low: f64,
+    /// Upper limit. Unit: score.
     pub high: f64,
 }
 
 /// How a policy was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordOrigin {
+    /// The command of the search.
     pub command: String,
-    /// Seed of the search.
+    /// Seed of the search. Unit: number.
     pub seed: u64,
-    /// Number of its evaluation in the search.
+    /// Number of its evaluation. Unit: number.
     pub number: u64,
-    /// Evaluations of the search.
+    /// Evaluations of the search. Unit: evaluations.
     pub evaluations: u64,
-    /// CPU time of the search, s.
+    /// CPU time of the search. Unit: s, 0 or more.
     pub cpu_s: f64,
 }
 
@@ -82,34 +86,49 @@ struct CandidateFile {
     bytes: Vec<u8>,
 }
 
-/// Whether a record holds.
+/// What `blis evaluate --record` prints with `--output json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RecordResult {
+    /// Name or file of the record.
     record: String,
+    /// The policy in a line; may be empty.
     about: String,
+    /// File of the policy, in the folder of the record.
     policy: String,
+    /// Name of the suite.
     suite: String,
+    /// Version of the suite. Unit: number, 1 or more.
     suite_version: u32,
+    /// The policy with the score 1.
     reference: String,
-    /// Seeds of each held-out scenario.
+    /// Seeds of each held-out scenario; 0 if nothing was evaluated. Unit: seeds.
     seeds: usize,
+    /// The score that the record claims.
     recorded: Interval,
-    /// `null` if policy or suite are others than those of the record, or without an interval.
+    /// The score on the held-out scenarios; `null` if nothing was evaluated because policy or suite are others than
+    /// those of the record, or without an interval.
     measured: Option<Interval>,
+    /// Policies that it claims to be better than; empty if nothing was evaluated.
     better_than: Vec<RecordComparison>,
+    /// How the policy was found, as the record has it.
     found: RecordOrigin,
     /// Why the record does not hold, a line each.
     failed: Vec<String>,
+    /// Policy and suite are those of the record, the recorded score is within the measured interval, and the policy is
+    /// better than all of `better_than`.
     holds: bool,
 }
 
-/// The policy of a record beside one that it claims to be better than.
+/// The score of the policy relative to that of another one.
 #[derive(Debug, Serialize, Deserialize)]
 struct RecordComparison {
+    /// Name of the other policy.
     name: String,
-    /// Ratio of the scores − 1: 0.1 is a score that is 10 % higher.
+    /// Ratio − 1; the ratio is the geometric mean over scenarios of those over seeds. Unit: share.
     mean: f64,
+    /// 95 % confidence interval of it; `null` without one. Unit: share.
     ci95: Option<[f64; 2]>,
+    /// Whether the interval lies above 0.
     holds: bool,
 }
 

@@ -19,35 +19,46 @@ use crate::suite::Split;
 use blis_config::policy::PREFIX_CAPACITY;
 use blis_plugin::{LoadedPlugin, PolicyParameter};
 
-/// The result of a search.
+/// What `blis tune` prints with `--output json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TuningResult {
+    /// Name of the suite.
     suite: String,
+    /// Evaluations that ran; equal values of the parameters run once. Unit: evaluations.
     evaluations: usize,
-    /// Scores on the train split; 1 is the score of the reference.
+    /// Score in train with the defaults; 1 is the reference. Unit: score.
     default_score: f64,
+    /// Score in train with the best values. Unit: score.
     tuned_score: f64,
-    /// Tuned / default − 1, under the seeds that the search used.
+    /// Tuned against default, under the seeds of the search.
     train: Gain,
-    /// The same under the seeds of the select split, which the search did not use.
+    /// The same under the seeds of select, which the search did not use; `null` if the suite has no such split.
     select: Option<Gain>,
+    /// Each parameter of the candidate.
     parameters: Vec<ParameterGain>,
 }
 
+/// A parameter and the effect of its new value.
 #[derive(Debug, Serialize, Deserialize)]
 struct ParameterGain {
+    /// Name of the parameter.
     name: String,
+    /// Value that the candidate declares. Unit: of the parameter.
     default: f64,
+    /// Best value found. Unit: of the parameter.
     tuned: f64,
-    /// Loss in train if this parameter alone returns to its default. `None`: the candidate fails then.
+    /// Loss of score in train if this parameter alone returns to its default; `null` if the candidate fails then.
     gain: Option<Gain>,
 }
 
 /// A ratio of scores − 1: 0.1 is a score that is 10 % higher.
 #[derive(Debug, Serialize, Deserialize)]
 struct Gain {
+    /// Ratio − 1; the ratio is the geometric mean over scenarios of those over seeds. Unit: share.
     mean: f64,
+    /// 95 % confidence interval of it; `null` without one. Unit: share.
     ci95: Option<[f64; 2]>,
+    /// Number of pairs of runs. Unit: pairs.
     pairs: usize,
 }
 

@@ -25,24 +25,24 @@ const PRECISION: f64 = 1.02;
 /// Loads beyond have no meaning: all requests arrive at once.
 const MOST: f64 = 1e6;
 
-/// What `blis capacity` found.
+/// What `blis capacity` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capacity {
     /// The SLOs, as they were set.
     pub slo: Vec<Slo>,
-    /// What loads count.
+    /// Unit of all loads.
     pub unit: LoadUnit,
-    /// Level of the intervals.
+    /// Level of the intervals. Unit: share.
     pub confidence: f64,
-    /// The seeds, each a run of every policy at every load that the search tries.
+    /// Seeds of the runs, the same under every policy. Unit: number.
     pub seeds: Vec<u64>,
-    /// Requests of a run; `None` in a closed loop of fixed length.
+    /// Requests of each run; `null` in a closed loop of fixed length. Unit: requests.
     pub requests_per_run: Option<u64>,
-    /// Instances of the service.
+    /// Instances of the service. Unit: replicas, 1 or more.
     pub replicas: u32,
-    /// GPUs of an instance.
+    /// GPUs of an instance. Unit: GPUs, 1 or more.
     pub gpus_per_replica: u32,
-    /// By policy, in the order of the command line.
+    /// By routing policy; the others are compared with the first.
     pub policies: Vec<PolicyCapacity>,
     /// What to know about the figures.
     pub notes: Vec<String>,
@@ -51,25 +51,27 @@ pub struct Capacity {
 /// The capacity under one policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyCapacity {
-    /// The policy, or the settings of the deployment.
+    /// Name of the policy, or the settings of the deployment.
     pub policy: String,
-    /// GPUs of all replicas.
+    /// GPUs of all replicas. Unit: GPUs.
     pub gpus: u64,
-    /// Geometric mean over the seeds.
+    /// The highest load within the SLOs: geometric mean over the seeds. Unit: as `unit`.
     pub capacity: f64,
-    /// Lower limit of its interval; `None` with a single seed.
+    /// Lower limit of its interval: the load to plan with; `null` with one seed. Unit: as `unit`.
     pub low: Option<f64>,
+    /// Upper limit of its interval; `null` with one seed. Unit: as `unit`.
     pub high: Option<f64>,
-    /// The critical load of each seed.
+    /// The critical load of each seed. Unit: as `unit`.
     pub by_seed: Vec<f64>,
-    /// The figure that the next higher load misses first, under most seeds; `saturation` if it exceeds what the service can serve.
+    /// The figure that a higher load misses first under most seeds, or `saturation`.
     pub binding: String,
-    /// The figures of the SLOs at the highest load that met them, ms, as medians over the seeds; `None` without a sample.
+    /// By SLO: the figure at the highest load that met all, median over the seeds; `null` without a sample.
     pub values_ms: Vec<Option<f64>>,
-    /// Replicas that serve the capacity of the first policy (the lower limit) within the SLOs under this one; `None` for the first, and
-    /// in a closed loop.
+    /// Replicas that serve the lower limit of the first policy under this one; `null` for the first, and for users.
+    /// Unit: replicas.
     pub replicas_needed: Option<u32>,
-    /// GPUs that the first policy needs beyond this one for the same load; below 0 if this one needs more.
+    /// GPUs that the first policy needs beyond this one for that load; below 0 if this one needs more; `null` for the
+    /// first, and for users. Unit: GPUs.
     pub gpus_saved: Option<i64>,
 }
 

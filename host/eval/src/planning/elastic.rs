@@ -36,31 +36,34 @@ const MOST_INTERVALS: u64 = 1_000_000;
 /// Replicas at a time at most.
 const MOST_REPLICAS: u32 = 65_536;
 
-/// What `blis size --elastic` found.
+/// What `blis size --elastic` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ElasticCurve {
     /// The SLOs, as they were set.
     pub slo: Vec<Slo>,
+    /// Name of the routing policy.
     pub policy: String,
+    /// GPUs of a replica. Unit: GPUs, 1 or more.
     pub gpus_per_replica: u32,
-    /// Level of the interval.
+    /// Level of the interval. Unit: share.
     pub confidence: f64,
+    /// Seeds of the runs. Unit: number.
     pub seeds: Vec<u64>,
-    /// Width of the intervals, s.
+    /// Width of the intervals.
     pub interval_s: f64,
-    /// The highest rate of one replica within the SLOs, and the intervals around it: requests per second.
+    /// The highest rate of one replica within the SLOs.
     pub rate_per_replica: ReplicaRate,
     /// The curve: means over the seeds, and the largest peak.
     pub elastic: HeldReplicas,
     /// The fewest fixed replicas within the SLOs, over the same time.
     pub fixed: HeldReplicas,
-    /// Share of the GPU-hours of the fixed replicas that the curve saves.
+    /// Part of the GPU-hours of the fixed replicas that the curve saves. Unit: share.
     pub saved: f64,
     /// Simulations of the curve, by seed.
     pub runs: Vec<CurveRun>,
-    /// The curve of the first seed, at most 24 rows of equal length.
+    /// The curve of the first seed, at most 24 rows.
     pub periods: Vec<CurvePeriod>,
-    /// The curve of the first seed: from each time on so many replicas.
+    /// The curve of the first seed.
     pub steps: Vec<CurveStep>,
     /// What to know about the figures.
     pub notes: Vec<String>,
@@ -71,52 +74,59 @@ impl ElasticCurve {
     pub const INTERVAL: Micros = Micros(60_000_000);
 }
 
-/// The highest rate of one replica, requests per second.
+/// The highest rate of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReplicaRate {
-    /// The rate of the curve: the lower limit of the interval; with one seed the only value.
+    /// The rate of the curve: the lower limit of the interval, with one seed the only value. Unit: requests/s.
     pub planned: f64,
-    /// Geometric mean over the seeds.
+    /// Geometric mean over the seeds. Unit: requests/s.
     pub mean: f64,
-    /// Lower limit of its interval; `None` with a single seed.
+    /// Lower limit of its interval; `null` with one seed. Unit: requests/s.
     pub low: Option<f64>,
+    /// Upper limit of its interval; `null` with one seed. Unit: requests/s.
     pub high: Option<f64>,
 }
 
 /// Replicas over the time of the arrivals, in whole intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HeldReplicas {
-    /// Mean number of replicas.
+    /// Mean number of replicas. Unit: replicas.
     pub mean: f64,
-    /// Most replicas at a time.
+    /// Most replicas at a time. Unit: replicas.
     pub peak: u32,
+    /// Time in which GPUs are held, summed over GPUs.
     pub gpu_hours: f64,
-    /// Dollars for the GPU-hours; `None` without a price list.
+    /// Its price; `null` without a price list. Unit: $.
     pub usd: Option<f64>,
 }
 
 /// A simulation of the curve.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CurveRun {
+    /// Its seed. Unit: number.
     pub seed: u64,
-    /// Share of the requests that are within all limits.
+    /// Requests within all limits, of all requests; `null` without requests. Unit: share.
     pub attainment: Option<f64>,
-    /// The figures of the SLOs, ms, over all requests; `None` without a finite one.
+    /// By SLO: the figure over all requests; `null` without a finite one.
     pub values_ms: Vec<Option<f64>>,
+    /// Whether it meets all SLOs.
     pub meets_slos: bool,
-    /// Mean number of replicas, those that still serve their last requests included.
+    /// Mean number of replicas, those that serve their last requests included. Unit: replicas.
     pub mean_replicas: f64,
+    /// Time in which GPUs were held, summed over GPUs.
     pub gpu_hours: f64,
 }
 
 /// Some intervals of the curve in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePeriod {
+    /// Time at which it begins.
     pub from_s: f64,
+    /// Time at which it ends.
     pub to_s: f64,
-    /// Requests that arrive in the period.
+    /// Requests that arrive. Unit: requests.
     pub requests: u64,
-    /// Arrival rate, requests per second.
+    /// Arrival rate. Unit: requests/s.
     pub rate: f64,
     #[serde(flatten)]
     pub replicas: HeldReplicas,
@@ -125,7 +135,9 @@ pub struct CurvePeriod {
 /// The number of replicas from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurveStep {
+    /// Time at which it begins.
     pub from_s: f64,
+    /// Replicas from then on. Unit: replicas.
     pub replicas: u32,
 }
 

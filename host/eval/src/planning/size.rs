@@ -26,30 +26,33 @@ const STOP: EarlyStop = EarlyStop(5.0);
 /// Replicas at most.
 const MOST: u32 = 65_536;
 
-/// What `blis size` found.
+/// What `blis size` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceSize {
     /// The SLOs, as they were set.
     pub slo: Vec<Slo>,
-    /// The load that is served, in `unit`.
+    /// The load that is served. Unit: as `unit`.
     pub load: f64,
+    /// Unit of the load.
     pub unit: LoadUnit,
+    /// Name of the routing policy.
     pub policy: String,
-    /// The fewest replicas that hold, also under the unseen seeds.
+    /// The fewest replicas that hold, also under the unseen seeds. Unit: replicas, 1 or more.
     pub replicas: u32,
+    /// GPUs of a replica. Unit: GPUs, 1 or more.
     pub gpus_per_replica: u32,
-    /// GPUs of all replicas.
+    /// GPUs of all replicas. Unit: GPUs, 1 or more.
     pub gpus: u64,
-    /// Price of all GPUs, dollars per hour; absent without a price list.
+    /// Price of all GPUs; absent without a price list. Unit: $/h.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usd_per_hour: Option<f64>,
-    /// Level of the intervals.
+    /// Level of the intervals that decide. Unit: share.
     pub confidence: f64,
-    /// The seeds of the search.
+    /// Seeds of the search. Unit: number.
     pub seeds: Vec<u64>,
-    /// The seeds of the checks; none for a trace, which has no other requests.
+    /// Seeds of the checks, which the search did not use; none for a trace. Unit: number.
     pub unseen_seeds: Vec<u64>,
-    /// Requests of a run; `None` in a closed loop of fixed length.
+    /// Requests of each run; `null` in a closed loop of fixed length. Unit: requests.
     pub requests_per_run: Option<u64>,
     /// That number of replicas, and one fewer, under the unseen seeds if there are any.
     pub checks: Vec<SizeCheck>,
@@ -60,12 +63,14 @@ pub struct ServiceSize {
 /// A number of replicas under several seeds.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeCheck {
+    /// How many. Unit: replicas, 1 or more.
     #[serde(rename = "replicas")]
     pub count: u32,
+    /// Whether they meet the SLOs.
     pub result: SizeResult,
-    /// The figures of the SLOs, ms, as medians over the seeds; `None` without a finite one.
+    /// By SLO: the figure, median over the seeds; `null` without a finite one.
     pub values_ms: Vec<Option<f64>>,
-    /// Seeds under which the requests in flight became more and more.
+    /// Seeds under which the requests in flight became more and more. Unit: seeds.
     pub saturated_seeds: u64,
 }
 

@@ -33,7 +33,7 @@ pub enum SloMetric {
     Tpot,
     /// Single inter-token latencies, pooled over the requests of a run.
     Itl,
-    /// End-to-end latency.
+    /// End-to-end latency of the request.
     E2e,
 }
 
@@ -123,7 +123,7 @@ impl Display for Slo {
     }
 }
 
-/// As it is written on the command line.
+/// As it is written on the command line. JSON: `String`.
 impl Serialize for Slo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -69,12 +69,12 @@ impl SweepConfig {
     }
 }
 
-/// What `blis sweep` found.
+/// What `blis sweep` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
-    /// What points are compared by, beside their cost.
+    /// What points are compared by, beside their cost: all figures, or the share of requests within all limits.
     pub compared_by: ComparedBy,
-    /// The figures, each the lower the better; without limits unless SLOs are set.
+    /// The figures, with their limits if SLOs are set.
     pub figures: Vec<String>,
     /// In the order of the values; the last `--vary` changes fastest.
     pub points: Vec<SweepPoint>,
@@ -83,10 +83,12 @@ pub struct Sweep {
 /// A service under the settings of one point.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepPoint {
+    /// The settings that are varied.
     pub settings: Vec<VariedSetting>,
-    /// Why the point cannot be deployed; its figures are then missing.
+    /// Why the point cannot be deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Its figures; absent if it cannot be deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredPoint>,
 }
@@ -94,27 +96,28 @@ pub struct SweepPoint {
 /// The figures of a point.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredPoint {
-    /// The load that is offered, in `unit`.
+    /// The load that is offered. Unit: as `unit`.
     pub load: f64,
+    /// Unit of the load.
     pub unit: LoadUnit,
-    /// GPUs of all replicas; with an autoscaler those held on average.
+    /// GPUs of all replicas; with an autoscaler those held on average. Unit: GPUs.
     pub gpus: f64,
-    /// GPUs per unit of load.
+    /// GPUs per unit of load. Unit: GPUs per `unit`.
     pub cost: f64,
-    /// Dollars for a million output tokens, over whole runs; `None` without a price list or output.
+    /// Price of a million output tokens over whole runs; `null` without a price list or output. Unit: $.
     pub usd_per_million_output_tokens: Option<f64>,
-    /// Share of the requests within all limits, mean over the seeds; `None` without limits.
+    /// Requests within all limits, mean over the seeds; `null` without limits. Unit: share.
     pub attainment: Option<f64>,
-    /// By figure: the median over the seeds, ms; `None` without a finite one.
+    /// By figure: the median over the seeds; `null` without a finite one.
     pub values_ms: Vec<Option<f64>>,
-    /// Seeds under which the requests in flight became more and more.
+    /// Seeds under which the requests in flight became more and more. Unit: seeds.
     pub saturated_seeds: u64,
-    /// Whether the medians meet all SLOs, and no seed is saturated.
+    /// Whether the medians are within all limits, and no seed is saturated.
     pub meets_slos: bool,
-    /// Whether no other point is at least as good in cost and in what points are compared by, and better in one. The cost is
-    /// that in dollars if there are prices.
+    /// Whether no other point is at least as good in cost and in what points are compared by, and better in one; the
+    /// cost is that in dollars if there are prices.
     pub non_dominated: bool,
-    /// The command that serves a replica.
+    /// The command that serves a replica with vLLM.
     pub launch: String,
 }
 

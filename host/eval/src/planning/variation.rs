@@ -45,11 +45,12 @@ impl Variation {
     }
 }
 
-/// A setting of a point, as it is set.
+/// A setting of a point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VariedSetting {
     /// The flag, without dashes.
     pub name: String,
+    /// Its value, as on the command line.
     pub value: String,
 }
 

@@ -9,48 +9,49 @@ use super::instance_states::InstanceStates;
 use super::signals::KnownSignals;
 use super::survey::Stratum;
 
-/// The regret of one decision, with its branches.
+/// Regret of one decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecisionRegret {
     /// The policy that decided.
     pub kind: DecisionKind,
     /// Why the decision was sampled.
     pub stratum: Stratum,
-    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was evicted; for
-    /// scaling, the group, as `group_0`.
+    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was
+    /// evicted; for scaling, the group, as `group_0`.
     pub request_id: String,
-    /// Time of the decision, µs.
+    /// Time of the decision.
     pub time_us: u64,
     /// SLO class of the request.
     pub slo_class: String,
     /// Input tokens of the request.
     pub input_tokens: u32,
-    /// The reason that the policy gave; of flow control, the saturation.
+    /// Reason that the policy gave; of flow control, the saturation; of scaling, the number of replicas before.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The situations in which the decision was made.
+    /// Situations in which the decision was made.
     pub situations: Vec<Situation>,
-    /// Cost of the actual branch − cost of the best alternative, ≥ 0, request-seconds; of scaling with GPU-seconds at their rate.
+    /// Cost of the actual branch − cost of the best alternative; of scaling with GPU-seconds at their rate. Unit:
+    /// request-seconds, 0 or more.
     pub regret_s: f64,
-    /// The part of that difference that is the request's own time, s.
+    /// Part of it that is the time of the request itself.
     pub own_s: f64,
-    /// The part of that difference that is the time of other requests, request-seconds.
+    /// Part of it that is the time of other requests. Unit: request-seconds.
     pub externality_s: f64,
-    /// Mean cost of the alternatives − cost of the actual branch, request-seconds.
+    /// Mean cost of the alternatives − cost of the actual branch. Unit: request-seconds.
     pub advantage_s: f64,
-    /// As the regret, with all later decisions made anew by the policies in each branch, request-seconds.
+    /// The regret if the policies make all later decisions anew. Unit: request-seconds.
     pub rollout_regret_s: f64,
-    /// TTFT of the request − that in the best alternative, ms, if it got a first token in both.
+    /// TTFT of the request − that in the best alternative; `null` unless it got a first token in both.
     pub ttft_regret_ms: Option<f64>,
-    /// E2E of the request − that in the best alternative, ms, if it completed in both.
+    /// E2E of the request − that in the best alternative; `null` unless it completed in both.
     pub e2e_regret_ms: Option<f64>,
-    /// Difference between the policy's best score and the score of its choice; routing only.
+    /// Best score of the policy − score of its choice; routing only. Unit: score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_regret: Option<f64>,
-    /// The signals that the policy read.
+    /// Signals that the policy read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<ObservedSignals>,
-    /// The state of the instances at the time of the decision.
+    /// State of the instances at the time of the decision.
     pub state: InstanceStates,
     /// The actual branch, then the alternatives.
     pub branches: Vec<BranchOutcome>,
@@ -74,25 +75,26 @@ impl DecisionRegret {
 /// The outcome of one branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BranchOutcome {
-    /// The decision, for example `instance_3`, `rejected`, `request_7 of tenant b` or `none`.
+    /// The decision, for example `instance_3`, `rejected`, `request_7 of tenant b`, `none` or `3 replicas`.
     pub decision: Cow<'static, str>,
     /// Status of the request at the end of the branch.
     pub status: &'static str,
-    /// Time to first token of the request, ms.
+    /// Time to first token of the request.
     pub ttft_ms: Option<f64>,
-    /// End-to-end latency of the request, ms.
+    /// End-to-end latency of the request.
     pub e2e_ms: Option<f64>,
-    /// Request-seconds within the window.
+    /// Request-seconds within the window; of scaling with the GPU-seconds, each as the mean number of requests for a
+    /// GPU of the run. Unit: request-seconds.
     pub cost_s: f64,
-    /// The same if the policies make all later decisions anew.
+    /// The same if the policies make all later decisions anew. Unit: request-seconds.
     pub rollout_cost_s: f64,
-    /// The part of the cost before first tokens, request-seconds.
+    /// Part of the cost before first tokens. Unit: request-seconds.
     pub awaiting_first_token_s: f64,
     /// Requests in the window that were rejected, dropped, evicted or timed out.
     pub failed_requests: u32,
     #[serde(skip)]
     pub(crate) own_s: f64,
-    /// GPU-seconds held within the window, of decisions about the number of replicas.
+    /// GPU time held within the window; of scaling only. Unit: GPU-seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_s: Option<f64>,
 }
@@ -113,18 +115,18 @@ pub enum Situation {
     StaleSignal,
 }
 
-/// Signals as the policy read them, by instance.
+/// Signals as the policy read them, an entry for each instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObservedSignals {
-    /// Age of the signals of queue, batch and KV cache, µs.
+    /// Age of the signals of queue, batch and KV cache.
     pub age_us: u64,
-    /// Requests in the waiting queue.
+    /// Requests in the waiting queue. Unit: requests.
     pub queue_depth: Vec<u32>,
-    /// Requests in the running batch.
+    /// Requests in the running batch. Unit: requests.
     pub batch_size: Vec<u32>,
-    /// Requests that were routed and have not ended, as the router counts them.
+    /// Requests that were routed and have not ended. Unit: requests.
     pub in_flight: Vec<u32>,
-    /// Scores that the policy computed.
+    /// Scores that the policy computed. Unit: score.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f64>,
 }

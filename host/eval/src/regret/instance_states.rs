@@ -3,14 +3,14 @@
 use blis_sim::ids::InstanceIndex;
 use serde::Serialize;
 
-/// State of the instances, by instance; with replicas that come and go, of those that the decision was about.
+/// State of the instances, an entry for each; with replicas that come and go, of those that the decision was about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceStates {
-    /// Requests in the waiting queue.
+    /// Requests in the waiting queue. Unit: requests.
     pub queue_depth: Vec<u32>,
-    /// Requests in the running batch.
+    /// Requests in the running batch. Unit: requests.
     pub batch_size: Vec<u32>,
-    /// Requests on the way to the queue.
+    /// Requests on the way to the queue. Unit: requests.
     pub arriving: Vec<u32>,
     /// KV blocks that are free.
     pub free_kv_blocks: Vec<u32>,

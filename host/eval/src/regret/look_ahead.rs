@@ -21,9 +21,9 @@ use super::decision_kind::DecisionKind;
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LookAhead {
-    /// Number of routing decisions.
+    /// Routing decisions. Unit: decisions.
     pub decisions: u64,
-    /// Number of routing decisions that differ from the policy's.
+    /// Routing decisions that differ from the policy's. Unit: decisions.
     pub changed: u64,
 }
 

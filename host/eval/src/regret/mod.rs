@@ -59,7 +59,7 @@ pub use decision_regret::{BranchOutcome, DecisionRegret, ObservedSignals, Situat
 pub use instance_states::InstanceStates;
 pub use look_ahead::{LookAhead, look_ahead};
 pub use options::{BranchOptions, RegretOptions, ScalingBranchOptions};
-pub use report::{Estimate, Regret, Section};
+pub use report::{Estimate, Regret, RegretSection};
 pub use signals::{DecisionColumn, DecisionNumber, KnownSignals, SignalOf};
 pub use survey::{DecisionSample, RequestTimes, Stratum, Survey, Surveyor};
 

@@ -17,59 +17,60 @@ const WORST: usize = 10;
 /// Smaller regrets count as 0, request-seconds.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// The regret of a run. Times are request-seconds: additional waiting of all requests together.
+/// Counterfactual regret of sampled decisions (`--regret`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regret {
-    /// Time after a decision in which its effects count, s.
+    /// Time after a decision in which its effects count.
     pub window_s: f64,
-    /// By kind of decision; kinds without an evaluated decision are left out.
-    pub kinds: BTreeMap<DecisionKind, Section>,
+    /// By the policy that decided; kinds without an evaluated decision are left out.
+    pub kinds: BTreeMap<DecisionKind, RegretSection>,
     /// The decisions with the largest regret, of any kind.
     pub worst: Vec<DecisionRegret>,
 }
 
-/// The regret of one kind of decision.
+/// Regret of one kind of decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Section {
-    /// Number of decisions of this kind in the run; for scheduling, the number of routing decisions; of flow control, those
-    /// with an alternative.
+pub struct RegretSection {
+    /// Decisions of this kind in the run; for scheduling, routing decisions; of flow control, those with an
+    /// alternative. Unit: decisions.
     pub decisions: usize,
-    /// The decisions drawn at random from all: the figures of the policy.
+    /// Decisions drawn at random from all: the figures of the policy.
     pub uniform: Option<Estimate>,
-    /// The decisions drawn because they had a bad outcome or a wide margin: not to be mixed with the uniform ones.
+    /// Decisions drawn because of a bad outcome (`missed`) or a wide margin (`margin`): not to be mixed with the
+    /// uniform ones.
     pub strata: BTreeMap<Stratum, Estimate>,
-    /// All evaluated decisions, by situation.
+    /// All evaluated decisions by situation.
     pub situations: BTreeMap<Situation, Estimate>,
-    /// All evaluated decisions, by SLO class, if there is more than one class.
+    /// All evaluated decisions by SLO class; absent if there is only one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, Estimate>,
-    /// Pearson's r between score regret and outcome regret of the uniform decisions, −1 to 1; `None` if one of them
-    /// does not vary.
+    /// Pearson's r between score regret and outcome regret of the uniform decisions; `null` if one of them does not
+    /// vary. Unit: correlation.
     pub score_correlation: Option<f64>,
 }
 
 /// Means over a sample of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Number of decisions in the sample.
+    /// Decisions in the sample. Unit: decisions.
     pub evaluated: usize,
-    /// Mean regret per decision, request-seconds.
+    /// Mean regret per decision. Unit: request-seconds.
     pub regret_s: f64,
-    /// 95 % confidence interval of the mean regret, by Student's t; `None` for one decision.
+    /// 95 % confidence interval of the mean regret, by Student's t; `null` for one decision. Unit: request-seconds.
     pub interval_s: Option<[f64; 2]>,
-    /// Share of decisions with a regret of a millisecond or more, 0 to 1.
+    /// Decisions with a regret of a millisecond or more. Unit: share, 0 to 1.
     pub share_positive: f64,
-    /// Mean own part, s.
+    /// Mean part that is the time of the request itself.
     pub own_s: f64,
-    /// Mean part of other requests, request-seconds.
+    /// Mean part that is the time of other requests. Unit: request-seconds.
     pub externality_s: f64,
-    /// Mean advantage over the mean alternative, request-seconds; above 0 is better than a random decision.
+    /// Mean advantage over the mean alternative; above 0 is better than a random decision. Unit: request-seconds.
     pub advantage_s: f64,
-    /// Mean rollout regret: the policies make all later decisions anew, request-seconds.
+    /// Mean regret if the policies make all later decisions anew. Unit: request-seconds.
     pub rollout_regret_s: f64,
-    /// Mean difference of the request's own TTFT, ms, over decisions with a first token in both branches.
+    /// Mean difference of the TTFT of the request itself, over decisions with a first token in both branches.
     pub ttft_regret_ms: Option<f64>,
-    /// Mean difference of the request's own E2E, ms, over decisions with a completed request in both branches.
+    /// Mean difference of the E2E of the request itself, over decisions with a completed request in both branches.
     pub e2e_regret_ms: Option<f64>,
 }
 
@@ -82,7 +83,7 @@ impl Regret {
             let those: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == kind).collect();
             if !those.is_empty() {
                 let counted = if kind == DecisionKind::Scheduling { DecisionKind::Routing } else { kind };
-                kinds.insert(kind, Section::new(survey.decisions(counted), &those));
+                kinds.insert(kind, RegretSection::new(survey.decisions(counted), &those));
             }
         }
         // The sort is stable: among equal regrets, the earlier decision comes first.
@@ -93,7 +94,7 @@ impl Regret {
     }
 }
 
-impl Section {
+impl RegretSection {
     fn new(decisions: usize, regrets: &[&DecisionRegret]) -> Self {
         let of = |choose: &dyn Fn(&DecisionRegret) -> bool| -> Vec<&DecisionRegret> {
             regrets.iter().copied().filter(|one| choose(one)).collect()

@@ -34,17 +34,20 @@ pub struct ModelMutation<'a> {
     pub share: f64,
 }
 
-/// What came of a language model in a search.
+/// What came of a language model that proposes programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelResult {
+    /// The model that requests name.
     pub name: String,
-    /// Questions with a reply, one for a batch at most.
+    /// Questions with a reply, one for a batch at most. Unit: requests.
     pub questions: u64,
-    /// Programs of its replies that were evaluated.
+    /// Programs of its replies that were evaluated. Unit: programs.
     pub programs: u64,
-    /// Programs of its replies that are none of the grammar, or were evaluated before.
+    /// Programs of its replies that are none of the grammar, or were evaluated before. Unit: programs.
     pub refused: u64,
+    /// Tokens of all questions, as the server counts them.
     pub input_tokens: u64,
+    /// Tokens of all replies, as the server counts them.
     pub output_tokens: u64,
     /// Whether the champion, or one of its ancestors, is a program of the model.
     pub champion_descends: bool,

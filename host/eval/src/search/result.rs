@@ -11,54 +11,69 @@ use super::model::ModelResult;
 use super::run::Found;
 use crate::suite::Suite;
 
-/// The result of a search.
+/// What `blis search` prints with `--output json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SearchResult {
+    /// Name of the suite.
     suite: String,
+    /// Version of the suite. Unit: number.
     suite_version: u32,
+    /// The policy that scores are relative to.
     reference: String,
+    /// Kinds of decisions that programs make.
     kinds: Vec<String>,
+    /// Seed of the search. Unit: number.
     seed: u64,
-    /// Programs evaluated by the search.
+    /// Programs that the search evaluated, at least in smoke; as many random ones were evaluated beside it. Unit:
+    /// evaluations.
     evaluations: usize,
-    /// Cells of the map that have a program.
+    /// Cells of the map of behaviours that have a program. Unit: cells.
     cells: usize,
-    /// The smallest program that is not shown to be worse than the best one by unseen runs.
+    /// The smallest program that is not shown to be worse than the best one, by runs that the search has not seen;
+    /// `null` if none has a score in train.
     champion: Option<FoundProgram>,
-    /// The program with the best unseen score.
+    /// Of the best programs in train the one with the best unseen score.
     best: Option<FoundProgram>,
-    /// The best of as many random programs.
+    /// The best one of as many random programs, without selection of parents.
     best_of_random: Option<FoundProgram>,
-    /// The best program of train with one function less, best first.
+    /// The best program of train with one function less: one of its arguments instead of it; best first.
     ablation: Vec<AblatedProgram>,
-    /// What came of the language model; `null` without one.
+    /// What came of a language model, with `--model-url`; `null` without one.
     model: Option<ModelResult>,
-    /// Evaluations of the search, its control, its reduction and its selection.
+    /// Evaluations in the archive: of columns alone, of the search, of random programs, of programs with parts left
+    /// out, of select, and under other seeds. Unit: evaluations.
     archived: usize,
-    /// CPU time of all evaluations, s: differs from run to run.
+    /// CPU time of all of them; differs from run to run. Unit: s, 0 or more.
     cpu_s: f64,
 }
 
+/// A program that was selected.
 #[derive(Debug, Serialize, Deserialize)]
 struct FoundProgram {
-    /// Number of its evaluation, in the search or among the random programs.
+    /// Number of its evaluation, or of that of the program that it was made of. Unit: number.
     number: usize,
-    /// Scores relative to the reference: 1 is as good.
+    /// Score in train; 1 is as good as the reference. Unit: score.
     train_score: f64,
+    /// Score in select, with requests that the search has not seen; 0 if it is worse than the reference in train, and
+    /// not run in select. Unit: score.
     select_score: f64,
-    /// In runs that the search has not seen: select, and train and select under other seeds; `null` if it failed in one of them, or
-    /// for random programs.
+    /// Score in runs that the search has not seen, geometric mean over scenarios: those of select, and those of train
+    /// and select under other seeds; `null` if it failed in one of them, or for random programs. Unit: score.
     unseen_score: Option<f64>,
-    /// Mean over the runs of train.
+    /// Mean time to first token in train, mean over runs.
     mean_ttft_ms: f64,
-    /// Number of functions, inputs and constants; a table counts as two.
+    /// Number of functions, inputs and constants; a table counts as two. Unit: nodes, 1 or more.
     size: usize,
+    /// The script of the program.
     source: String,
 }
 
+/// What is left of a program without one of its functions.
 #[derive(Debug, Serialize, Deserialize)]
 struct AblatedProgram {
+    /// Score in train; 0 if it fails. Unit: score.
     train_score: f64,
+    /// The script of the program.
     source: String,
 }
 

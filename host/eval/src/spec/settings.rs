@@ -427,6 +427,7 @@ impl fmt::Debug for ExperimentSpec {
 }
 
 /// A map of the settings that are set, by name: numbers as numbers, switches as booleans, lists as lists.
+/// JSON: `Map<String, Value>`.
 impl Serialize for ExperimentSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let policies = self.policies.iter().map(|policies| ("policies", Value::from(&*policies.text)));

@@ -44,22 +44,22 @@ pub struct FittedCurve {
 /// Errors of a curve on its table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TableErrors {
-    /// Number of measured kernels.
+    /// Measured kernels. Unit: kernels, 1 or more.
     pub kernels: usize,
-    /// Median of the signed error, %: positive where the curve is slower.
+    /// Median of the signed error, positive where the curve is slower. Unit: %.
     pub bias: f64,
-    /// Median and 90th percentile of the absolute error, %.
+    /// Median of the absolute error. Unit: %.
     pub median: f64,
-    /// See `median`.
+    /// 90th percentile of the absolute error. Unit: %.
     pub p90: f64,
 }
 
-/// Errors of the curves in the file of a GPU on the tables of that GPU.
+/// Errors of a curve in the file of a GPU on measured kernels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationErrors {
     /// Name of the GPU.
     pub gpu: String,
-    /// Name of the curve in hardware files; collectives with the number of GPUs.
+    /// Name of the curve; collectives with the number of GPUs.
     pub operation: String,
     /// Errors on the table.
     #[serde(flatten)]

@@ -16,63 +16,74 @@ const LATE_US: u64 = 10_000;
 /// Share of late requests above which latencies are not to be trusted.
 const MOST_LATE: f64 = 0.01;
 
-/// The figures of a run of `blis observe`. Latencies are those of requests that completed.
+/// What `blis observe` prints with `--output json`; docs/observe.md defines it. Latencies are those of requests that
+/// completed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObserveReport {
-    /// Requests that were to be sent in the time of the run.
+    /// Requests that were to be sent.
     pub planned_requests: u64,
     /// Of these, those that were sent, or for which a connection was tried.
     pub sent_requests: u64,
-    /// Requests by how they ended; `unsent` if the user ended the run first.
+    /// Requests by how they ended: completed, rejected, http-error, not-connected, tls-error, disconnected, truncated,
+    /// malformed, timed-out, interrupted, or unsent if the user ended the run first. Unit: requests.
     pub ends: BTreeMap<&'static str, u64>,
     /// `planned_requests` less all of `ends`; 0 unless this program has a defect.
     pub unaccounted_requests: u64,
-    /// Duration of the run, s.
+    /// Duration of the run.
     pub duration_s: f64,
-    /// Completed requests per second.
+    /// Completed requests per second. Unit: requests/s.
     pub completed_per_s: f64,
-    /// Output tokens of completed requests per second.
+    /// Output tokens of completed requests per second. Unit: tokens/s.
     pub output_tokens_per_s: f64,
     /// Prompt tokens of completed requests, as the server counted them, else as planned.
     pub input_tokens: u64,
     /// Output tokens of completed requests, as the server counted them, else parts with text.
     pub output_tokens: u64,
-    /// Completed requests with another number of prompt or output tokens than planned.
+    /// Completed requests with another number of tokens than planned. Unit: requests.
     pub other_lengths: u64,
-    /// Connections that were opened for requests.
+    /// Connections that were opened for requests. Unit: connections.
     pub connections: u64,
-    /// How late requests were sent.
+    /// How late the load generator was.
     pub lateness: Lateness,
     /// From sending to the first part with text.
     pub ttft: LatencyFigures,
     /// Time per output token after the first, of requests with two or more.
     pub tpot: LatencyFigures,
-    /// Time between parts with text; absent unless every part was recorded.
+    /// Between parts with text, with `--record-itl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub itl: Option<LatencyFigures>,
     /// From sending to the last part with text.
     pub e2e: LatencyFigures,
-    /// From the planned time to the last part with text: with a limit of concurrency it includes the wait for a slot.
+    /// From the planned time to the last part with text: with `--max-in-flight` it includes the wait for a slot.
     pub e2e_from_plan: LatencyFigures,
 }
 
-/// How late requests were sent: the load generator's own delay, before a limit of concurrency.
+/// From the planned time of requests to the moment at which the load generator came to them, before a limit of
+/// concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lateness {
+    /// Median of the values.
     pub p50_ms: f64,
+    /// 99th percentile of the values.
     pub p99_ms: f64,
+    /// Maximum of the values.
     pub max_ms: f64,
-    /// Share of requests that were more than 10 ms late.
+    /// Requests that were more than 10 ms late. Unit: share.
     pub late_share: f64,
 }
 
-/// A distribution of latencies, ms; `null` without any.
+/// A distribution of measured latencies; `null` without any.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencyFigures {
+    /// Number of the values. Unit: values.
     pub count: u64,
+    /// Mean of the values.
     pub mean_ms: Option<f64>,
+    /// Median of the values.
     pub p50_ms: Option<f64>,
+    /// 90th percentile of the values.
     pub p90_ms: Option<f64>,
+    /// 99th percentile of the values.
     pub p99_ms: Option<f64>,
 }
 

@@ -17,41 +17,51 @@ use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, ms_more, or_dash, plural, seconds};
 use blis_workload::TraceError;
 
-/// Differences between the decisions of two runs.
+/// What `blis decisions diff` prints with `--output json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
-    a: Side,
-    b: Side,
-    /// Requests that occur in both files.
+    /// File and header of the first trace.
+    a: TraceSide,
+    /// File and header of the second trace.
+    b: TraceSide,
+    /// Requests that are in both. Unit: requests.
     requests: u64,
+    /// Requests that only the first has. Unit: requests.
     only_in_a: u64,
+    /// Requests that only the second has. Unit: requests.
     only_in_b: u64,
-    /// Requests in both files that are not the same: another arrival, or another length.
+    /// Requests in both with another arrival or length.
     other_requests: u64,
+    /// Differences by kind of decision.
     decisions: Vec<DecisionCount>,
+    /// The first decision that differs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    first: Option<First>,
+    first: Option<FirstDifference>,
+    /// Latencies of the requests that have them in both.
     latencies: Vec<LatencyChange>,
-    /// The requests with the largest increase of E2E latency from A to B.
+    /// Requests with the largest increase of end-to-end latency from the first to the second.
     worst: Vec<RequestPair>,
 }
 
+/// A decision trace: its file, and its header as docs/decisions.md has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Side {
+struct TraceSide {
+    /// Path of the trace.
     file: String,
     #[serde(flatten)]
     header: DecisionHeader,
 }
 
-/// Decisions of one kind about requests that are in both files.
+/// Decisions of one kind about requests that are in both traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct DecisionCount {
+    /// Kind of decision. One of `admission`, `routing`, `scheduling`, `preemption`. JSON: `String`.
     #[serde(serialize_with = "kind_name")]
     kind: LineKind,
-    /// Decisions that both runs made.
+    /// Decisions that both runs made. Unit: decisions.
     both: u64,
-    /// Number of those that differ. Scheduling: at another time, for whatever reason; preemption: in only one of the
-    /// runs, or another number of times.
+    /// Those that differ: of scheduling, at another time, for whatever reason; of preemption, in only one of the runs,
+    /// or another number of times. Unit: decisions.
     differ: u64,
 }
 
@@ -59,68 +69,87 @@ fn kind_name<S: serde::Serializer>(kind: &LineKind, serializer: S) -> Result<S::
     serializer.serialize_str(kind.name())
 }
 
-/// The first decision on which the runs differ.
+/// The first decision that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct First {
+struct FirstDifference {
+    /// Number of the request. Unit: number.
     request: u32,
+    /// Kind of decision. One of `admission`, `routing`, `scheduling`, `preemption`. JSON: `String`.
     #[serde(serialize_with = "kind_name")]
     kind: LineKind,
-    /// Time of the earlier one of the two decisions, µs.
+    /// Time of the earlier one of the two.
     time_us: u64,
+    /// The decision of the first trace; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     a: Option<DecisionWithSignals>,
+    /// That of the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     b: Option<DecisionWithSignals>,
 }
 
-/// A decision with the signals of the policy.
+/// A line of the trace as docs/decisions.md has it, with the signals of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct DecisionWithSignals {
+    /// JSON: `Map<String, Value>`.
     #[serde(flatten)]
     line: TraceLine,
+    /// Signals that the policy had; of a routing decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     observed: Option<InstanceSignals>,
 }
 
-/// A latency of the requests that have it in both files.
+/// A latency in both runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct LatencyChange {
+    /// Name of the latency.
     what: &'static str,
+    /// Requests that have it in both. Unit: requests.
     requests: u64,
+    /// Mean in the first.
     mean_a_us: f64,
+    /// Mean in the second.
     mean_b_us: f64,
-    /// Requests for which it is shorter under B, and longer.
+    /// Requests for which it is shorter in the second. Unit: requests.
     shorter_in_b: u64,
+    /// Requests for which it is longer in the second. Unit: requests.
     longer_in_b: u64,
 }
 
-/// A request under both configurations.
+/// A request in both runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct RequestPair {
+    /// Number of the request. Unit: number.
     request: u32,
+    /// The request in the first.
     a: ComparedRequest,
+    /// The request in the second.
     b: ComparedRequest,
+    /// End-to-end latency in the second minus that in the first.
     e2e_difference_us: i64,
 }
 
-/// The numbers of a request that are kept.
+/// A request in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct ComparedRequest {
     #[serde(skip)]
     admission: Option<(u64, bool)>,
     #[serde(skip)]
     routed_at: Option<u64>,
+    /// Its instance; `null` if it was not routed. Unit: number.
     instance: Option<u32>,
     #[serde(skip)]
     entered_at: Option<u64>,
     #[serde(skip)]
     first_preempted_at: Option<u64>,
+    /// Number of its preemptions. Unit: events.
     preemptions: u32,
     #[serde(skip)]
     arrival_us: Option<u64>,
     #[serde(skip)]
     tokens: (u32, u32),
+    /// Time to first token.
     ttft_us: Option<u64>,
+    /// End-to-end latency of the request.
     e2e_us: Option<u64>,
 }
 
@@ -150,7 +179,7 @@ impl Diff {
         let headers = readers.each_ref().map(|reader| reader.header().clone());
         let [in_a, in_b] = &mut readers;
         let (in_a, in_b) = (records(in_a)?, records(in_b)?);
-        let mut diff = Self::from_requests(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
+        let mut diff = Self::from_requests(&in_a, &in_b, headers.map(|header| TraceSide { file: String::new(), header }));
         (diff.a.file, diff.b.file) = (file_a, file_b);
         if let Some(first) = &mut diff.first {
             first.a = decision_at(&mut open_a()?, first)?;
@@ -162,13 +191,16 @@ impl Diff {
     fn from_requests(
         in_a: &FxHashMap<RequestId, ComparedRequest>,
         in_b: &FxHashMap<RequestId, ComparedRequest>,
-        [a, b]: [Side; 2],
+        [a, b]: [TraceSide; 2],
     ) -> Self {
         let mut pairs: Vec<(RequestId, &ComparedRequest, &ComparedRequest)> =
             in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
         pairs.sort_unstable_by_key(|&(request, ..)| request);
         let differs = |a: &ComparedRequest, b: &ComparedRequest| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
-        let first = pairs.iter().filter_map(|&(request, a, b)| First::find(request, a, b)).min_by_key(First::order);
+        let first = pairs
+            .iter()
+            .filter_map(|&(request, a, b)| FirstDifference::find(request, a, b))
+            .min_by_key(FirstDifference::order);
         Self {
             requests: pairs.len() as u64,
             only_in_a: (in_a.len() - pairs.len()) as u64,
@@ -177,8 +209,8 @@ impl Diff {
             decisions: counts(&pairs),
             first,
             latencies: vec![
-                LatencyChange::new("TTFT", &pairs, |record| record.ttft_us),
-                LatencyChange::new("E2E", &pairs, |record| record.e2e_us),
+                LatencyChange::of("TTFT", &pairs, |record| record.ttft_us),
+                LatencyChange::of("E2E", &pairs, |record| record.e2e_us),
             ],
             worst: worst(&pairs),
             a,
@@ -266,7 +298,7 @@ fn worst(pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)]) -> Vec<Reque
     all
 }
 
-impl First {
+impl FirstDifference {
     fn find(request: RequestId, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         let first =
@@ -294,7 +326,7 @@ impl First {
 }
 
 /// The decision of `reader` at the difference `first`.
-fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
+fn decision_at(reader: &mut TraceReader, first: &FirstDifference) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
         let waits = matches!(&line, TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Waits);
         if line.request() != Some(RequestId(first.request)) || line.kind() != first.kind || waits {
@@ -311,7 +343,7 @@ fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<Decisio
 }
 
 impl LatencyChange {
-    fn new(
+    fn of(
         what: &'static str,
         pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)],
         of: fn(&ComparedRequest) -> Option<u64>,
@@ -396,7 +428,7 @@ impl Diff {
     }
 
     fn fmt_first(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(First { request, kind, time_us, a, b }) = &self.first else {
+        let Some(FirstDifference { request, kind, time_us, a, b }) = &self.first else {
             return writeln!(f, "\nno decision differs");
         };
         writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;

@@ -12,36 +12,42 @@ use super::seen::InstanceSignals;
 use super::table::{ms, plural, seconds};
 use blis_workload::TraceError;
 
-/// The history of one request.
+/// What `blis decisions show --request` prints with `--output json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RequestHistory {
+    /// Number of the request. Unit: number.
     request: u32,
+    /// Decisions about the request, and its end, in order.
     events: Vec<HistoryEvent>,
     /// Name of the admission policy.
     #[serde(skip)]
     admission: String,
 }
 
+/// A line of the trace as docs/decisions.md has it, with what is known beside it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct HistoryEvent {
+    /// JSON: `Map<String, Value>`.
     #[serde(flatten)]
     line: TraceLine,
-    /// The signals of the policy.
+    /// Signals that the policy had; of a routing decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     observed: Option<InstanceSignals>,
-    /// The requests that entered the running batch while it waited.
+    /// Requests that entered the running batch while this one waited.
     #[serde(skip_serializing_if = "Option::is_none")]
-    entered_meanwhile: Option<Meanwhile>,
+    entered_meanwhile: Option<EnteredRequests>,
 }
 
-/// Requests that entered a batch, in that order.
+/// Requests that entered a running batch, in that order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Meanwhile {
+struct EnteredRequests {
+    /// How many. Unit: requests.
     count: usize,
+    /// Numbers of the first ones, at most 8. Unit: number.
     first: Vec<u32>,
 }
 
-impl Meanwhile {
+impl EnteredRequests {
     /// Maximum number of requests that are named.
     const NAMED: usize = 8;
 
@@ -147,8 +153,8 @@ impl Queue {
         Self { instance, since_us, entered: Vec::new() }
     }
 
-    fn meanwhile(&self, since_us: u64) -> Meanwhile {
-        Meanwhile::new(self.entered.iter().filter(|(at, _)| *at >= since_us).map(|&(_, request)| request))
+    fn meanwhile(&self, since_us: u64) -> EnteredRequests {
+        EnteredRequests::new(self.entered.iter().filter(|(at, _)| *at >= since_us).map(|&(_, request)| request))
     }
 }
 

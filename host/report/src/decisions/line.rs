@@ -118,31 +118,36 @@ impl TraceLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionHeader {
+    /// The format, which is `blis-decisions`.
     pub format: String,
+    /// Version of the format. Unit: number, 1 to 1.
     pub version: u32,
     /// Name and version of the program that wrote the file.
     pub program: String,
-    /// SHA-256 of everything that the results of the simulation depend on, without the origin of the settings and
-    /// without outputs and evaluation.
+    /// SHA-256 of everything that the results of the simulation depend on, the seed included, without the origin of the
+    /// settings and without outputs and evaluation: equal digests mean equal simulations.
     pub config_sha256: String,
-    /// Seed of all random numbers.
+    /// Seed of all random numbers. Unit: number.
     pub seed: u64,
+    /// Model that is served.
     pub model: String,
+    /// GPU of the instances.
     pub hardware: String,
     /// Description of the workload for people.
     pub workload: String,
+    /// Names of the policies, built in or plugins.
     pub policies: PolicyNames,
-    /// Delay from arrival to admission, µs.
+    /// Delay from arrival to admission.
     pub admission_latency_us: u64,
-    /// Delay from admission to routing, µs.
+    /// Delay from admission to routing.
     pub routing_latency_us: u64,
-    /// Refresh interval of the periodic signals, µs; 0 if they are always fresh.
+    /// Refresh interval of the periodic columns; 0 if they are always fresh.
     pub snapshot_refresh_interval_us: u64,
-    /// Refresh interval of the prefix-cache contents, µs; 0 if they are always fresh.
+    /// Refresh interval of the prefix-cache contents; 0 if they are always fresh.
     pub cache_signal_delay_us: u64,
-    /// Number of candidates that are listed with a routing decision.
+    /// Number of candidates that are listed with a routing decision. Unit: candidates.
     pub counterfactual_k: u32,
-    /// The instances in the order of their numbers, equal ones grouped.
+    /// The instances in the order of columns; consecutive ones with the same configuration are one entry.
     pub instances: Vec<InstanceGroup>,
 }
 
@@ -150,6 +155,7 @@ pub struct DecisionHeader {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyNames {
+    /// The admission policy, which admits requests.
     pub admission: String,
     /// The routing policy, which selects the instance.
     pub routing: String,
@@ -165,17 +171,17 @@ pub struct PolicyNames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceGroup {
-    /// Number of the first instance.
+    /// Number of the first instance. Unit: number.
     pub first: u32,
-    /// Number of instances, numbered consecutively.
+    /// Number of instances, numbered consecutively. Unit: instances, 1 or more.
     pub count: u32,
-    /// Maximum batch size, requests.
+    /// Maximum batch size. Unit: requests, 1 or more.
     pub max_num_seqs: u32,
-    /// Token budget of a step.
+    /// Token budget of a step. Unit: tokens, 1 or more.
     pub max_num_batched_tokens: u32,
-    /// Size of the KV cache, blocks.
+    /// Size of the KV cache. Unit: blocks, 1 or more.
     pub total_kv_blocks: u32,
-    /// Tokens per KV block.
+    /// Tokens per KV block. Unit: tokens, 1 or more.
     pub block_size: u32,
 }
 

@@ -7,43 +7,54 @@ use serde::Serialize;
 use super::line::{DecisionSignals, RoutingLine, SignalsLine};
 use super::table::{TextTable, ms, or_dash, score};
 
-/// The signals that a policy had, by instance.
+/// Signals that a policy had.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct InstanceSignals {
-    /// Age of the periodic signals, µs.
+    /// Age of the periodic signals.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_us: Option<u64>,
-    /// Age of the reading of `cached_blocks`, µs.
+    /// Age of the column `cached_blocks`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_blocks_age_us: Option<u64>,
-    /// Names of the signals that were available but not read.
+    /// Signals that were available but not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<String>,
+    /// The signals of each instance.
     instances: Vec<SignalsOfInstance>,
     #[serde(skip)]
     chosen: Option<u32>,
 }
 
-/// The signals of one instance; `None` for those that were not maintained.
+/// Signals of an instance; those that were not maintained are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct SignalsOfInstance {
+    /// Number of the instance. Unit: number.
     pub instance: u32,
     #[serde(flatten)]
     pub load: Option<LoadSeen>,
+    /// Requests that were routed to it and have not ended. Unit: requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
+    /// Blocks of the prompt that its prefix cache has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_blocks: Option<u32>,
+    /// Score that the policy computed. Unit: score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }
 
+/// Signals of the load of an instance: all of them, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct LoadSeen {
+    /// Requests in its waiting queue. Unit: requests.
     pub queue_depth: u32,
+    /// Requests in its running batch. Unit: requests.
     pub batch_size: u32,
+    /// KV blocks that are free.
     pub free_kv_blocks: u32,
+    /// Prefix-cache hits of the blocks looked up. Unit: share.
     pub cache_hit_rate: f64,
+    /// Preemptions since the start. Unit: events.
     pub preemption_count: u64,
 }
 

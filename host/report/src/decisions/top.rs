@@ -32,28 +32,35 @@ pub enum TopBy {
     Wait,
 }
 
-/// The worst decisions of a trace.
+/// What `blis decisions top` prints with `--output json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
+    /// The figure by which decisions are sorted.
     by: TopBy,
-    /// Number of requests that have the figure.
+    /// Requests that have the figure. Unit: requests.
     of: u64,
+    /// The worst decisions, the worst first.
     decisions: Vec<RankedDecision>,
 }
 
 /// A request with its routing decision and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct RankedDecision {
+    /// Number of the request. Unit: number.
     request: u32,
-    /// The figure: µs, or in units of the scores.
+    /// The figure: µs, or in units of the scores. Unit: as `by`.
     value: f64,
     #[serde(flatten)]
     routed: Option<Routed>,
+    /// End of the request.
     status: OutcomeStatus,
+    /// Time to first token.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttft_us: Option<u64>,
+    /// End-to-end latency of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     e2e_us: Option<u64>,
+    /// Time until it entered the running batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     scheduling_delay_us: Option<u64>,
 }
@@ -61,13 +68,18 @@ struct RankedDecision {
 /// The part of a routing decision that is kept until the request ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Routed {
+    /// Time of the routing decision.
     time_us: u64,
+    /// The chosen instance. Unit: number.
     instance: u32,
+    /// Reason that the policy gives.
     reason: String,
-    /// The signals of the chosen instance, in words.
+    /// Signals of the chosen instance, in words.
     observed: String,
+    /// Best score minus score of the chosen instance; if the policy records scores. Unit: score.
     #[serde(skip_serializing_if = "Option::is_none")]
     score_regret: Option<f64>,
+    /// Score of the chosen instance minus the best of the others; likewise. Unit: score.
     #[serde(skip_serializing_if = "Option::is_none")]
     margin: Option<f64>,
 }
