@@ -114,26 +114,44 @@ impl TraceLine {
     }
 }
 
+/// The first line.
+#[derive(Serialize)]
+pub(super) struct HeaderLine<'a> {
+    /// Kind of the line. One of `header`.
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub header: &'a DecisionHeader,
+}
+
+/// The last line: without it, the trace is cut off.
+#[derive(Serialize)]
+pub(super) struct EndLine {
+    /// Kind of the line. One of `end`.
+    pub kind: &'static str,
+    /// Number of lines before it. Unit: lines, 1 or more.
+    pub lines: u64,
+}
+
 /// The first line: the configuration of the simulation and the names of the policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionHeader {
-    /// The format, which is `blis-decisions`.
+    /// Name of the format. One of `blis-decisions`.
     pub format: String,
     /// Version of the format. Unit: number, 1 to 1.
     pub version: u32,
-    /// Name and version of the program that wrote the file.
+    /// Name and version of the program that wrote the file. Not empty.
     pub program: String,
     /// SHA-256 of everything that the results of the simulation depend on, the seed included, without the origin of the
     /// settings and without outputs and evaluation: equal digests mean equal simulations.
     pub config_sha256: String,
     /// Seed of all random numbers. Unit: number.
     pub seed: u64,
-    /// Model that is served.
+    /// Model that is served. Not empty.
     pub model: String,
-    /// GPU of the instances.
+    /// GPU of the instances. Not empty.
     pub hardware: String,
-    /// Description of the workload for people.
+    /// Description of the workload for people. Not empty.
     pub workload: String,
     /// Names of the policies, built in or plugins.
     pub policies: PolicyNames,
@@ -147,7 +165,7 @@ pub struct DecisionHeader {
     pub cache_signal_delay_us: u64,
     /// Number of candidates that are listed with a routing decision. Unit: candidates.
     pub counterfactual_k: u32,
-    /// The instances in the order of columns; consecutive ones with the same configuration are one entry.
+    /// The instances in the order of columns; consecutive ones with the same configuration are one entry. One or more.
     pub instances: Vec<InstanceGroup>,
 }
 
@@ -155,15 +173,15 @@ pub struct DecisionHeader {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyNames {
-    /// The admission policy, which admits requests.
+    /// The admission policy, which admits requests. Not empty.
     pub admission: String,
-    /// The routing policy, which selects the instance.
+    /// The routing policy, which selects the instance. Not empty.
     pub routing: String,
-    /// The priority policy, which orders requests on an instance.
+    /// The priority policy, which orders requests on an instance. Not empty.
     pub priority: String,
-    /// The scheduling policy, which orders the waiting queues.
+    /// The scheduling policy, which orders the waiting queues. Not empty.
     pub scheduling: String,
-    /// The preemption policy, which selects the victim.
+    /// The preemption policy, which selects the victim. Not empty.
     pub preemption: String,
 }
 
@@ -185,28 +203,31 @@ pub struct InstanceGroup {
     pub block_size: u32,
 }
 
-/// The periodic signals, one entry per instance. The file leaves out two of the columns where they equal those of the
-/// line before.
+/// The periodic columns after a refresh. Written before the first decision that uses them. `cache_hit_rate` and
+/// `preemption_count` are left out if they equal those of the line `signals` before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalsLine {
-    /// Number of the refresh, from 1.
+    /// Number of the refresh, from 1. Unit: number, 1 or more.
     pub reading: u64,
     /// Time of the refresh.
     pub time_us: u64,
-    /// Requests in the waiting queue.
+    /// Requests in the waiting queue. A column over the instances. One or more. Unit: requests.
     pub queue_depth: Vec<u32>,
-    /// Requests in the running batch.
+    /// Requests in the batch. A column over the instances. One or more. Unit: requests.
     pub batch_size: Vec<u32>,
-    /// KV blocks that no request uses.
+    /// KV blocks that no request uses; `kv_utilization` is 1 minus their share of `total_kv_blocks`. A column over the
+    /// instances. One or more.
     pub free_kv_blocks: Vec<u32>,
-    /// Prefix-cache hit rate since the start.
+    /// Prefix-cache hit rate since the start. A column over the instances. Always if `reading` is `1`. One or more.
+    /// Unit: share, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_hit_rate: Option<Vec<f64>>,
-    /// Preemptions since the start.
+    /// Preemptions since the start. A column over the instances. Always if `reading` is `1`. One or more. Unit: events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_count: Option<Vec<u64>>,
-    /// Prompt tokens of the requests in the waiting queue.
+    /// Prompt tokens of the requests in the waiting queue, if a policy reads them. A column over the instances. One or
+    /// more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_tokens: Option<Vec<u64>>,
 }
@@ -237,43 +258,53 @@ macro_rules! with_signals {
         #[serde(deny_unknown_fields)]
         pub struct $line {
             $($before)*
-            /// Number of the [`SignalsLine`] line that holds the periodic signals.
+            /// The periodic columns that the decision used: `reading` of the latest line `signals`. Beside
+            /// `reading_age_us`. Unit: number, 1 or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub reading: Option<u64>,
-            /// Age of the periodic signals, µs.
+            /// Age of the periodic columns. Beside `reading`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub reading_age_us: Option<u64>,
-            /// Requests in flight on each instance. Always fresh.
+            /// Requests in flight on each instance. Always fresh. A column over the instances. One or more. Unit:
+            /// requests.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub in_flight: Option<Vec<u32>>,
-            /// Leading blocks of the prompt in the prefix cache of each instance.
+            /// Leading KV blocks of the prompt in the prefix cache of each instance. A column over the instances.
+            /// Beside `cached_blocks_age_us`. One or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub cached_blocks: Option<Vec<u32>>,
-            /// Age of `cached_blocks`, µs.
+            /// Age of `cached_blocks`. Beside `cached_blocks`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub cached_blocks_age_us: Option<u64>,
-            /// Uncached prompt tokens of the requests without a first token on each instance.
+            /// Uncached prompt tokens of the requests without a first token on each instance, if the policy reads them.
+            /// Always fresh. A column over the instances. One or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub in_flight_tokens: Option<Vec<u64>>,
-            /// Output tokens expected of the requests in flight on each instance.
+            /// Output tokens expected of the requests in flight on each instance, if the policy reads them. Always
+            /// fresh. A column over the instances. One or more. Unit: tokens.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub in_flight_output: Option<Vec<u64>>,
-            /// Moving average of the times to first token of each instance, µs.
+            /// Moving average of the times to first token of each instance, if the policy reads it. Always fresh. A
+            /// column over the instances. One or more. Unit: µs, 0 or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ttft_ewma_us: Option<Vec<f64>>,
-            /// Moving average of the inter-token latencies of each instance, µs.
+            /// Moving average of the inter-token latencies of each instance, if the policy reads it. Always fresh.
+            /// A column over the instances. One or more. Unit: µs, 0 or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub itl_ewma_us: Option<Vec<f64>>,
-            /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0.
+            /// Whether a running request of each instance uses the LoRA adapter of this one, 1 or 0, if the policy
+            /// reads it and there are adapters. A column over the instances. One or more. Unit: 1 or 0.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub adapter_active: Option<Vec<u32>>,
-            /// Whether a waiting request of each instance names it, 1 or 0.
+            /// Whether a waiting request of each instance names it, 1 or 0, if the policy reads it and there are
+            /// adapters. A column over the instances. One or more. Unit: 1 or 0.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub adapter_waiting: Option<Vec<u32>>,
-            /// Free slots for adapters of each instance.
+            /// Free slots for LoRA adapters of each instance, if the policy reads them and there are adapters. A column
+            /// over the instances. One or more. Unit: slots.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub free_adapter_slots: Option<Vec<u32>>,
-            /// Names of those signals that the policy did not read.
+            /// Names of those columns that the policy did not read. One of `reading`, `in_flight`.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub unread: Vec<String>,
             $($after)*
@@ -307,30 +338,33 @@ with_signals! {
     /// Decision of the admission policy.
     pub struct AdmissionLine {
         before {
-            /// Number of the request.
+            /// Number of the request. Unit: number.
             pub request: u32,
             /// Time of the decision.
             pub time_us: u64,
+            /// Whether it is admitted.
             pub admitted: bool,
-            /// Reason, if the policy gives one.
+            /// Reason that the policy gives.
             #[serde(default, skip_serializing_if = "String::is_empty")]
             pub reason: String,
-            /// Length of the prompt, tokens.
+            /// Tokens of its prompt.
             pub input_tokens: u32,
             /// The client's limit of output tokens.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub max_output_tokens: Option<u32>,
-            /// Deadline of the client, µs.
+            /// Deadline of the client.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub deadline_us: Option<u64>,
+            /// Name of its SLO class.
             #[serde(default, skip_serializing_if = "String::is_empty")]
             pub class: String,
+            /// Name of its tenant.
             #[serde(default, skip_serializing_if = "String::is_empty")]
             pub tenant: String,
             /// The model that the request names.
             #[serde(default, skip_serializing_if = "String::is_empty")]
             pub model: String,
-            /// Requests in flight of the same tenant.
+            /// Requests of its tenant in flight, if the policy reads requests in flight. Unit: requests.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tenant_in_flight: Option<u32>,
         }
@@ -340,24 +374,27 @@ with_signals! {
     /// Decision of the routing policy.
     pub struct RoutingLine {
         before {
-            /// Number of the request.
+            /// Number of the request. Unit: number.
             pub request: u32,
             /// Time of the decision.
             pub time_us: u64,
-            /// The instance that gets the request.
+            /// The instance that gets the request. Unit: number.
             pub instance: u32,
-            /// Reason, if the policy gives one.
+            /// Reason that the policy gives.
             #[serde(default, skip_serializing_if = "String::is_empty")]
             pub reason: String,
         }
         after {
-            /// The policy's score for each instance; `None` if it is not a finite number.
+            /// The policy's score for each instance, higher being better; `null` for instances that do not decode. A
+            /// column over the instances. Unit: score.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub scores: Vec<Option<f64>>,
-            /// Best score minus the score of the chosen instance. Without scores, minus the load replaces the score.
+            /// Best score minus the score of the chosen instance; `null` if that is not a finite number. For a policy
+            /// without scores, minus the load (queued plus running plus in flight) replaces the score; with
+            /// `--counterfactual-k`. Beside `candidates`. JSON: `Option<Option<f64>>`. Unit: score, 0 or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub score_regret: Option<f64>,
-            /// The instances with the best scores.
+            /// The best instances by score, best first. With `--counterfactual-k`. Beside `score_regret`. One or more.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub candidates: Option<Vec<RoutingCandidate>>,
         }
@@ -368,52 +405,57 @@ with_signals! {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoutingCandidate {
+    /// Number of an instance. Unit: number.
     pub instance: u32,
-    /// Its score; `None` if it is not a finite number.
+    /// `null` if the score is not a finite number. Unit: score.
     pub score: Option<f64>,
 }
 
-/// Decision whether the request at the head of a waiting queue enters the running batch.
+/// Whether the head of a waiting queue enters the running batch, decided at the start of a step. `waits` is recorded
+/// only for the first step that leaves the request at the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulingLine {
-    /// Number of the request.
+    /// Number of the request. Unit: number.
     pub request: u32,
-    /// Time of the decision: the start of a step.
+    /// Time of the decision: the start of the step.
     pub time_us: u64,
-    /// The instance that has the queue.
+    /// Number of an instance. Unit: number.
     pub instance: u32,
     /// Whether it enters or waits; waiting is recorded for the first step that leaves it at the head.
     pub decision: BatchEntry,
-    /// Why it is not in the running batch yet.
+    /// Why it waits: the token budget of the step is used up; all batch slots are taken; prefill waits for a later step
+    /// (`--prefill-schedule-interval`); blocks of its prompt are read from a lower tier, or written to it; the prompt
+    /// must not be chunked and exceeds the rest of the token budget; there are not enough free KV blocks; its LoRA
+    /// adapter has no slot, or is not loaded yet. Always if `decision` is `waits`. Only if `decision` is `waits`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<BatchObstacle>,
-    /// Tokens that it computes in this step, or would compute.
+    /// Tokens that it computes in this step; with `unsplit-prompt`, would compute. Always if `decision` is `enters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_tokens: Option<u32>,
-    /// KV blocks that it would allocate.
+    /// Free KV blocks that it would allocate. Only if `decision` is `waits`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_kv_blocks: Option<u32>,
-    /// KV blocks found in the prefix cache.
+    /// KV blocks found in the prefix cache. Always if `decision` is `enters`. Only if `decision` is `enters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks: Option<u32>,
-    /// Time since it joined the queue, µs.
+    /// Time since it (last) joined the queue.
     pub waited_us: u64,
-    /// Requests in the queue, this one included.
+    /// Requests in the queue, this one included. Unit: requests, 1 or more.
     pub waiting: u32,
-    /// Requests in the running batch, without this one.
+    /// Requests in the batch, without this one. Unit: requests.
     pub running: u32,
-    /// KV blocks that no request uses.
+    /// KV blocks that no request uses, before the decision.
     pub free_kv_blocks: u32,
-    /// Rest of the step's token budget.
+    /// Rest of the step's token budget, before the decision. Unit: tokens.
     pub token_budget: u32,
-    /// Its priority: a lower number is served first.
+    /// Its priority: a lower number is served first; absent if 0. Unit: priority.
     #[serde(default, skip_serializing_if = "is_0")]
     pub priority: i64,
-    /// Output tokens generated before its preemption.
+    /// Output tokens generated before its preemption; absent if 0.
     #[serde(default, skip_serializing_if = "is_0")]
     pub generated_tokens: u32,
-    /// Number of its preemptions.
+    /// Number of its preemptions; absent if 0. Unit: events.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }
@@ -467,31 +509,31 @@ impl From<WaitReason> for BatchObstacle {
     }
 }
 
-/// A request is preempted, so that another can continue.
+/// A request is preempted because another needs KV blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreemptionLine {
-    /// Number of the preempted request.
+    /// Number of the preempted request. Unit: number.
     pub request: u32,
-    /// Time of the decision: the start of a step.
+    /// Time of the decision: the start of the step.
     pub time_us: u64,
-    /// The instance that has the running batch.
+    /// Number of an instance. Unit: number.
     pub instance: u32,
-    /// Number of the request that needs KV blocks; may be the same.
+    /// Number of the request that needs KV blocks; it may be the same. Unit: number.
     pub wanting: u32,
-    /// KV blocks that it needs.
+    /// KV blocks that it needs beyond those that it has. Unit: blocks, 1 or more.
     pub needed_kv_blocks: u32,
-    /// KV blocks that no request uses.
+    /// KV blocks that no request uses, before the decision.
     pub free_kv_blocks: u32,
-    /// Requests in the queue before the preempted one returns to it.
+    /// Requests in the queue before the preempted one returns to it. Unit: requests.
     pub waiting: u32,
-    /// Requests in the running batch, the preempted one included.
+    /// Requests in the batch, the preempted one included. Unit: requests, 1 or more.
     pub running: u32,
-    /// Tokens of the preempted request that were computed.
+    /// Tokens of the preempted request that were computed. They are computed again, except those in the prefix cache.
     pub computed_tokens: u32,
     /// Output tokens of the preempted request.
     pub generated_tokens: u32,
-    /// Number of its earlier preemptions.
+    /// Number of its earlier preemptions; absent if 0. Unit: events.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }
@@ -500,29 +542,29 @@ pub struct PreemptionLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadLine {
-    /// Number of the request.
+    /// Number of the request. Unit: number.
     pub request: u32,
     /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// The instance that has the tier.
+    /// Number of an instance. Unit: number.
     pub instance: u32,
     /// Whether it is loaded; if not, the request computes it.
     pub loads: bool,
     /// Tokens of the prompt that the GPU has.
     pub gpu_tokens: u32,
-    /// Tokens behind them that the tier has.
+    /// Tokens behind them that the tier has. Unit: tokens, 1 or more.
     pub tokens: u32,
-    /// Size of these on the link of one GPU, bytes.
+    /// Size of these on the link of one GPU. Unit: bytes.
     pub bytes: u64,
-    /// Bytes of loads that are queued or in progress, on the link of one GPU.
+    /// Bytes of loads that are queued or in progress, on the link of one GPU; absent if 0.
     #[serde(default, skip_serializing_if = "is_0")]
     pub queued_bytes: u64,
-    /// Prompt tokens that the requests of the batch still have to compute.
+    /// Prompt tokens that the requests of the batch still have to compute; absent if 0.
     #[serde(default, skip_serializing_if = "is_0")]
     pub prefill_tokens: u64,
-    /// Requests in the queue, this one included.
+    /// Requests in the queue, this one included. Unit: requests.
     pub waiting: u32,
-    /// Requests in the running batch.
+    /// Requests in the running batch. Unit: requests.
     pub running: u32,
 }
 
@@ -530,19 +572,19 @@ pub struct LoadLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterEvictionLine {
-    /// Number of the request.
+    /// Number of the request. Unit: number.
     pub request: u32,
     /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// The instance that holds the adapters.
+    /// Number of an instance. Unit: number.
     pub instance: u32,
     /// The adapter of the request, which needs the room.
     pub adapter: String,
-    /// Where room is made.
+    /// Where room is made: in the slots on the GPU, or in the host's memory.
     pub from: AdapterRoom,
     /// The adapter that makes room.
     pub evicted: String,
-    /// Those that could, two or more, the least recently used first.
+    /// The adapters that could make room, the least recently used first. Two or more.
     pub candidates: Vec<RankedAdapterLine>,
 }
 
@@ -562,7 +604,7 @@ pub enum AdapterRoom {
 pub struct RankedAdapterLine {
     /// Its name.
     pub adapter: String,
-    /// The policy's rank, of which the smallest makes room; `null` if it is not finite.
+    /// The policy's rank, of which the smallest makes room; `null` if it is not finite. Unit: rank.
     pub rank: Option<f64>,
 }
 
@@ -570,25 +612,25 @@ pub struct RankedAdapterLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrefillLine {
-    /// Number of the request.
+    /// Number of the request. Unit: number.
     pub request: u32,
     /// Time of the decision.
     pub time_us: u64,
     /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// The instance that decodes it.
+    /// The instance that decodes it. Unit: number.
     pub decode: u32,
     /// Whether another instance prefills it.
     pub remote: bool,
-    /// That instance, if it is known already.
+    /// That instance, if it is known already. Unit: number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill: Option<u32>,
-    /// The instance that encodes its images, audio and video first.
+    /// The instance that encodes its images, audio and video first. Unit: number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encode: Option<u32>,
-    /// The instances that decode, as the policy saw them.
+    /// The instances that decode, with the signals that the policy reads.
     pub decodes: Vec<PoolInstanceLine>,
-    /// Those that prefill.
+    /// The instances that prefill, with the same signals.
     pub prefills: Vec<PoolInstanceLine>,
 }
 
@@ -596,7 +638,7 @@ pub struct PrefillLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolInstanceLine {
-    /// Number of the instance.
+    /// Number of an instance. Unit: number.
     pub instance: u32,
     /// Tokens of the prompt that it has not cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -604,13 +646,13 @@ pub struct PoolInstanceLine {
     /// Prompt tokens in flight there that were not cached, of requests without a first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight_tokens: Option<u64>,
-    /// Requests that the router sent and that have not ended.
+    /// Requests that the router sent and that have not ended. Unit: requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// Requests in its waiting queue.
+    /// Requests in its waiting queue. Unit: requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u32>,
-    /// Requests in its running batch.
+    /// Requests in its running batch. Unit: requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<u32>,
     /// Its free KV blocks.
@@ -618,40 +660,41 @@ pub struct PoolInstanceLine {
     pub free_kv_blocks: Option<u32>,
 }
 
-/// How a request ended. Latencies count from its arrival, in µs.
+/// The outcome of a request: one line for each. Latencies count from its arrival.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeLine {
-    /// Number of the request.
+    /// Number of the request. Unit: number.
     pub request: u32,
-    /// Time of its end, if it had ended; its arrival if it was rejected.
+    /// Time of its end; its arrival if it reached no instance; absent if it had not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<u64>,
+    /// The state in which it ended.
     pub status: OutcomeStatus,
-    /// The instance that it was routed to.
+    /// The instance that it was routed to, if any. Unit: number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
-    /// Time of arrival, µs.
+    /// Time of arrival.
     pub arrival_us: u64,
-    /// Length of the prompt, tokens.
+    /// Tokens of its prompt.
     pub input_tokens: u32,
     /// Output tokens that the request asks for.
     pub output_tokens: u32,
     /// Output tokens that were generated.
     pub generated_tokens: u32,
-    /// Time to first token, µs.
+    /// Time to first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_us: Option<u64>,
-    /// End-to-end latency, if it completed.
+    /// End-to-end latency of a request that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e2e_us: Option<u64>,
-    /// From arrival to its (last) entry into the running batch.
+    /// Time from arrival to its (last) entry into the batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_delay_us: Option<u64>,
-    /// KV blocks of its prompt found in the prefix cache when it first entered the batch.
+    /// KV blocks of its prompt found in the prefix cache when it first entered the batch; absent if 0.
     #[serde(default, skip_serializing_if = "is_0")]
     pub cached_blocks: u32,
-    /// Number of its preemptions.
+    /// Number of its preemptions; absent if 0. Unit: events.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }

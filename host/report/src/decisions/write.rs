@@ -19,7 +19,7 @@ use flate2::write::GzEncoder;
 
 use super::gateway::QueueDecision;
 use super::json::{JsonLines, key};
-use super::line::{BatchObstacle, DecisionHeader, OutcomeStatus};
+use super::line::{BatchObstacle, DecisionHeader, EndLine, HeaderLine, OutcomeStatus};
 use crate::file::DraftFile;
 use crate::{score, score_regret};
 use blis_workload::Names;
@@ -53,9 +53,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     /// Never: a header can be written as JSON.
     pub fn new(out: W, header: &DecisionHeader, names: &'a Names, candidates: usize) -> Self {
         let mut lines = JsonLines::new(out);
-        let fields = serde_json::to_string(header).expect("a header is JSON");
-        lines.begin("{\"kind\":\"header\",");
-        lines.raw(&fields[1..fields.len() - 1]);
+        let text = serde_json::to_string(&HeaderLine { kind: "header", header }).expect("a header is JSON");
+        lines.begin(text.strip_suffix('}').unwrap_or(&text));
         lines.end();
         let block_size = header.instances.first().map_or(1, |group| group.block_size);
         Self { lines, names, candidates, block_size, signals: Written::default(), scratch: String::new() }
@@ -67,8 +66,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     /// The first write error.
     pub fn finish(mut self) -> io::Result<W> {
         let lines = self.lines.count();
-        self.lines.begin("{\"kind\":\"end\"");
-        self.lines.int(key!("lines"), lines);
+        let text = serde_json::to_string(&EndLine { kind: "end", lines })?;
+        self.lines.begin(text.strip_suffix('}').unwrap_or(&text));
         self.lines.end();
         self.lines.finish()
     }
