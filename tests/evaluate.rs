@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::macros::{Scratch, blis, program, root};
+use crate::reference::validator;
 
 /// A suite that takes a moment.
 const SMALL: &str = "schema: 1
@@ -390,9 +391,7 @@ fn patterns_say_where_decisions_are_wrong() {
 /// Decisions of kinds without a reference, and those with two choices.
 #[test]
 fn patterns_of_admission_and_flow_control_follow_their_schema() {
-    let schema = fs::read_to_string(root().join("docs/evaluation.schema.json")).expect("schema");
-    let schema: Value = serde_json::from_str(&schema).expect("JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let validator = validator("evaluation");
     let dir = Scratch::new();
     let [shedding] =
         scripts(&dir, [("shedding", "fn admit(r, s) { max(s.queue_depth) < 12 || r.class_priority >= 0 }\n")]);
@@ -425,10 +424,7 @@ fn a_number_of_decisions_that_makes_no_pattern_is_refused() {
 
 #[test]
 fn results_follow_their_schema() {
-    let schema: Value =
-        serde_json::from_str(&fs::read_to_string(root().join("docs/evaluation.schema.json")).expect("schema"))
-            .expect("JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let validator = validator("evaluation");
     let dir = Scratch::new();
     let suite = small(&dir);
     let good = in_turn(&dir);
