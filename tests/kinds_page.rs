@@ -114,9 +114,11 @@ fn entry(function: Function, rows: &mut Vec<RowShape>) -> String {
     match row.missing {
         Missing::Never | Missing::WithoutScores => {}
         Missing::Decides(number) => {
-            write!(text, " May be missing in C and in scripts: {number} holds.").expect("a text")
+            write!(text, " May be missing in C and in scripts: {number} holds.").expect("a text");
         }
-        Missing::InScripts(number) => write!(text, " May be missing in scripts: {number} holds.").expect("a text"),
+        Missing::InScripts(number) => {
+            write!(text, " May be missing in scripts: {number} holds.").expect("a text");
+        }
     }
     if !row.expect.is_empty() {
         let quoted = |keys: &[&str]| keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");

@@ -179,7 +179,8 @@ impl Diff {
         let headers = readers.each_ref().map(|reader| reader.header().clone());
         let [in_a, in_b] = &mut readers;
         let (in_a, in_b) = (records(in_a)?, records(in_b)?);
-        let mut diff = Self::from_requests(&in_a, &in_b, headers.map(|header| TraceSide { file: String::new(), header }));
+        let mut diff =
+            Self::from_requests(&in_a, &in_b, headers.map(|header| TraceSide { file: String::new(), header }));
         (diff.a.file, diff.b.file) = (file_a, file_b);
         if let Some(first) = &mut diff.first {
             first.a = decision_at(&mut open_a()?, first)?;
@@ -209,8 +210,8 @@ impl Diff {
             decisions: counts(&pairs),
             first,
             latencies: vec![
-                LatencyChange::of("TTFT", &pairs, |record| record.ttft_us),
-                LatencyChange::of("E2E", &pairs, |record| record.e2e_us),
+                LatencyChange::new("TTFT", &pairs, |record| record.ttft_us),
+                LatencyChange::new("E2E", &pairs, |record| record.e2e_us),
             ],
             worst: worst(&pairs),
             a,
@@ -343,7 +344,7 @@ fn decision_at(reader: &mut TraceReader, first: &FirstDifference) -> Result<Opti
 }
 
 impl LatencyChange {
-    fn of(
+    fn new(
         what: &'static str,
         pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)],
         of: fn(&ComparedRequest) -> Option<u64>,
