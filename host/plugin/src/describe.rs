@@ -7,8 +7,9 @@ use blis_abi::{Column, ColumnGroup, EventSet, Kind};
 use super::limits::{DECLARED_NAMES, PARAMETERS, WORD_BYTES};
 use super::rows::{events_of, reads_of};
 use super::text::plain;
-use super::{Fault, FaultKind, Limits, OtherParameter, OtherValue, PolicyDescription, PolicyParameter};
+use super::{Fault, FaultKind, Limits, OtherParameter, OtherValue, PolicyDescription, PolicyParameter, ValueTable};
 use blis_sim::policy::{Events, Reads};
+use wasmtime::component::{ComponentType, Lift};
 
 /// The version of the interface that this host offers: `sdk/wit/since-v1.1.0`.
 pub(crate) const OFFERED: (u64, u64) = (1, 1);
@@ -74,8 +75,9 @@ fn all<T>(
     names.iter().map(|name| of(name).ok_or_else(|| unknown(name))).collect()
 }
 
-/// A parameter as a plugin declares it.
-#[derive(Debug)]
+/// A parameter as a plugin declares it: `parameter` of components.
+#[derive(Debug, ComponentType, Lift)]
+#[component(record)]
 pub(crate) struct DeclaredParameter {
     pub name: String,
     pub about: String,
@@ -85,22 +87,30 @@ pub(crate) struct DeclaredParameter {
 }
 
 /// The default of a parameter.
-#[derive(Debug)]
+#[derive(Debug, ComponentType, Lift)]
+#[component(variant)]
 pub(crate) enum DeclaredValue {
+    #[component(name = "number")]
     Number(f64),
-    Other(OtherValue),
+    #[component(name = "text")]
+    Text(String),
+    #[component(name = "table")]
+    Table(ValueTable),
 }
 
 /// The numeric parameters, and the others.
 pub(crate) fn parted(declared: Vec<DeclaredParameter>) -> (Vec<PolicyParameter>, Vec<OtherParameter>) {
     let (mut numbers, mut others) = (Vec::new(), Vec::new());
     for (position, DeclaredParameter { name, about, default, min, max }) in declared.into_iter().enumerate() {
-        match default {
-            DeclaredValue::Number(default) => numbers.push(PolicyParameter { name, default, min, max, about }),
-            DeclaredValue::Other(default) => {
-                others.push(OtherParameter { name, default, min, max, about, position });
+        let default = match default {
+            DeclaredValue::Number(default) => {
+                numbers.push(PolicyParameter { name, default, min, max, about });
+                continue;
             }
-        }
+            DeclaredValue::Text(text) => OtherValue::Text(text),
+            DeclaredValue::Table(table) => OtherValue::Table(table),
+        };
+        others.push(OtherParameter { name, default, min, max, about, position });
     }
     (numbers, others)
 }

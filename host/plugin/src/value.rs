@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wasmtime::component::{ComponentType, Lift, Lower};
+
 /// The value of a parameter that is no number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OtherValue {
@@ -9,8 +11,9 @@ pub enum OtherValue {
     Table(ValueTable),
 }
 
-/// Numbers in rows of equal length.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Numbers in rows of equal length: `table` of components.
+#[derive(Clone, Debug, Default, PartialEq, ComponentType, Lift, Lower)]
+#[component(record)]
 pub struct ValueTable {
     /// Numbers in a row, at least 1.
     pub columns: u32,
@@ -18,11 +21,15 @@ pub struct ValueTable {
     pub numbers: Vec<f64>,
 }
 
-/// The value of a parameter of any type.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The value of a parameter of any type: `value` of components.
+#[derive(Clone, Copy, Debug, PartialEq, ComponentType, Lower)]
+#[component(variant)]
 pub enum ParameterValue<'a> {
+    #[component(name = "number")]
     Number(f64),
+    #[component(name = "text")]
     Text(&'a str),
+    #[component(name = "table")]
     Table(&'a ValueTable),
 }
 

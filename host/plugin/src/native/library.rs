@@ -13,7 +13,7 @@ use blis_sim::policy::Events;
 use super::host::copied;
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
 use crate::limits::{DECLARED_NAMES, PARAMETERS, TABLE_NUMBERS};
-use crate::{Fault, FaultKind, Function, Kind, Limits, OtherValue, PolicyDescription, ValueTable};
+use crate::{Fault, FaultKind, Function, Kind, Limits, PolicyDescription, ValueTable};
 
 /// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
@@ -183,11 +183,11 @@ unsafe fn description(
     let Declared { kinds, columns, reads, events } = names.known().map_err(|(kind, what)| at(file, kind, &what))?;
     let value = |value: table::CValue, name: &str| match value.kind {
         table::CValue::NUMBER => Ok(DeclaredValue::Number(value.number)),
-        table::CValue::TEXT => Ok(DeclaredValue::Other(OtherValue::Text(text(value.text)))),
+        table::CValue::TEXT => Ok(DeclaredValue::Text(text(value.text))),
         table::CValue::TABLE if value.count <= TABLE_NUMBERS && (value.count == 0 || !value.numbers.is_null()) => {
             // SAFETY: the caller guarantees that there are so many.
             let numbers = (0..value.count).map(|i| unsafe { value.numbers.add(i).read() }).collect();
-            Ok(DeclaredValue::Other(OtherValue::Table(ValueTable { columns: value.columns, numbers })))
+            Ok(DeclaredValue::Table(ValueTable { columns: value.columns, numbers }))
         }
         _ => {
             let what = format!(

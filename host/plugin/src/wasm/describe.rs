@@ -1,18 +1,25 @@
 //! Validation of the description that a guest returns.
 
+use wasmtime::component::{ComponentType, Lift};
+
 use super::fault::PluginPath;
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::text::plain;
 use crate::{Column, Fault, FaultKind, Kind, OtherParameter, PolicyDescription};
 
-/// The description as a guest returns it. Some names may be unknown to this host.
+/// `description`, as a guest returns it. Some names may be unknown to this host.
+#[derive(ComponentType, Lift)]
+#[component(record)]
 pub(super) struct RawDescription {
     pub name: String,
     pub version: String,
     pub about: String,
-    pub names: DeclaredNames,
+    pub kinds: Vec<String>,
+    pub reads: Vec<String>,
+    pub events: Vec<String>,
     pub scores: bool,
+    #[component(name = "every-step")]
     pub every_step: bool,
     pub parameters: Vec<DeclaredParameter>,
 }
@@ -31,8 +38,8 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
     if declared.parameters.len() > PARAMETERS {
         return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", declared.parameters.len()));
     }
-    let Declared { kinds, columns, reads, events } =
-        declared.names.known().map_err(|(kind, what)| file.fault(kind, what))?;
+    let names = DeclaredNames { kinds: declared.kinds, reads: declared.reads, events: declared.events };
+    let Declared { kinds, columns, reads, events } = names.known().map_err(|(kind, what)| file.fault(kind, what))?;
     if kinds.is_empty() {
         let all = Kind::ALL.map(Kind::name).join(", ");
         return refuse(format!("no kind of policy; name at least one of {all}"));

@@ -20,7 +20,6 @@
 //! layer (`typed.rs`), which is slower. Tests compare the two. Direct calls copy rows as they lie in memory: a list is one copy. The component layer writes them field by
 //! field. docs/performance.md states the cost of a call.
 
-mod bindings;
 mod code_cache;
 mod compiled;
 mod componentize;

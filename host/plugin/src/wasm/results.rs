@@ -8,8 +8,8 @@ use super::describe::RawDescription;
 use super::fault::ResultTooLarge;
 use super::host::WasmHost;
 use super::memory::GuestMemory;
-use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
-use crate::{OtherValue, ValueTable};
+use crate::ValueTable;
+use crate::describe::{DeclaredParameter, DeclaredValue};
 
 /// Lists and texts in a guest's memory, and the structs that contain them.
 pub(super) type GuestList = canonical::List<u32>;
@@ -155,11 +155,9 @@ impl<'a> ResultReader<'a> {
         let name = self.text_at(at + offset!(GuestDescription, name))?;
         let version = self.text_at(at + offset!(GuestDescription, version))?;
         let about = self.text_at(at + offset!(GuestDescription, about))?;
-        let names = DeclaredNames {
-            kinds: self.texts_at(at + offset!(GuestDescription, kinds))?,
-            reads: self.texts_at(at + offset!(GuestDescription, reads))?,
-            events: self.texts_at(at + offset!(GuestDescription, events))?,
-        };
+        let kinds = self.texts_at(at + offset!(GuestDescription, kinds))?;
+        let reads = self.texts_at(at + offset!(GuestDescription, reads))?;
+        let events = self.texts_at(at + offset!(GuestDescription, events))?;
         let list = at + offset!(GuestDescription, parameters);
         let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
         self.elements(start, count, size_of::<GuestParameter>(), 8)?;
@@ -176,7 +174,7 @@ impl<'a> ResultReader<'a> {
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
         let scores = self.u8(at + offset!(GuestDescription, scores))? != 0;
         let every_step = self.u8(at + offset!(GuestDescription, every_step))? != 0;
-        Ok(RawDescription { name, version, about, names, scores, every_step, parameters })
+        Ok(RawDescription { name, version, about, kinds, reads, events, scores, every_step, parameters })
     }
 
     /// The list of texts with the address and length that lie at `at`.
@@ -198,11 +196,11 @@ impl<'a> ResultReader<'a> {
         let payload = at + offset!(ValueRecord, payload);
         Ok(match self.u8(at + offset!(ValueRecord, case))? {
             ValueRecord::NUMBER => DeclaredValue::Number(self.f64(payload)?),
-            ValueRecord::TEXT => DeclaredValue::Other(OtherValue::Text(self.text_at(payload)?)),
+            ValueRecord::TEXT => DeclaredValue::Text(self.text_at(payload)?),
             ValueRecord::TABLE => {
                 let mut numbers = Vec::new();
                 self.numbers_at(payload + 4, &mut numbers)?;
-                DeclaredValue::Other(OtherValue::Table(ValueTable { columns: self.u32(payload)?, numbers }))
+                DeclaredValue::Table(ValueTable { columns: self.u32(payload)?, numbers })
             }
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         })

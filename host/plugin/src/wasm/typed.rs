@@ -1,45 +1,58 @@
 //! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
 //!
-//! Functions that get the instances have types of their own, because they are called for every request with a long list of
-//! numbers. All others are called with values made from the shape of their rows.
+//! Functions of the table of decisions are called with values made from the shape of their inputs, which wasmtime writes and reads
+//! by the type of the function. Those of the lifecycle have types of their own.
 
 use blis_abi::decisions::{FunctionRow, InputShape, NumberShape, OutputShape};
-use blis_abi::{AnyRows, Field, Row as _, RowShape};
+use blis_abi::{AnyRows, Field, Primitive, Row as _};
 use blis_sim::policy::{AdmissionDecision, Events, Reason};
+use wasmtime::component::types::ComponentFunc;
 use wasmtime::component::{
-    ComponentExportIndex, ComponentNamedList, Func, Instance, InstancePre, Lift, Lower, Type, TypedFunc, Val,
+    ComponentExportIndex, ComponentNamedList, ComponentType, Func, Instance, InstancePre, Lift, Lower, Type, TypedFunc,
+    Val,
 };
 use wasmtime::{Engine, Store};
 
-use super::bindings::{Ages, Decision, Description, Event, InstanceInfo, ModelFact, Request, Value};
 use super::describe::RawDescription;
 use super::functions::{Functions, InstanceExports, WasmInputs};
 use super::host::WasmHost;
 use super::inspect::does_not_fit;
-use crate::rows::{EventRow, RequestRow};
+use crate::inputs::{AnyOwnedRows, OwnedRows as _};
+use crate::rows::{AgesRow, EventRow, RequestRow, Rows};
 use crate::{Fault, Function, GuestSetup, Kind, Output, ParameterValue, PolicyDescription};
 
-type OfInstances<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
-type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
-
-/// A function of the table of decisions.
-enum TypedFunction {
-    Reason(OfInstances<Decision>),
-    Index(OfInstances<u32>),
-    Numbers(OfInstances<Vec<f64>>),
-    Saturation(TypedFunc<(u64, Ages, u32, &'static [f64]), (f64,)>),
-    /// Its type was compared with that of its row.
-    Other(Func),
+/// `instance-info`: the capacity of an instance.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct TypedInstance {
+    id: u32,
+    #[component(name = "max-num-seqs")]
+    max_num_seqs: u32,
+    #[component(name = "total-kv-blocks")]
+    total_kv_blocks: u32,
+    #[component(name = "block-size")]
+    block_size: u32,
 }
 
-/// All functions of an instance that a guest uses.
+/// `model-fact`: a number of the metadata of model and hardware.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct TypedFact<'a> {
+    name: &'a str,
+    value: f64,
+}
+
+/// The parameters of `configure`.
+type Configuration<'a> = (&'a str, &'a [ParameterValue<'a>], Vec<TypedInstance>, Vec<TypedFact<'a>>);
+
+/// All functions of an instance that a guest uses. The types of those that have no type here were compared with the table.
 pub(super) struct Typed {
     /// The functions of its kind, in the order of the table.
-    functions: Vec<Option<TypedFunction>>,
-    configure: Configure,
+    functions: Vec<Option<Func>>,
+    configure: TypedFunc<Configuration<'static>, (Result<(), String>,)>,
     save: TypedFunc<(), (Vec<u8>,)>,
     restore: TypedFunc<(&'static [u8],), (Result<(), String>,)>,
-    observe: Option<TypedFunc<(Event,), ()>>,
+    observe: Option<Func>,
 }
 
 impl Functions for Typed {
@@ -55,23 +68,26 @@ impl Functions for Typed {
     }
 
     fn describe(exports: &mut ComponentExports<'_>) -> Result<wasmtime::Result<RawDescription>, Fault> {
-        let describe = exports.function::<(), (Description,)>("plugin", "describe")?;
-        Ok(describe.call(&mut *exports.store, ()).map(|(description,)| description.into()))
+        let describe = exports.function::<(), (RawDescription,)>("plugin", "describe")?;
+        Ok(one(describe.call(&mut *exports.store, ())))
     }
 
     fn find(exports: &mut ComponentExports<'_>, kind: Kind, description: &PolicyDescription) -> Result<Self, Fault> {
         let needed = |&function: &Function| function != Function::Scores || description.scores;
-        let functions = kind
-            .functions()
-            .iter()
-            .map(|&function| Some(function).filter(needed).map(|function| exports.decision(function)).transpose());
+        let mut decision = |function: Function| {
+            exports.table_function(function.interface(), function.row().wit, |ty| fits(function, ty))
+        };
+        let functions = kind.functions().iter();
+        let functions = functions.map(|&function| Some(function).filter(needed).map(&mut decision).transpose());
+        let functions = functions.collect::<Result<_, Fault>>()?;
+        let is_observer = |ty: &ComponentFunc| takes(ty, &event(&EventRow::ZERO)) && ty.results().len() == 0;
         Ok(Self {
-            functions: functions.collect::<Result<_, Fault>>()?,
+            functions,
             configure: exports.function("plugin", "configure")?,
             save: exports.function("plugin", "save")?,
             restore: exports.function("plugin", "restore")?,
             observe: (description.events != Events::NONE)
-                .then(|| exports.function("lifecycle", "observe"))
+                .then(|| exports.table_function("lifecycle", "observe", is_observer))
                 .transpose()?,
         })
     }
@@ -82,14 +98,13 @@ impl Functions for Typed {
         setup: &GuestSetup,
         values: &[ParameterValue<'_>],
     ) -> wasmtime::Result<Result<(), String>> {
-        let instances = setup.instances.iter().map(|info| InstanceInfo {
+        let instances = setup.instances.iter().map(|info| TypedInstance {
             id: info.id.0,
             max_num_seqs: info.max_num_seqs,
             total_kv_blocks: info.total_kv_blocks,
             block_size: info.block_size,
         });
-        let model_facts = setup.model_facts.iter().map(|(name, value)| ModelFact { name: name.clone(), value: *value });
-        let values = values.iter().map(|&value| value.into()).collect();
+        let model_facts = setup.model_facts.iter().map(|(name, value)| TypedFact { name, value: *value });
         let params = (setup.kind.name(), values, instances.collect(), model_facts.collect());
         one(called(self.configure, store, params))
     }
@@ -102,8 +117,8 @@ impl Functions for Typed {
         one(called(self.restore, store, (state,)))
     }
 
-    fn observe(&self, store: &mut Store<WasmHost>, event: &EventRow) -> wasmtime::Result<()> {
-        self.observe.map_or(Ok(()), |observe| called(observe, store, (event.into(),)))
+    fn observe(&self, store: &mut Store<WasmHost>, row: &EventRow) -> wasmtime::Result<()> {
+        self.observe.map_or(Ok(()), |observe| observe.call(store, &event(row), &mut []))
     }
 
     fn call(
@@ -113,82 +128,75 @@ impl Functions for Typed {
         inputs: &WasmInputs<'_>,
         numbers: &mut Vec<f64>,
     ) -> wasmtime::Result<Output> {
-        let Some(Some(called_function)) = self.functions.get(function.index()) else {
+        let Some(Some(called)) = self.functions.get(function.index()) else {
             wasmtime::bail!("it has no function {}", function.name());
         };
-        let count = u32::try_from(inputs.instances.count).unwrap_or(u32::MAX);
-        let (ages, rows) = ((&inputs.ages).into(), inputs.instances.numbers);
-        Ok(match *called_function {
-            TypedFunction::Reason(admit) => {
-                Output::Decision(match one(called(admit, store, ((&inputs.request).into(), ages, count, rows)))? {
-                    Decision::Admit => AdmissionDecision::Admit,
-                    Decision::Reject(reason) => AdmissionDecision::Reject(Reason::Text(reason.into())),
-                })
-            }
-            TypedFunction::Index(route) => {
-                Output::Index(one(called(route, store, ((&inputs.request).into(), ages, count, rows)))? as usize)
-            }
-            TypedFunction::Numbers(compute) => {
-                let computed = called(compute, store, ((&inputs.request).into(), ages, count, rows));
-                numbers.append(&mut one(computed)?);
-                Output::Numbers
-            }
-            TypedFunction::Saturation(saturation) => {
-                Output::Number(one(called(saturation, store, (inputs.now_us, ages, count, rows)))?)
-            }
-            TypedFunction::Other(other) => {
-                let mut result = [Val::Bool(false)];
-                other.call(store, &values(function, inputs), &mut result)?;
-                let [result] = result;
-                return output(&function.row().output, result, numbers);
-            }
-        })
+        let mut result = [Val::Bool(false)];
+        called.call(store, &values(function, inputs), &mut result)?;
+        let [result] = result;
+        output(&function.row().output, result, numbers)
     }
 }
 
-/// The inputs of a function that gets no instances, one by one.
+/// The inputs of a function, one by one.
 pub(super) fn values(function: Function, inputs: &WasmInputs<'_>) -> Vec<Val> {
-    let InputShape { request, now, number, .. } = &function.row().inputs;
+    let InputShape { request, now, number, cluster, .. } = &function.row().inputs;
     let (row, lists) = inputs.row_and_lists(function);
     let number = number.map(|number| match number {
         NumberShape::U32 => Val::U32(inputs.number as u32),
         NumberShape::U64 => Val::U64(inputs.number),
         NumberShape::F64 => Val::Float64(f64::from_bits(inputs.number)),
     });
-    let request = request.then(|| records(&AnyRows::one(&inputs.request)));
-    let list = |list: &AnyRows<'_>| Val::List(records(list).collect());
-    let first = request.into_iter().flatten().chain(now.then_some(Val::U64(inputs.now_us))).chain(number);
-    first.chain(row.into_iter().flat_map(records)).chain(lists.iter().map(list)).collect()
+    let mut all = Vec::new();
+    if *request {
+        all.extend(records(&AnyRows::one(&inputs.request), 0));
+    }
+    all.extend(now.then_some(Val::U64(inputs.now_us)).into_iter().chain(number));
+    all.extend(row.into_iter().flat_map(|row| records(row, 0)));
+    if *cluster {
+        let Rows { count, numbers, .. } = inputs.instances;
+        all.extend(records(&AnyRows::one(&inputs.ages), 0));
+        all.push(Val::U32(u32::try_from(count).unwrap_or(u32::MAX)));
+        all.push(Val::List(numbers.iter().map(|&number| Val::Float64(number)).collect()));
+    }
+    all.extend(lists.iter().map(|list| Val::List(records(list, 0).collect())));
+    all
 }
 
-/// Rows as values of component records.
-fn records<'a>(rows: &AnyRows<'a>) -> impl Iterator<Item = Val> + use<'a> {
+/// The parameters of `observe`.
+pub(super) fn event(row: &EventRow) -> Vec<Val> {
+    records(&AnyRows::one(row), 0).collect()
+}
+
+/// Rows as values of component records, of which the first `flags` fields are yes or no.
+fn records<'a>(rows: &AnyRows<'a>, flags: usize) -> impl Iterator<Item = Val> + use<'a> {
     let shape = rows.shape();
-    rows.bytes().chunks_exact(shape.size).map(|row| {
-        let field = |field: &Field| {
+    rows.bytes().chunks_exact(shape.size).map(move |row| {
+        let field = |(index, field): (usize, &Field)| {
             let bytes = &row[field.offset..field.offset + field.size];
             let wide = bytes.iter().rev().fold(0, |wide, &byte| wide << 8 | u64::from(byte));
-            let value = match field.ty {
-                "f64" => Val::Float64(f64::from_bits(wide)),
-                "u64" => Val::U64(wide),
-                "i64" => Val::S64(wide.cast_signed()),
-                "i32" => Val::S32(wide as i32),
-                _ => Val::U32(wide as u32),
+            let value = match field.number {
+                _ if index < flags => Val::Bool(wide != 0),
+                Primitive::F64 => Val::Float64(f64::from_bits(wide)),
+                Primitive::U64 => Val::U64(wide),
+                Primitive::I64 => Val::S64(wide.cast_signed()),
+                Primitive::I32 => Val::S32(wide as i32),
+                Primitive::U32 | Primitive::None => Val::U32(wide as u32),
             };
-            (wit_name(field), value)
+            (field.name.replace('_', "-"), value)
         };
-        Val::Record(shape.fields.iter().map(field).collect())
+        Val::Record(shape.fields.iter().enumerate().map(field).collect())
     })
-}
-
-/// The name of a field in WIT.
-fn wit_name(field: &Field) -> String {
-    field.name.replace('_', "-")
 }
 
 /// What `result` says, for a function that returns `shape`.
 fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime::Result<Output> {
     Ok(match (shape, result) {
+        (OutputShape::Reason, Val::Variant(_, None)) => Output::Decision(AdmissionDecision::Admit),
+        (OutputShape::Reason, Val::Variant(_, Some(reason))) => match *reason {
+            Val::String(reason) => Output::Decision(AdmissionDecision::Reject(Reason::Text(reason.into()))),
+            other => wasmtime::bail!("it returned {other:?}"),
+        },
         (OutputShape::Index, Val::U32(index)) => Output::Index(index as usize),
         (OutputShape::Chosen, Val::Option(None)) => Output::Chosen(None),
         (OutputShape::Chosen, Val::Option(Some(index))) => match *index {
@@ -224,54 +232,67 @@ fn output(shape: &OutputShape, result: Val, numbers: &mut Vec<f64>) -> wasmtime:
     })
 }
 
-/// Whether a function with these types of parameters and results is the one that `row` describes.
-fn fits(row: &FunctionRow, parameters: &[Type], results: &[Type]) -> bool {
-    let InputShape { request, now, number, row: own, lists, .. } = &row.inputs;
-    let mut parameters = parameters.iter();
-    let mut next = |fits: &dyn Fn(&Type) -> bool| parameters.next().is_some_and(fits);
-    let inputs_fit = (!request || next(&|ty| is_record(ty, &RequestRow::SHAPE, 0)))
-        && (!now || next(&|ty| matches!(ty, Type::U64)))
-        && number.is_none_or(|number| {
-            next(&|ty| match number {
-                NumberShape::U32 => matches!(ty, Type::U32),
-                NumberShape::U64 => matches!(ty, Type::U64),
-                NumberShape::F64 => matches!(ty, Type::Float64),
-            })
-        })
-        && own.as_ref().is_none_or(|own| next(&|ty| is_record(ty, own, 0)))
-        && lists.iter().all(|list| next(&|ty| matches!(ty, Type::List(of) if is_record(&of.ty(), list, 0))));
-    let [result] = results else { return false };
-    inputs_fit
-        && parameters.next().is_none()
-        && match &row.output {
-            OutputShape::Reason => false,
-            OutputShape::Index => matches!(result, Type::U32),
-            OutputShape::Chosen => matches!(result, Type::Option(of) if matches!(of.ty(), Type::U32)),
-            OutputShape::Integer => matches!(result, Type::S64),
-            OutputShape::Duration => matches!(result, Type::U64),
-            OutputShape::Number(_) => matches!(result, Type::Float64),
-            OutputShape::Flag => matches!(result, Type::Bool),
-            OutputShape::Numbers(_) => matches!(result, Type::List(of) if matches!(of.ty(), Type::Float64)),
-            OutputShape::Record { shape, flags, .. } => is_record(result, shape, *flags),
+/// Whether a function of this type is the one that the table describes.
+fn fits(function: Function, ty: &ComponentFunc) -> bool {
+    let FunctionRow { inputs: InputShape { row, lists, .. }, output, .. } = function.row();
+    let rows: Vec<_> = row.iter().chain(*lists).map(|shape| AnyOwnedRows::new(shape, 1)).collect();
+    let rows: Vec<_> = rows.iter().map(|rows| rows.rows()).collect();
+    let inputs = WasmInputs {
+        request: RequestRow::ZERO,
+        now_us: 0,
+        number: 0,
+        rows: &rows,
+        ages: AgesRow::ZERO,
+        instances: Rows { count: 1, numbers: &[0.0], changed: None },
+    };
+    let results: Vec<Type> = ty.results().collect();
+    let [result] = &results[..] else { return false };
+    takes(ty, &values(function, &inputs))
+        && match (output, result) {
+            (OutputShape::Reason, Type::Variant(decision)) => {
+                let mut cases = decision.cases().map(|case| (case.name, case.ty));
+                matches!(cases.next(), Some(("admit", None)))
+                    && matches!(cases.next(), Some(("reject", Some(Type::String))))
+                    && cases.next().is_none()
+            }
+            (OutputShape::Index, ty) => is_of(&Val::U32(0), ty),
+            (OutputShape::Chosen, Type::Option(of)) => is_of(&Val::U32(0), &of.ty()),
+            (OutputShape::Integer, ty) => is_of(&Val::S64(0), ty),
+            (OutputShape::Duration, ty) => is_of(&Val::U64(0), ty),
+            (OutputShape::Number(_), ty) => is_of(&Val::Float64(0.0), ty),
+            (OutputShape::Flag, ty) => is_of(&Val::Bool(false), ty),
+            (OutputShape::Numbers(_), ty) => is_of(&Val::List(vec![Val::Float64(0.0)]), ty),
+            (OutputShape::Record { shape, flags, .. }, ty) => {
+                records(&AnyOwnedRows::new(shape, 1).rows(), *flags).all(|record| is_of(&record, ty))
+            }
+            _ => false,
         }
 }
 
-/// Whether `ty` is the record of a row, of which the first `flags` fields are yes or no.
-fn is_record(ty: &Type, shape: &RowShape, flags: usize) -> bool {
-    let Type::Record(record) = ty else { return false };
-    let is_field = |(index, field): (usize, &Field), name: &str, ty: &Type| {
-        name == wit_name(field)
-            && match field.ty {
-                _ if index < flags => matches!(ty, Type::Bool),
-                "f64" => matches!(ty, Type::Float64),
-                "u64" => matches!(ty, Type::U64),
-                "i64" => matches!(ty, Type::S64),
-                "i32" => matches!(ty, Type::S32),
-                _ => matches!(ty, Type::U32),
-            }
-    };
-    record.fields().len() == shape.fields.len()
-        && shape.fields.iter().enumerate().zip(record.fields()).all(|(own, found)| is_field(own, found.name, &found.ty))
+/// Whether a function of this type takes these values.
+fn takes(ty: &ComponentFunc, values: &[Val]) -> bool {
+    ty.params().len() == values.len() && ty.params().zip(values).all(|((_, ty), value)| is_of(value, &ty))
+}
+
+/// Whether `value` is one of this type. A list has at least one value.
+fn is_of(value: &Val, ty: &Type) -> bool {
+    match (value, ty) {
+        (Val::Bool(_), Type::Bool)
+        | (Val::U32(_), Type::U32)
+        | (Val::S32(_), Type::S32)
+        | (Val::U64(_), Type::U64)
+        | (Val::S64(_), Type::S64)
+        | (Val::Float64(_), Type::Float64) => true,
+        (Val::List(values), Type::List(of)) => values.iter().all(|value| is_of(value, &of.ty())),
+        (Val::Record(fields), Type::Record(record)) => {
+            fields.len() == record.fields().len()
+                && fields
+                    .iter()
+                    .zip(record.fields())
+                    .all(|((name, value), field)| name == field.name && is_of(value, &field.ty))
+        }
+        _ => false,
+    }
 }
 
 /// Calls `function`. Parameters are passed by value, so that references in them live as long as the call.
@@ -292,35 +313,20 @@ fn one<A>(result: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {
 type ComponentExports<'a> = InstanceExports<'a, Instance>;
 
 impl<'a> ComponentExports<'a> {
-    /// A function of the table of decisions.
-    fn decision(&mut self, function: Function) -> Result<TypedFunction, Fault> {
-        let (row, interface) = (function.row(), function.interface());
-        Ok(match (&row.inputs, &row.output) {
-            (InputShape { cluster: true, request: false, .. }, _) => {
-                TypedFunction::Saturation(self.function(interface, row.wit)?)
-            }
-            (InputShape { cluster: true, .. }, OutputShape::Reason) => {
-                TypedFunction::Reason(self.function(interface, row.wit)?)
-            }
-            (InputShape { cluster: true, .. }, OutputShape::Index) => {
-                TypedFunction::Index(self.function(interface, row.wit)?)
-            }
-            (InputShape { cluster: true, .. }, _) => TypedFunction::Numbers(self.function(interface, row.wit)?),
-            _ => TypedFunction::Other(self.other(interface, row)?),
-        })
-    }
-
-    /// A function that gets no instances, if it has the type that follows from `row`.
-    fn other(&mut self, interface: &str, row: &FunctionRow) -> Result<Func, Fault> {
-        let (index, full_name) = self.index(interface, row.wit)?;
+    /// A function that is called with values, if `fits` holds for its type.
+    fn table_function(
+        &mut self,
+        interface: &str,
+        name: &str,
+        fits: impl FnOnce(&ComponentFunc) -> bool,
+    ) -> Result<Func, Fault> {
+        let (index, full_name) = self.index(interface, name)?;
         let found = self.instance.get_func(&mut *self.store, index);
-        let found = found.ok_or_else(|| self.lacks(full_name, row.wit))?;
-        let ty = found.ty(&*self.store);
-        let parameters: Vec<Type> = ty.params().map(|(_, ty)| ty).collect();
-        if fits(row, &parameters, &ty.results().collect::<Vec<_>>()) {
+        let found = found.ok_or_else(|| self.lacks(full_name, name))?;
+        if fits(&found.ty(&*self.store)) {
             return Ok(found);
         }
-        Err(self.is_another(full_name, row.wit, "its type is another"))
+        Err(self.is_another(full_name, name, "its type is another"))
     }
 
     fn function<P, R>(&mut self, interface: &str, name: &str) -> Result<TypedFunc<P, R>, Fault>

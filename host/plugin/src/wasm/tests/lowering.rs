@@ -1,16 +1,15 @@
-//! Without the component layer, rows arrive in a guest's memory exactly as wasmtime's derived bindings write them:
-//! field by field, each by its name.
+//! Without the component layer, rows arrive in a guest's memory exactly as wasmtime writes them: field by field, each by its
+//! name.
 
 use proptest::prelude::*;
-use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
+use wasmtime::component::{Func, Instance, Val};
 
 use super::*;
 use crate::rows::Rows;
 use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
 use crate::wasm::functions::WasmInputs;
-use crate::wasm::typed::values;
+use crate::wasm::typed::{self, values};
 use crate::{Function, Output};
 use blis_abi::AnyRows;
 
@@ -68,38 +67,24 @@ impl Recorder {
         Self { store, instance }
     }
 
-    /// The bytes of `params` that arrived in the guest.
-    fn bytes<P, R>(&mut self, interface: &str, function: &str, params: P) -> Vec<u8>
-    where
-        P: ComponentNamedList + Lower,
-        R: ComponentNamedList + Lift,
-    {
-        self.call::<P, R>(interface, function, params);
-        self.call::<(), (Vec<u8>,)>("plugin", "save", ()).0
-    }
-
     /// The bytes of `inputs`, as values of the component model, that arrived in the guest when it was called by `function`.
     fn bytes_of(&mut self, function: Function, inputs: &WasmInputs<'_>) -> Vec<u8> {
-        let name = format!("blis:policy/{}@1.0.0", function.interface());
-        let index = self.instance.get_export_index(&mut self.store, None, &name).expect("exported");
-        let index =
-            self.instance.get_export_index(&mut self.store, Some(&index), function.row().wit).expect("exported");
-        let called = self.instance.get_func(&mut self.store, index).expect("a function");
-        let mut result = [wasmtime::component::Val::Bool(false)];
-        called.call(&mut self.store, &values(function, inputs), &mut result).expect("a result");
-        self.call::<(), (Vec<u8>,)>("plugin", "save", ()).0
+        self.bytes(function.interface(), function.row().wit, &values(function, inputs), 1)
     }
 
-    fn call<P, R>(&mut self, interface: &str, function: &str, params: P) -> R
-    where
-        P: ComponentNamedList + Lower,
-        R: ComponentNamedList + Lift,
-    {
+    /// The bytes of `values` that arrived in the guest, in a call with so many results.
+    fn bytes(&mut self, interface: &str, function: &str, values: &[Val], results: usize) -> Vec<u8> {
+        let called = self.function(interface, function);
+        called.call(&mut self.store, values, &mut vec![Val::Bool(false); results]).expect("a result");
+        let save = self.function("plugin", "save").typed::<(), (Vec<u8>,)>(&self.store).expect("of that type");
+        save.call(&mut self.store, ()).expect("saves").0
+    }
+
+    fn function(&mut self, interface: &str, function: &str) -> Func {
         let name = format!("blis:policy/{interface}@1.0.0");
         let index = self.instance.get_export_index(&mut self.store, None, &name).expect("exported");
         let index = self.instance.get_export_index(&mut self.store, Some(&index), function).expect("exported");
-        let function = self.instance.get_typed_func::<P, R>(&mut self.store, &index).expect("of that type");
-        function.call(&mut self.store, params).expect("a result")
+        self.instance.get_func(&mut self.store, index).expect("a function")
     }
 }
 
@@ -169,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn rows_arrive_as_derived_bindings_send_them(seed: u64, n in 0_usize..100) {
+    fn rows_arrive_as_the_component_layer_sends_them(seed: u64, n in 0_usize..100) {
         let mut source = Stream::new(seed, "rows").at(0);
         let (mut recorder, mut direct) = (Recorder::new(), DirectRecorder::new());
 
@@ -181,13 +166,9 @@ proptest! {
         });
         let ages = random!(source, AgesRow { periodic_us: u64, cache_us: u64, gateway_us: u64, pipeline_us: u64 });
         let instances: Vec<f64> = (0..3 * n).map(|_| f64::from_bits(source.next_u64())).collect();
-        let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
-            bindings::Request::from(&request), bindings::Ages::from(&ages), n as u32, instances.as_slice(),
-        ));
         let rows = Rows { count: n, numbers: &instances, changed: None };
         let nothing = WasmInputs { request, now_us: 1, number: 2, rows: &[], ages, instances: rows };
-        let ours = direct.decided(Function::Route, &nothing);
-        prop_assert_eq!(ours, derived);
+        prop_assert_eq!(direct.decided(Function::Route, &nothing), recorder.bytes_of(Function::Route, &nothing));
 
         let queued = random!(source, QueuedRow {
             priority: i64, turn: i64, generated_tokens: u32, preemptions: u32,
@@ -214,9 +195,9 @@ proptest! {
             at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32,
             generated_tokens: u32, slo_class: u32, tenant: u32, session: u32, prefix_group: u32, block: u32,
         });
-        let derived = recorder.bytes::<_, ()>("lifecycle", "observe", (bindings::Event::from(&event),));
+        let values = typed::event(&event);
         let ours = direct.bytes(Kind::Latency, |functions, store| functions.observe(store, &event));
-        prop_assert_eq!(ours, derived);
+        prop_assert_eq!(ours, recorder.bytes("lifecycle", "observe", &values, 0));
     }
 }
 
@@ -225,8 +206,9 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let (request, ages) = (bindings::Request::from(&request), bindings::Ages::from(&AgesRow::default()));
-        recorder.bytes::<_, (u32,)>("routing", "route", (request, ages, 0_u32, [].as_slice() as &[f64]))
+        let (ages, instances) = (AgesRow::default(), Rows::default());
+        let inputs = WasmInputs { request, now_us: 0, number: 0, rows: &[], ages, instances };
+        recorder.bytes_of(Function::Route, &inputs)
     };
     let (one, two) = (saw(1), saw(2));
     assert_ne!(one, two);
