@@ -2,7 +2,6 @@
 //! plausible and some extreme.
 
 use blis_abi::Row as _;
-use blis_abi::decisions::Area;
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{ClusterView, Event, EventKind, Events, RequestView, StepMemory, Ties, Versions};
 use blis_sim::request::Tags;
@@ -16,14 +15,10 @@ use super::rows::QueuedRow;
 use super::{Fault, Function, Guest, Kind, Output};
 
 mod call_inputs;
-mod disaggregation;
 mod engine;
 mod flow;
-mod kv_cache;
 mod output;
 mod point;
-mod replicas;
-mod scaling;
 mod service;
 mod shapes;
 
@@ -120,13 +115,7 @@ fn plausible(function: Function, n: usize, item: u64) -> CallInputs {
             CallInputs { number: expires.0, ..CallInputs::about(point) }
         }
         _ if function.row().inputs.request || function.row().inputs.cluster => CallInputs::about(point()),
-        _ => match function.kind().area() {
-            Area::FlowControl => GatewayState::plausible(n, item).inputs(function),
-            Area::Replicas => replicas::plausible(function, n, item),
-            Area::KvTiers => kv_cache::plausible(function, n, item),
-            Area::Roles => disaggregation::plausible(n, item),
-            Area::Front | Area::Engine => shapes::plausible(function, n, item),
-        },
+        _ => shapes::plausible(function, n, item),
     }
 }
 
@@ -164,18 +153,9 @@ fn extreme(function: Function, n: usize) -> Vec<(&'static str, CallInputs)> {
             all
         }
         _ if function.row().inputs.request || function.row().inputs.cluster => points(CallInputs::about),
-        _ => match function.kind().area() {
-            Area::FlowControl => {
-                let states = GatewayState::extreme(n).into_iter();
-                states.map(|(name, state)| (name, state.inputs(function))).collect()
-            }
-            Area::Replicas => replicas::extreme(function, n),
-            Area::KvTiers => kv_cache::extreme(function, n),
-            Area::Roles => disaggregation::extreme(n),
-            // The constants of a latency model have no inputs.
-            Area::Front | Area::Engine if function.row().parameters.is_empty() => Vec::new(),
-            Area::Front | Area::Engine => shapes::extreme(function, n),
-        },
+        // The constants of a latency model have no inputs.
+        _ if function.row().parameters.is_empty() => Vec::new(),
+        _ => shapes::extreme(function, n),
     }
 }
 

@@ -281,7 +281,8 @@ pub struct NumberMeaning {
     pub optional: bool,
     /// Smallest value.
     pub least: f64,
-    /// Largest value of a whole number, where it is not that of the type (63 bits of those with 64).
+    /// Largest value, where it is not that of the type (63 bits of whole numbers with 64); of another number none is refused
+    /// that is larger.
     pub most: Option<i64>,
     /// Names in scripts; empty if it is that of the field.
     pub names: &'static [&'static str],
@@ -331,7 +332,7 @@ impl NumberMeaning {
         Self { least, ..self }
     }
 
-    /// Of a whole number that is at most `most`.
+    /// Of a number that is at most `most`.
     #[must_use]
     pub const fn at_most(self, most: i64) -> Self {
         Self { most: Some(most), ..self }

@@ -288,9 +288,9 @@ rows! {
         /// Price of a GPU, dollars per hour; 0 without a price list.
         pub price: f64,
         /// Shares of used KV blocks, each from 0 to 1; sum over the ready replicas.
-        pub kv_used: f64,
+        pub kv_used: f64 [at_most(NONE_U32 as i64)],
         /// The largest of these shares; 0 without ready replicas.
-        pub kv_used_max: f64,
+        pub kv_used_max: f64 [at_most(1)],
         /// The saturation by the policy of flow control: 0 empty, 1 full; -1 without flow control.
         pub saturation: f64 [at_least(-1.0)],
         /// Name of the model that it serves. Groups of one model share its requests and show the same gateway.
@@ -362,11 +362,11 @@ rows! {
         /// Prompt tokens that were not cached, of requests that were dispatched to it and have no token yet.
         pub in_flight_tokens: u64,
         /// Share of its KV blocks in use, from 0 to 1.
-        pub kv_utilization: f64,
+        pub kv_utilization: f64 [at_most(1)],
         /// Number of the replica, from 0, in the order in which all replicas were created.
         pub id: u32,
         /// 0 waits for GPUs, 1 loading, 2 warming up, 3 active.
-        pub state: u32,
+        pub state: u32 [at_most(3)],
         /// Id of its instance; the largest number while it starts ([`Self::instance`]).
         pub instance: u32 [optional],
         /// Requests in its waiting queue.
@@ -436,7 +436,7 @@ rows! {
         /// `last_use_us` when the request came that uses it now, µs; the largest number if it is the first.
         pub previous_use_us: u64 [optional],
         /// 1: the CPU tier. For `keep` also 2 and 3: a LoRA adapter in a slot on the GPU and in host memory.
-        pub tier: u32,
+        pub tier: u32 [at_most(3)],
         /// Tokens of the prompt in front of it.
         pub position: u32,
         /// Number of its tokens.
@@ -446,7 +446,7 @@ rows! {
         /// Times it was offered for storing, if that is counted: with a store threshold, and for `store`.
         pub offers: u32,
         /// Why it is ranked: 0 stored, 1 used by another request, 2 a request that used it has ended.
-        pub touch: u32,
+        pub touch: u32 [at_most(2)],
         /// Service class of the request that used it last.
         pub slo_class: u32 [name_number],
         /// Tenant of that request.
@@ -473,7 +473,7 @@ rows! {
         /// Bytes that wait to be stored or are being stored, on the link of one GPU.
         pub queued_bytes: u64 [sum],
         /// Share of the chunks of the tier that are in use, from 0 to 1.
-        pub fill: f64,
+        pub fill: f64 [at_most(1)],
         /// 1: the CPU tier.
         pub tier: u32,
         /// Number of chunks that the tier holds.
@@ -553,7 +553,7 @@ rows! {
         /// Prompt tokens in flight that were not cached, of requests without a first token.
         pub in_flight_tokens: u64,
         /// Share of its KV blocks in use, 0 to 1.
-        pub kv_utilization: f64,
+        pub kv_utilization: f64 [at_most(1)],
         /// Number of the instance.
         pub instance: u32 [called(&["id"])],
         /// Requests in its waiting queue.

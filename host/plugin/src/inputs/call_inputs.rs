@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use blis_abi::decisions::OutputShape;
-use blis_abi::{AnyRows, Field, NumberUnit, Primitive, Row, RowShape};
+use blis_abi::{AnyRows, Field, Primitive, Row, RowShape};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, Ties};
 use blis_sim::units::Micros;
@@ -154,23 +154,5 @@ impl CallInputs {
             (_, _, Some(list)) => (list.shape().what, list.len()),
             _ => ("", 0),
         }
-    }
-}
-
-/// The row with numbers as large as they can be; it has no names.
-pub(super) fn largest<R: Row>() -> R {
-    let mut row = R::ZERO;
-    R::FIELDS.iter().for_each(|field| row.set(field, largest_word(field)));
-    row
-}
-
-/// The largest number of `field`; no name.
-pub(super) fn largest_word(field: &Field) -> u64 {
-    match (field.meaning.unit, field.number) {
-        (NumberUnit::Name | NumberUnit::NameNumber, _) => 0,
-        (_, Primitive::F64) => 1e300_f64.to_bits(),
-        (_, Primitive::U32) => u64::from(u32::MAX) - u64::from(field.meaning.optional),
-        (_, Primitive::I32) => u64::from(i32::MAX.cast_unsigned()),
-        _ => i64::MAX.cast_unsigned(),
     }
 }
