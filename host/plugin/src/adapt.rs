@@ -28,7 +28,6 @@ mod kv_cache;
 mod replicas;
 mod scaling;
 
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
@@ -40,8 +39,8 @@ use blis_sim::policy::{
 use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
-use super::limits::{LONGEST_US, constant_range};
-use super::rows::first_nan;
+use super::limits::constant_range;
+use super::ranges::OutputRange;
 use super::{Fault, FaultKind, Function, Guest, Inputs, Kind, LatencyConstants, Output, PolicyDescription};
 
 pub use scaling::PluginScaling;
@@ -98,12 +97,17 @@ impl PluginPolicy {
         self.incidents.record(&self.name, self.kind, at, fault);
     }
 
-    /// The checked output at `now`, or that of `instead` after a fault, which is recorded.
-    fn checked<T>(&mut self, now: Micros, output: Result<T, Fault>, instead: impl FnOnce() -> T) -> T {
-        let output = output.unwrap_or_else(|fault| {
-            self.failed(now, fault);
-            instead()
-        });
+    /// The output of `call`, a decision of `function` at `now`; `None` after a fault, which is recorded.
+    fn decide<T>(
+        &mut self,
+        function: Function,
+        now: Micros,
+        call: impl FnOnce(&mut (dyn Guest + 'static), OutputRange<'_>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        let Self { name, guest, .. } = self;
+        let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let output = call(guest.as_mut(), OutputRange { plugin: name, function });
+        let output = output.map_err(|fault| self.failed(now, fault)).ok();
         self.charge(MeteredCall::Decision, now);
         output
     }
@@ -167,103 +171,6 @@ impl PluginPolicy {
         let hint = "do less in each; what does not change between calls can be kept";
         Fault::new(FaultKind::OutOfFuel, what).hint(hint)
     }
-
-    fn out_of_range(&self, function: &str, output: impl Debug, range: &str) -> Fault {
-        let message = format!("{}: {function} returned {output:?}; it must be {range}", self.name);
-        Fault::new(FaultKind::OutOfRange, message)
-    }
-
-    /// Refuses anything but one number for each of `count` rows; `what` is what they are called.
-    fn check_numbers(&self, function: &str, numbers: &[f64], count: usize, what: &str) -> Result<(), Fault> {
-        if numbers.len() != count {
-            let output = format!("{} numbers", numbers.len());
-            return Err(self.out_of_range(function, output, &format!("one for each of {count} {what}s")));
-        }
-        match first_nan(numbers) {
-            Some(index) => Err(self.not_a_number(function, &format!(" for {what} {index}"))),
-            None => Ok(()),
-        }
-    }
-
-    /// The index that `function` chose, if it is one of `count`.
-    fn check_index(&self, function: &str, chosen: Result<usize, Fault>, count: usize) -> Result<usize, Fault> {
-        let chosen = chosen?;
-        if chosen < count {
-            return Ok(chosen);
-        }
-        Err(self.out_of_range(function, chosen, &format!("an index from 0 to {}", count.saturating_sub(1))))
-    }
-
-    /// As [`Self::check_index`], of a function that may choose none.
-    fn check_chosen(
-        &self,
-        function: &str,
-        chosen: Result<Option<usize>, Fault>,
-        count: usize,
-    ) -> Result<Option<usize>, Fault> {
-        let chosen = chosen?;
-        match chosen.filter(|&index| index >= count) {
-            None => Ok(chosen),
-            Some(index) => {
-                let range = format!("none, or an index from 0 to {}", count.saturating_sub(1));
-                Err(self.out_of_range(function, index, &range))
-            }
-        }
-    }
-
-    /// A number that `function` returned, if it is one.
-    fn check_number(&self, function: &str, number: Result<f64, Fault>) -> Result<f64, Fault> {
-        match number {
-            Ok(number) if number.is_nan() => Err(self.not_a_number(function, "")),
-            result => result,
-        }
-    }
-
-    /// The numbers of a step of a pipeline: `compute` asks the guest for them.
-    fn column(
-        &mut self,
-        function: &str,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        numbers: &mut Vec<f64>,
-        compute: impl FnOnce(&mut (dyn Guest + 'static), &RequestView<'_>, &mut Vec<f64>) -> Result<(), Fault>,
-    ) -> Result<(), StepFailed> {
-        let request = request.with_block_ids(self.block_ids);
-        numbers.clear();
-        let computed = compute(self.guest(), &request, numbers);
-        let computed = computed.and_then(|()| self.check_numbers(function, numbers, cluster.len(), "instance"));
-        let result = computed.map_err(|fault| {
-            self.failed(cluster.now, fault);
-            StepFailed
-        });
-        self.charge(MeteredCall::Decision, cluster.now);
-        result
-    }
-
-    fn not_a_number(&self, function: &str, index: &str) -> Fault {
-        let message = format!(
-            "{}: {function} returned NaN{index}; look for 0/0, infinity minus infinity, or a root of a negative number",
-            self.name
-        );
-        Fault::new(FaultKind::NotANumber, message)
-    }
-
-    /// The index of the chosen instance, and its score if the guest computes scores.
-    fn routed(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<RoutingDecision, Fault> {
-        let request = request.with_block_ids(self.block_ids);
-        let target = self.guest().route(&request, cluster, ties, scores);
-        let target = self.check_index("route", target, cluster.len())?;
-        if !scores.is_empty() {
-            self.check_numbers("scores", scores, cluster.len(), "instance")?;
-        }
-        Ok(RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) })
-    }
 }
 
 /// Replaces a guest that could not be copied; every call fails.
@@ -295,8 +202,24 @@ impl Guest for LostGuest {
     }
 }
 
-/// What all policies with events have in common.
+/// A copy of the policy, as its trait has it.
+macro_rules! fork {
+    ($policy:ident) => {
+        fn fork(&self) -> Box<dyn $policy> {
+            Box::new(self.copy())
+        }
+    };
+}
+
+/// What all policies with events have in common; `reads` of those that read what the description says.
 macro_rules! lifecycle {
+    ($policy:ident, reads) => {
+        fn reads(&self) -> Reads {
+            self.reads
+        }
+
+        lifecycle!($policy);
+    };
     ($policy:ident) => {
         fn events(&self) -> Events {
             self.events
@@ -306,37 +229,23 @@ macro_rules! lifecycle {
             self.deliver(event);
         }
 
-        fn fork(&self) -> Box<dyn $policy> {
-            Box::new(self.copy())
-        }
+        fork!($policy);
     };
 }
 
-use lifecycle;
+use {fork, lifecycle};
 
 impl AdmissionPolicy for PluginPolicy {
-    fn reads(&self) -> Reads {
-        self.reads
-    }
-
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
         let request = request.with_block_ids(self.block_ids);
-        let decision = self.guest().admit(&request, cluster).unwrap_or_else(|fault| {
-            self.failed(cluster.now, fault);
-            AdmissionDecision::Admit
-        });
-        self.charge(MeteredCall::Decision, cluster.now);
-        decision
+        let decision = self.decide(Function::Admit, cluster.now, |guest, _| guest.admit(&request, cluster));
+        decision.unwrap_or(AdmissionDecision::Admit)
     }
 
-    lifecycle!(AdmissionPolicy);
+    lifecycle!(AdmissionPolicy, reads);
 }
 
 impl RoutingPolicy for PluginPolicy {
-    fn reads(&self) -> Reads {
-        self.reads
-    }
-
     fn route(
         &mut self,
         request: &RequestView<'_>,
@@ -344,25 +253,25 @@ impl RoutingPolicy for PluginPolicy {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> RoutingDecision {
-        let choice = self.routed(request, cluster, ties, scores).unwrap_or_else(|fault| {
-            self.failed(cluster.now, fault);
-            scores.clear();
-            let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
-            RoutingDecision { target: least.unwrap_or(0), reason: Reason::Fallback }
+        let request = request.with_block_ids(self.block_ids);
+        let target = self.decide(Function::Route, cluster.now, |guest, range| {
+            let target = range.index(guest.route(&request, cluster, ties, scores)?, cluster.len())?;
+            range.scores(scores, cluster.len())?;
+            Ok(target)
         });
-        self.charge(MeteredCall::Decision, cluster.now);
-        choice
+        if let Some(target) = target {
+            return RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) };
+        }
+        scores.clear();
+        let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
+        RoutingDecision { target: least.unwrap_or(0), reason: Reason::Fallback }
     }
 
-    lifecycle!(RoutingPolicy);
+    lifecycle!(RoutingPolicy, reads);
 }
 
 /// A scorer or a filter of a pipeline.
 impl RoutingStep for PluginPolicy {
-    fn reads(&self) -> Reads {
-        self.reads
-    }
-
     fn compute(
         &mut self,
         request: &RequestView<'_>,
@@ -371,26 +280,26 @@ impl RoutingStep for PluginPolicy {
         memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
-        let is_filter = self.kind == Kind::RoutingFilter;
-        let name = if is_filter { "filter" } else { "scores" };
-        self.column(name, request, cluster, numbers, |guest, request, numbers| match is_filter {
-            true => guest.filter(request, cluster, ties, Some(memory), numbers),
-            false => guest.scores(request, cluster, ties, Some(memory), numbers),
-        })
+        let function = if self.kind == Kind::RoutingFilter { Function::Filter } else { Function::Scores };
+        let request = request.with_block_ids(self.block_ids);
+        numbers.clear();
+        let computed = self.decide(function, cluster.now, |guest, range| {
+            match function {
+                Function::Filter => guest.filter(&request, cluster, ties, Some(memory), numbers),
+                _ => guest.scores(&request, cluster, ties, Some(memory), numbers),
+            }?;
+            range.numbers(numbers, cluster.len(), "instance")
+        });
+        computed.ok_or(StepFailed)
     }
 
-    lifecycle!(RoutingStep);
+    lifecycle!(RoutingStep, reads);
 }
 
 impl PriorityPolicy for PluginPolicy {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
         let request = request.with_block_ids(self.block_ids);
-        let priority = self.guest().priority(&request, now).unwrap_or_else(|fault| {
-            self.failed(now, fault);
-            0
-        });
-        self.charge(MeteredCall::Decision, now);
-        priority
+        self.decide(Function::Priority, now, |guest, _| guest.priority(&request, now)).unwrap_or(0)
     }
 
     lifecycle!(PriorityPolicy);
@@ -399,37 +308,30 @@ impl PriorityPolicy for PluginPolicy {
 impl SchedulingPolicy for PluginPolicy {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let queued = &QueuedView { request: queued.request.with_block_ids(self.block_ids), ..*queued };
-        let rank = self.guest().rank(queued);
-        let rank = self.check_number("rank", rank);
-        Rank::real(self.checked(queued.now, rank, || queued.turn as f64))
+        let rank = self.decide(Function::Rank, queued.now, |guest, range| range.number(guest.rank(queued)?));
+        Rank::real(rank.unwrap_or(queued.turn as f64))
     }
 
-    fn fork(&self) -> Box<dyn SchedulingPolicy> {
-        Box::new(self.copy())
-    }
+    fork!(SchedulingPolicy);
 }
 
 impl PreemptionPolicy for PluginPolicy {
     fn victim(&mut self, batch: &BatchView) -> usize {
-        let victim = self.guest().victim(batch);
-        let victim = self.check_index("victim", victim, batch.len());
-        self.checked(batch.now, victim, || batch.len() - 1)
+        let victim =
+            self.decide(Function::Victim, batch.now, |guest, range| range.index(guest.victim(batch)?, batch.len()));
+        victim.unwrap_or_else(|| batch.len() - 1)
     }
 
-    fn fork(&self) -> Box<dyn PreemptionPolicy> {
-        Box::new(self.copy())
-    }
+    fork!(PreemptionPolicy);
 }
 
 impl BatchingPolicy for PluginPolicy {
     fn budget(&mut self, now: Micros, state: &StepState) -> StepBudget {
-        let budget = self.guest().record(Function::Budget, now, state);
-        self.checked(now, budget, StepBudget::default)
+        let function = Function::Budget;
+        self.decide(function, now, |guest, _| guest.record(function, now, state)).unwrap_or_default()
     }
 
-    fn fork(&self) -> Box<dyn BatchingPolicy> {
-        Box::new(self.copy())
-    }
+    fork!(BatchingPolicy);
 }
 
 /// A guest as latency model. All instances share one guest: its outputs depend on the step alone.
@@ -480,24 +382,8 @@ impl PluginLatency {
         })
     }
 
-    fn checked(&self, batch: &Batch, us: u64) -> Result<Micros, Fault> {
-        let least = if batch.tokens() > 0 { self.constants.shortest_step_us } else { 1 };
-        if (least..=LONGEST_US).contains(&us) {
-            return Ok(Micros(us));
-        }
-        let message = format!(
-            "{}: step_time returned {us} µs; it must be at least {least} (its own shortest_step_us) and at most a day",
-            self.name
-        );
-        Err(Fault::new(FaultKind::OutOfRange, message))
-    }
-
-    fn checked_queueing_time(&self, us: u64) -> Result<Micros, Fault> {
-        if us <= LONGEST_US {
-            return Ok(Micros(us));
-        }
-        let message = format!("{}: queueing_time returned {us} µs; it must be at most a day", self.name);
-        Err(Fault::new(FaultKind::OutOfRange, message))
+    fn range(&self, function: Function) -> OutputRange<'_> {
+        OutputRange { plugin: &self.name, function }
     }
 }
 
@@ -527,7 +413,11 @@ fn check_constants(name: &str, constants: &LatencyConstants) -> Result<(), Fault
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
-        let compute = |guest: &mut (dyn Guest + 'static)| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        let least = if batch.tokens() > 0 { self.constants.shortest_step_us } else { 1 };
+        let range = format_args!("at least {least} (its own shortest_step_us) and at most a day");
+        let compute = |guest: &mut (dyn Guest + 'static)| {
+            self.range(Function::StepTime).duration(guest.step_time(batch)?, least, range).map(Micros)
+        };
         // The fallback keeps the guest's guarantee of a minimum step time.
         self.call(compute, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step_us)))
     }
@@ -543,7 +433,8 @@ impl LatencyModel for PluginLatency {
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
         let compute = |guest: &mut (dyn Guest + 'static)| {
-            guest.queueing_time(input_tokens).and_then(|us| self.checked_queueing_time(us))
+            let us = guest.queueing_time(input_tokens)?;
+            self.range(Function::QueueingTime).duration(us, 0, "at most a day").map(Micros)
         };
         self.call(compute, || self.instead.queueing_time(input_tokens))
     }

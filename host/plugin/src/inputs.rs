@@ -26,7 +26,6 @@ pub(crate) use call_inputs::AnyOwnedRows;
 pub use call_inputs::{CallInputs, OwnedRows};
 pub(crate) use engine::{batch, step};
 pub use flow::{GatewayState, names};
-pub(crate) use output::replicas_of;
 pub use output::{GuestOutput, kept, route};
 pub use point::{DecisionPoint, NAMES, instances, ties};
 pub use service::SyntheticService;

@@ -37,6 +37,7 @@ pub mod inputs;
 mod limits;
 pub mod meter;
 pub mod native;
+mod ranges;
 pub mod rows;
 pub mod script;
 mod sha256;

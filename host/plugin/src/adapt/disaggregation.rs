@@ -3,9 +3,9 @@
 use blis_sim::ids::InstanceIndex;
 use blis_sim::policy::{DisaggregationDecision, DisaggregationPolicy, Event, Events, PoolsView, Reads, RequestView};
 
-use super::{PluginPolicy, lifecycle};
-use crate::Fault;
+use super::{PluginPolicy, fork, lifecycle};
 use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical};
+use crate::{Fault, Function};
 
 impl DisaggregationPolicy for PluginPolicy {
     /// Every instance that it gets has all signals.
@@ -22,32 +22,22 @@ impl DisaggregationPolicy for PluginPolicy {
         let [decode, prefill] = [pools.decode, pools.prefill].map(|pool| {
             pool.iter().map(|&instance| instance_row(request, pools, instance)).collect::<Vec<PoolInstanceRow>>()
         });
-        let choice = self.guest().disaggregate(&row, &decode, &prefill);
-        let decision = choice.and_then(|choice| self.decision(&choice, pools));
-        self.checked(pools.cluster.now, decision, || DisaggregationDecision::new(false))
+        let decision = self.decide(Function::Disaggregate, pools.cluster.now, |guest, range| {
+            let PrefillChoiceRow { remote, decode: chosen, prefill: by } =
+                guest.disaggregate(&row, &decode, &prefill)?;
+            let instance = |what: &str, index: u32, pool: &[InstanceIndex]| {
+                Ok::<_, Fault>(range.member(what, index, pool.len())?.map(|index| pool[index]))
+            };
+            Ok(DisaggregationDecision {
+                disaggregate: remote != 0,
+                decode: instance("decode", chosen, pools.decode)?,
+                prefill: instance("prefill", by, pools.prefill)?,
+            })
+        });
+        decision.unwrap_or_else(|| DisaggregationDecision::new(false))
     }
 
     lifecycle!(DisaggregationPolicy);
-}
-
-impl PluginPolicy {
-    /// The decision that `choice` stands for, unless it names an instance that does not exist.
-    fn decision(&self, choice: &PrefillChoiceRow, pools: &PoolsView<'_>) -> Result<DisaggregationDecision, Fault> {
-        let chosen = |what: &str, index: u32, pool: &[InstanceIndex]| match pool.get(index as usize) {
-            Some(&instance) => Ok(Some(instance)),
-            None if index == NONE_U32 => Ok(None),
-            None => {
-                let range =
-                    format!("none, or an index from 0 to {} of those that {what}", pool.len().saturating_sub(1));
-                Err(self.out_of_range("disaggregate", index, &range))
-            }
-        };
-        Ok(DisaggregationDecision {
-            disaggregate: choice.remote != 0,
-            decode: chosen("decode", choice.decode, pools.decode)?,
-            prefill: chosen("prefill", choice.prefill, pools.prefill)?,
-        })
-    }
 }
 
 fn request_row(request: &RequestView<'_>, pools: &PoolsView<'_>) -> RoutedRequestRow {

@@ -7,39 +7,33 @@ use blis_sim::policy::flow::{
 use blis_sim::policy::{ClusterView, Event, Events, Reads, RequestView};
 use blis_sim::units::Micros;
 
-use super::{PluginPolicy, lifecycle};
+use super::{PluginPolicy, fork, lifecycle};
+use crate::Function;
 
 /// The detector that decides instead of a failed one: llm-d's default.
 const DEFAULT_DETECTOR: Utilization =
     Utilization { queue_depth: 5.0, kv_utilization: 0.8, staleness: Some(Micros(200_000)) };
 
 impl SaturationPolicy for PluginPolicy {
-    fn reads(&self) -> Reads {
-        self.reads
-    }
-
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64 {
-        let saturation = match self.guest().saturation(cluster) {
-            Ok(saturation) if saturation.is_nan() => Err(self.not_a_number("saturation", "")),
-            Ok(saturation) if !(0.0..f64::INFINITY).contains(&saturation) => {
-                Err(self.out_of_range("saturation", saturation, "at least 0 and finite, where 1 is full"))
-            }
-            result => result,
-        };
-        self.checked(cluster.now, saturation, || SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, cluster))
+        let saturation =
+            self.decide(Function::Saturation, cluster.now, |guest, range| range.number(guest.saturation(cluster)?));
+        saturation.unwrap_or_else(|| SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, cluster))
     }
 
-    lifecycle!(SaturationPolicy);
+    lifecycle!(SaturationPolicy, reads);
 }
 
 impl CeilingsPolicy for PluginPolicy {
     fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
-        let computed = self.guest().ceilings(now, saturation, bands, ceilings);
-        let computed = computed.and_then(|()| self.check_numbers("ceilings", ceilings, bands.len(), "band"));
-        self.checked(now, computed, || {
+        let computed = self.decide(Function::Ceilings, now, |guest, range| {
+            guest.ceilings(now, saturation, bands, ceilings)?;
+            range.numbers(ceilings, bands.len(), "band")
+        });
+        if computed.is_none() {
             ceilings.clear();
             ceilings.resize(bands.len(), 1.0);
-        });
+        }
     }
 
     lifecycle!(CeilingsPolicy);
@@ -52,9 +46,10 @@ impl FairnessPolicy for PluginPolicy {
     }
 
     fn pick(&mut self, now: Micros, saturation: f64, band: Band, flows: &[Flow]) -> usize {
-        let index = self.guest().fair_pick(now, saturation, band, flows);
-        let index = self.check_index("fair_pick", index, flows.len());
-        self.checked(now, index, || FairnessPolicy::pick(&mut GlobalStrict, now, saturation, band, flows))
+        let index = self.decide(Function::FairPick, now, |guest, range| {
+            range.index(guest.fair_pick(now, saturation, band, flows)?, flows.len())
+        });
+        index.unwrap_or_else(|| FairnessPolicy::pick(&mut GlobalStrict, now, saturation, band, flows))
     }
 
     lifecycle!(FairnessPolicy);
@@ -63,9 +58,8 @@ impl FairnessPolicy for PluginPolicy {
 impl OrderingPolicy for PluginPolicy {
     fn rank(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> f64 {
         let request = request.with_block_ids(self.block_ids);
-        let rank = self.guest().order(&request, now, expires);
-        let rank = self.check_number("order", rank);
-        self.checked(now, rank, || now.0 as f64)
+        let rank = self.decide(Function::Order, now, |guest, range| range.number(guest.order(&request, now, expires)?));
+        rank.unwrap_or(now.0 as f64)
     }
 
     lifecycle!(OrderingPolicy);
@@ -73,9 +67,10 @@ impl OrderingPolicy for PluginPolicy {
 
 impl EvictionPolicy for PluginPolicy {
     fn victim(&mut self, now: Micros, demand: Band, in_flight: &[InFlight]) -> Option<usize> {
-        let victim = self.guest().evict(now, demand, in_flight);
-        let victim = self.check_chosen("evict", victim, in_flight.len());
-        self.checked(now, victim, || None)
+        let victim = self.decide(Function::Evict, now, |guest, range| {
+            range.chosen(guest.evict(now, demand, in_flight)?, in_flight.len())
+        });
+        victim.flatten()
     }
 
     lifecycle!(EvictionPolicy);

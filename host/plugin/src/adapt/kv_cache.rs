@@ -3,7 +3,8 @@
 use blis_sim::policy::kv_cache::{ChunkOffer, KvCacheDecisions, KvCachePolicy, KvChunk, KvHit};
 use blis_sim::units::Micros;
 
-use super::PluginPolicy;
+use super::{PluginPolicy, fork};
+use crate::Function;
 use crate::rows::canonical;
 
 impl KvCachePolicy for PluginPolicy {
@@ -13,28 +14,30 @@ impl KvCachePolicy for PluginPolicy {
 
     fn keep(&mut self, now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         let mut numbers = Vec::with_capacity(chunks.len());
-        let kept = self.guest().keep(now, chunks, &mut numbers);
-        let kept = kept.and_then(|()| self.check_numbers("keep", &numbers, chunks.len(), "chunk"));
-        ranks.extend(self.checked(now, kept.map(|()| numbers), || vec![0.0; chunks.len()]));
+        let kept = self.decide(Function::Keep, now, |guest, range| {
+            guest.keep(now, chunks, &mut numbers)?;
+            range.numbers(&numbers, chunks.len(), "chunk")
+        });
+        ranks.extend(if kept.is_some() { numbers } else { vec![0.0; chunks.len()] });
     }
 
     fn store(&mut self, tier: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<bool>) {
         let tier = ChunkOffer { fill: canonical(tier.fill), ..*tier };
         let mut numbers = Vec::with_capacity(chunks.len());
-        let decided = self.guest().store(&tier, chunks, &mut numbers);
-        let decided = decided.and_then(|()| self.check_numbers("store", &numbers, chunks.len(), "chunk"));
-        let numbers = self.checked(Micros(tier.now_us), decided.map(|()| numbers), || vec![1.0; chunks.len()]);
-        stored.extend(numbers.into_iter().map(|number| number != 0.0));
+        let decided = self.decide(Function::Store, Micros(tier.now_us), |guest, range| {
+            guest.store(&tier, chunks, &mut numbers)?;
+            range.numbers(&numbers, chunks.len(), "chunk")
+        });
+        let all = decided.is_none();
+        stored.extend((0..chunks.len()).map(|index| all || numbers[index] != 0.0));
     }
 
     fn load(&mut self, hit: &KvHit) -> bool {
-        let loads = self.guest().load(&KvHit { bandwidth: canonical(hit.bandwidth), ..*hit });
-        self.checked(Micros(hit.now_us), loads, || true)
+        let hit = KvHit { bandwidth: canonical(hit.bandwidth), ..*hit };
+        self.decide(Function::Load, Micros(hit.now_us), |guest, _| guest.load(&hit)).unwrap_or(true)
     }
 
-    fn fork(&self) -> Box<dyn KvCachePolicy> {
-        Box::new(self.copy())
-    }
+    fork!(KvCachePolicy);
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use blis_sim::policy::Reads;
 use blis_sim::scaling::{DrainGroup, DrainPolicy, FirstFit, Newest, Node, PlacementPolicy, Replica, StartingReplica};
 use blis_sim::units::Micros;
 
-use super::PluginPolicy;
+use super::{PluginPolicy, fork};
+use crate::Function;
 
 impl DrainPolicy for PluginPolicy {
     /// Every replica that it gets has all signals.
@@ -13,26 +14,24 @@ impl DrainPolicy for PluginPolicy {
     }
 
     fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize {
-        let chosen = self.guest().drain(group, replicas);
-        let chosen = self.check_index("drain", chosen, replicas.len());
-        self.checked(Micros(group.now_us), chosen, || Newest.drain(group, replicas))
+        let chosen = self.decide(Function::Drain, Micros(group.now_us), |guest, range| {
+            range.index(guest.drain(group, replicas)?, replicas.len())
+        });
+        chosen.unwrap_or_else(|| Newest.drain(group, replicas))
     }
 
-    fn fork(&self) -> Box<dyn DrainPolicy> {
-        Box::new(self.copy())
-    }
+    fork!(DrainPolicy);
 }
 
 impl PlacementPolicy for PluginPolicy {
     fn choose_node(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize> {
-        let chosen = self.guest().placement(replica, nodes);
-        let chosen = self.check_chosen("placement", chosen, nodes.len());
-        self.checked(Micros(replica.now_us), chosen, || FirstFit.choose_node(replica, nodes))
+        let chosen = self.decide(Function::Placement, Micros(replica.now_us), |guest, range| {
+            range.chosen(guest.placement(replica, nodes)?, nodes.len())
+        });
+        chosen.unwrap_or_else(|| FirstFit.choose_node(replica, nodes))
     }
 
-    fn fork(&self) -> Box<dyn PlacementPolicy> {
-        Box::new(self.copy())
-    }
+    fork!(PlacementPolicy);
 }
 
 #[cfg(test)]

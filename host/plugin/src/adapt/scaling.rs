@@ -7,9 +7,8 @@ use blis_sim::units::Micros;
 
 use super::PluginPolicy;
 use crate::incidents::Incidents;
-use crate::inputs::replicas_of;
 use crate::rows::{GroupRow, HISTORY, NONE_U64, canonical};
-use crate::{Fault, Guest, PolicyDescription};
+use crate::{Function, Guest, PolicyDescription};
 
 /// A guest as a scaling policy.
 #[derive(Debug)]
@@ -42,15 +41,6 @@ impl PluginScaling {
         let outdated = self.history.len().saturating_sub(HISTORY * view.groups.len());
         self.history.drain(..outdated);
     }
-
-    /// The targets of the guest.
-    fn targets(&mut self, now: Micros) -> Result<Vec<Option<u32>>, Fault> {
-        let Self { plugin, groups, history, .. } = self;
-        let mut numbers = Vec::new();
-        plugin.guest().scale(now, groups, history, &mut numbers)?;
-        let named = |fault: Fault| Fault::new(fault.kind, format!("{}: {}", plugin.name, fault.diagnostic.what));
-        replicas_of(&numbers, groups.len()).map_err(named)
-    }
 }
 
 impl ScalingPolicy for PluginScaling {
@@ -65,9 +55,13 @@ impl ScalingPolicy for PluginScaling {
 
     fn scale(&mut self, view: &ScalingView<'_>, targets: &mut Vec<Option<u32>>) {
         self.read(view);
-        let output = self.targets(view.now);
-        let Self { plugin, instead, .. } = self;
-        targets.extend(plugin.checked(view.now, output, || {
+        let Self { plugin, instead, groups, history } = self;
+        let decided = plugin.decide(Function::Scale, view.now, |guest, range| {
+            let mut numbers = Vec::new();
+            guest.scale(view.now, groups, history, &mut numbers)?;
+            range.replicas(&numbers, groups.len())
+        });
+        targets.extend(decided.unwrap_or_else(|| {
             let mut targets = Vec::new();
             instead.scale(view, &mut targets);
             targets

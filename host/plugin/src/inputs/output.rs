@@ -5,9 +5,9 @@ use blis_abi::decisions::{NumberOf, OutputShape};
 use blis_sim::policy::{AdmissionDecision, ClusterView, RequestView, Ties};
 
 use super::call_inputs::CallInputs;
-use crate::limits::LONGEST_US;
-use crate::rows::{NONE_U32, first_nan};
-use crate::{Fault, FaultKind, Function, Guest, Output};
+use crate::ranges::OutputRange;
+use crate::rows::NONE_U32;
+use crate::{Fault, Function, Guest, Output};
 
 /// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,107 +42,52 @@ pub(super) fn checked(
     output: Output,
     numbers: Vec<f64>,
 ) -> Result<GuestOutput, Fault> {
-    let (name, (row, count)) = (function.name(), inputs.choices(function));
+    let (range, (row, count)) = (OutputRange { plugin: "", function }, inputs.choices(function));
     let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-    let last = count.saturating_sub(1);
     Ok(match (output, &function.row().output) {
         (Output::Decision(decision), _) => GuestOutput::Decision(decision),
-        (Output::Index(index), _) if index >= count => {
-            return out_of_range(format!("{name} returned {index}; it must be from 0 to {last}"));
-        }
-        // Of other choices the scores are not used.
-        (Output::Index(index), _) if function != Function::Route => GuestOutput::Index(index, Vec::new()),
         (Output::Index(index), _) => {
-            check_scores(&numbers, count)?;
-            GuestOutput::Index(index, bits(numbers))
+            let index = range.index(index, count)?;
+            // Of other choices the scores are not used.
+            let scores = if function == Function::Route { numbers } else { Vec::new() };
+            range.scores(&scores, count)?;
+            GuestOutput::Index(index, bits(scores))
         }
-        (Output::Chosen(Some(index)), _) if index >= count => {
-            return out_of_range(format!("{name} returned {index}; it must be none, or from 0 to {last}"));
-        }
-        (Output::Chosen(index), _) => GuestOutput::Chosen(index),
+        (Output::Chosen(index), _) => GuestOutput::Chosen(range.chosen(index, count)?),
         (Output::Integer(priority), _) => GuestOutput::Integer(priority),
-        (Output::Duration(us), _) if function == Function::StepTime && !(1..=LONGEST_US).contains(&us) => {
-            return out_of_range(format!("{name} returned {us} µs; it must be from 1 to a day"));
+        (Output::Duration(us), _) if function == Function::StepTime => {
+            GuestOutput::Micros(range.duration(us, 1, "from 1 to a day")?)
         }
         (Output::Duration(us), _) => GuestOutput::Micros(us),
-        (Output::Number(number), _) if number.is_nan() => return not_a_number(format!("{name} returned NaN")),
-        (Output::Number(number), OutputShape::Number(least))
-            if least.is_finite() && !(*least..f64::INFINITY).contains(&number) =>
-        {
-            return out_of_range(format!("{name} returned {number}; it must be at least {least} and finite"));
-        }
-        (Output::Number(number), _) => GuestOutput::Number(number.to_bits()),
+        (Output::Number(number), _) => GuestOutput::Number(range.number(number)?.to_bits()),
         (Output::Flag(flag), _) => GuestOutput::Flag(flag),
         (Output::Numbers, OutputShape::Numbers(NumberOf::Replicas)) => {
-            GuestOutput::Replicas(replicas_of(&numbers, count)?)
+            GuestOutput::Replicas(range.replicas(&numbers, count)?)
         }
         (Output::Numbers, shape) => {
-            check_numbers(name, &numbers, count, row)?;
+            range.numbers(&numbers, count, row)?;
             match shape {
-                OutputShape::Numbers(NumberOf::Flag) => {
-                    GuestOutput::Flags(numbers.into_iter().map(|number| number != 0.0).collect())
-                }
+                OutputShape::Numbers(NumberOf::Flag) => GuestOutput::Flags(flags(&numbers)),
                 _ => GuestOutput::Numbers(bits(numbers)),
             }
         }
         (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
             let lists = inputs.rows.iter().skip(usize::from(function.row().inputs.row.is_some()));
-            let (truths, others) = words.split_at(*flags);
-            let mut fields: Vec<Option<usize>> = truths.iter().map(|&truth| Some(usize::from(truth != 0))).collect();
-            if function.row().inputs.lists.is_empty() {
-                // Numbers of their own: indices are those of lists.
-                let number = |(&number, field): (&u64, &Field)| {
-                    let is_missing = field.meaning.optional && number == u64::from(NONE_U32);
-                    (!is_missing).then_some(number as usize)
-                };
-                fields.extend(others.iter().zip(&shape.fields[*flags..]).map(number));
-            }
-            for ((&word, field), list) in others.iter().zip(&shape.fields[*flags..]).zip(lists) {
-                let (what, len) = (field.name, list.rows().len());
-                let index = (word != u64::from(NONE_U32)).then_some(word as usize);
-                if index.is_some_and(|index| index >= len) {
-                    let last = len.saturating_sub(1);
-                    return out_of_range(format!(
-                        "{name} returned {word} for {what}; it must be none, or from 0 to {last}"
-                    ));
+            let mut lengths = lists.map(|list| list.rows().len());
+            let value = |(index, (&word, field)): (usize, (&u64, &Field))| {
+                if index < *flags {
+                    return Ok(Some(usize::from(word != 0)));
                 }
-                fields.push(index);
-            }
-            GuestOutput::Record(fields)
+                match lengths.next() {
+                    Some(len) => range.member(field.name, word as u32, len),
+                    // Without lists these are numbers of their own.
+                    None => Ok(Some(word as usize).filter(|_| !field.meaning.optional || word != u64::from(NONE_U32))),
+                }
+            };
+            GuestOutput::Record(words.iter().zip(shape.fields).enumerate().map(value).collect::<Result<_, Fault>>()?)
         }
         (Output::Record(_), _) => GuestOutput::None,
     })
-}
-
-fn out_of_range<T>(message: String) -> Result<T, Fault> {
-    Err(Fault::new(FaultKind::OutOfRange, message))
-}
-
-fn not_a_number<T>(message: String) -> Result<T, Fault> {
-    Err(Fault::new(FaultKind::NotANumber, message))
-}
-
-/// Refuses anything but one number for each of `count` rows, which are called `row`.
-fn check_numbers(function: &str, numbers: &[f64], count: usize, row: &str) -> Result<(), Fault> {
-    if numbers.len() != count {
-        let got = numbers.len();
-        return out_of_range(format!("{function} returned {got} numbers; it must be one for each of {count} {row}s"));
-    }
-    match first_nan(numbers) {
-        Some(index) => not_a_number(format!("{function} returned NaN for {row} {index}")),
-        None => Ok(()),
-    }
-}
-
-/// Refuses scores of instances, unless there are none.
-fn check_scores(scores: &[f64], instances: usize) -> Result<(), Fault> {
-    if !scores.is_empty() && scores.len() != instances {
-        return out_of_range(format!("{} scores for {instances} instances", scores.len()));
-    }
-    match first_nan(scores) {
-        Some(index) => not_a_number(format!("the score of instance {index} is NaN")),
-        None => Ok(()),
-    }
 }
 
 /// The index of the instance that `guest` chooses, with the range of its outputs checked as the simulator does.
@@ -156,11 +101,9 @@ pub fn route(
     ties: &Ties,
     scores: &mut Vec<f64>,
 ) -> Result<usize, Fault> {
-    let index = guest.route(request, cluster, ties, scores)?;
-    if index >= cluster.len() {
-        return out_of_range(format!("route returned {index}; it must be from 0 to {}", cluster.len() - 1));
-    }
-    check_scores(scores, cluster.len())?;
+    let range = OutputRange { plugin: "", function: Function::Route };
+    let index = range.index(guest.route(request, cluster, ties, scores)?, cluster.len())?;
+    range.scores(scores, cluster.len())?;
     Ok(index)
 }
 
@@ -176,31 +119,11 @@ pub fn kept(
 ) -> Result<Vec<bool>, Fault> {
     let mut numbers = Vec::new();
     guest.filter(request, cluster, ties, None, &mut numbers)?;
-    check_numbers(Function::Filter.name(), &numbers, cluster.len(), "instance")?;
-    Ok(numbers.into_iter().map(|number| number != 0.0).collect())
+    OutputRange { plugin: "", function: Function::Filter }.numbers(&numbers, cluster.len(), "instance")?;
+    Ok(flags(&numbers))
 }
 
-/// The numbers of replicas that `scale` returned for so many groups; `None` for a number below 0, which says none.
-///
-/// # Errors
-/// If there is not one for each group, or one is no whole number.
-pub(crate) fn replicas_of(numbers: &[f64], groups: usize) -> Result<Vec<Option<u32>>, Fault> {
-    if numbers.len() != groups {
-        return out_of_range(format!(
-            "scale returned {} numbers; it must be one for each of {groups} groups",
-            numbers.len()
-        ));
-    }
-    let target = |(index, &number): (usize, &f64)| match number {
-        number if number.is_nan() => not_a_number(format!(
-            "scale returned NaN for group {index}; look for 0/0, infinity minus infinity, or a root of a negative number"
-        )),
-        number if number < 0.0 => Ok(None),
-        number if number.fract() == 0.0 && number <= f64::from(u32::MAX) => Ok(Some(number as u32)),
-        number => out_of_range(format!(
-            "scale returned {number:?} for group {index}; it must be a whole number of replicas (round it up), or below 0 to \
-             change nothing"
-        )),
-    };
-    numbers.iter().enumerate().map(target).collect()
+/// Numbers that are yes or no: 0 is no.
+fn flags(numbers: &[f64]) -> Vec<bool> {
+    numbers.iter().map(|&number| number != 0.0).collect()
 }
