@@ -4,15 +4,14 @@
 //! The names are those of `sdk/rhai/README.md`. A field that is not set has a default: 0, no deadline, no limit, the
 //! empty text, and what the fields below say.
 
-use blis_abi::{Layout as _, NumberUnit, Primitive, Row as _};
 use blis_sim::ids::{InstanceIndex, RequestId};
-use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
+use blis_sim::policy::{ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
 pub(crate) use self::value::{FieldError, FieldValue, NameTable, real, whole};
 use self::value::{LATEST_US, list, share, time, word, wrong};
-use crate::rows::{RequestRow, RunningRow};
+use crate::rows::RequestRow;
 
 pub(crate) mod rows;
 mod value;
@@ -310,58 +309,4 @@ fn last<T>(column: &mut [T], value: T) {
     if let Some(last) = column.last_mut() {
         *last = value;
     }
-}
-
-const RUNNING: [&str; 13] = [
-    "id",
-    "priority",
-    "arrival",
-    "deadline",
-    "class_priority",
-    "input_tokens",
-    "computed_tokens",
-    "generated_tokens",
-    "kv_blocks",
-    "preemptions",
-    "slo_class",
-    "tenant",
-    "session",
-];
-
-/// Request number `index` of a batch, of one token, where nothing is set.
-pub(crate) fn running(index: usize) -> RunningRow {
-    RunningRow { id: index as u32, input_tokens: 1, ..RunningRow::default() }
-}
-
-/// Sets a field of a request of a batch.
-pub(crate) fn set_running(
-    row: &mut RunningRow,
-    name: &str,
-    value: &FieldValue,
-    names: &mut NameTable,
-) -> Result<(), FieldError> {
-    let Some(field) = RunningRow::FIELDS.iter().find(|field| field.names().any(|known| known == name)) else {
-        return Err(FieldError::unknown("a request of the batch", name, &RUNNING));
-    };
-    if field.meaning.unit == NumberUnit::Count && field.number == Primitive::U32 && *value != FieldValue::Nothing {
-        row.set(field, whole(name, value, 0..=u32::MAX - 1)?.into());
-        return Ok(());
-    }
-    rows::set(row, name, value, names)
-}
-
-/// Appends a request to `batch`.
-pub(crate) fn push_running(batch: &mut BatchView, row: &RunningRow) {
-    let [slo_class, tenant, session] = [row.slo_class, row.tenant, row.session].map(Name);
-    batch.id.push(RequestId(row.id));
-    batch.priority.push(row.priority);
-    batch.arrival.push(Micros(row.arrival_us));
-    batch.deadline.push(row.deadline().map(Micros));
-    batch.class_priority.push(row.class_priority);
-    batch.tags.push(Tags { slo_class, tenant, session, ..Tags::default() });
-    batch.input_tokens.push(row.input_tokens);
-    batch.computed_tokens.push(row.computed_tokens);
-    batch.generated_tokens.push(row.generated_tokens);
-    batch.kv_blocks.push(row.kv_blocks);
-    batch.preemptions.push(row.preemptions);
 }

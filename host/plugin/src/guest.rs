@@ -22,7 +22,9 @@ use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedV
 use blis_sim::scaling::{DrainGroup, Node, Replica, StartingReplica};
 use blis_sim::units::Micros;
 
-use super::rows::{GroupRow, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical, queued_row, step_row};
+use super::rows::{
+    GroupRow, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical, queued_row, running_rows, step_row,
+};
 use super::{Fault, FaultKind, Function, Kind, LatencyConstants};
 
 /// A plugin with a state, started for one kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
@@ -89,8 +91,6 @@ pub struct Inputs<'a> {
     pub ties: Option<&'a Ties>,
     pub request: Option<&'a RequestView<'a>>,
     pub cluster: Option<&'a ClusterView<'a>>,
-    /// The running batch, which is the list of [`Function::Victim`].
-    pub batch: Option<&'a BatchView>,
     /// The memory of the pipeline of which the guest is a step.
     pub memory: Option<&'a mut StepMemory>,
     /// The number, of a floating-point number the bits.
@@ -106,7 +106,6 @@ impl<'a> Inputs<'a> {
         ties: None,
         request: None,
         cluster: None,
-        batch: None,
         memory: None,
         number: 0,
         rows: &[],
@@ -129,11 +128,8 @@ impl<'a> Inputs<'a> {
     /// Number of instances or rows from which `function` chooses, or for which it returns a number each.
     #[inline]
     pub(crate) fn count(&self, function: Function) -> usize {
-        match (self.cluster, self.batch) {
-            (Some(cluster), _) => cluster.len(),
-            (None, Some(batch)) => batch.len(),
-            (None, None) => self.rows.get(usize::from(function.row().inputs.row.is_some())).map_or(0, AnyRows::len),
-        }
+        let list = || self.rows.get(usize::from(function.row().inputs.row.is_some()));
+        self.cluster.map_or_else(|| list().map_or(0, AnyRows::len), ClusterView::len)
     }
 }
 
@@ -263,7 +259,9 @@ impl dyn Guest + '_ {
     pub fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         let (about, ties) = (batch.id.get(batch.requester).copied(), batch.ties());
         let number = u64::from(u32::try_from(batch.requester).unwrap_or(u32::MAX));
-        let inputs = Inputs { now: batch.now, about, ties: Some(&ties), batch: Some(batch), number, ..Inputs::NOTHING };
+        let rows = running_rows(batch);
+        let rows = [AnyRows::new(&rows)];
+        let inputs = Inputs { now: batch.now, about, ties: Some(&ties), number, rows: &rows, ..Inputs::NOTHING };
         expect!(self, Victim, inputs, &mut Vec::new(), Output::Index(index) => index)
     }
 

@@ -8,7 +8,7 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use self::engine::{extreme_batches, extreme_steps};
+use self::engine::extreme_steps;
 use self::output::checked;
 use self::point::{generator, tags};
 use super::rows::QueuedRow;
@@ -24,7 +24,7 @@ mod shapes;
 
 pub(crate) use call_inputs::AnyOwnedRows;
 pub use call_inputs::{CallInputs, OwnedRows};
-pub(crate) use engine::{batch, step};
+pub(crate) use engine::step;
 pub use flow::{GatewayState, names};
 pub use output::{GuestOutput, kept, route};
 pub use point::{DecisionPoint, NAMES, instances, ties};
@@ -105,7 +105,6 @@ fn plausible(function: Function, n: usize, item: u64) -> CallInputs {
             let (priority, turn) = ((item % 11) as i64 - 5, item as i64 + 1);
             CallInputs::queued(point(), QueuedRow { priority, turn, ..QueuedRow::ZERO })
         }
-        Function::Victim => CallInputs::of_batch(batch(n, item)),
         Function::StepTime => CallInputs::of_step(&step(n, item)),
         Function::QueueingTime => CallInputs { number: item * 37 % 4_000, ..CallInputs::default() },
         Function::Order => {
@@ -135,9 +134,6 @@ fn extreme(function: Function, n: usize) -> Vec<(&'static str, CallInputs)> {
             let all = DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, queued(point, 0, 1)));
             let lowest = ("the lowest priority", queued(usual(), i64::MAX, i64::MAX));
             all.chain([lowest, ("the highest priority", queued(usual(), i64::MIN, i64::MIN))]).collect()
-        }
-        Function::Victim => {
-            extreme_batches(n).into_iter().map(|(name, batch)| (name, CallInputs::of_batch(batch))).collect()
         }
         Function::StepTime => {
             extreme_steps().into_iter().map(|(name, batch)| (name, CallInputs::of_step(&batch))).collect()

@@ -406,7 +406,7 @@ pub trait RowVisitor {
     type Output;
 
     /// Does it for rows of the type `R`.
-    fn visit<R: Row + core::fmt::Debug + Send + Sync>(self) -> Self::Output;
+    fn visit<R: Row + Default + core::fmt::Debug + Send + Sync>(self) -> Self::Output;
 }
 
 /// Structs of numbers without padding, and [`RowVisitor`]s sent to them by their names.

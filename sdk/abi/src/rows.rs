@@ -114,17 +114,17 @@ rows! {
         /// Priority on the instance: a lower number is scheduled first.
         pub priority: i64,
         /// Id of the request in the workload, from 0.
-        pub id: u32,
+        pub id: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Length of the prompt, tokens.
-        pub input_tokens: u32,
+        pub input_tokens: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Number of tokens with computed KV.
-        pub computed_tokens: u32,
+        pub computed_tokens: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Output tokens generated so far.
-        pub generated_tokens: u32,
+        pub generated_tokens: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Number of KV blocks that it holds, shared ones included.
-        pub kv_blocks: u32,
+        pub kv_blocks: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Number of earlier preemptions of this request.
-        pub preemptions: u32,
+        pub preemptions: u32 [at_most(NONE_U32 as i64 - 1)],
         /// Priority of its service class: a higher number goes first.
         pub class_priority: i32,
         /// Name of the service class.
@@ -682,6 +682,13 @@ impl KvChunk {
 impl Default for KvChunk {
     fn default() -> Self {
         Self { previous_use_us: NONE_U64, tier: 1, tokens: 1, ..Self::ZERO }
+    }
+}
+
+/// The chosen instance prefills and decodes the request.
+impl Default for PrefillChoice {
+    fn default() -> Self {
+        Self::new(false)
     }
 }
 

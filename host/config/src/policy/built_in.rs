@@ -4,13 +4,14 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::kv_cache::KvCachePolicy;
 use blis_sim::policy::{
-    AdmissionPolicy, Classes, DisaggregationPolicy, Event, Events, PreemptionPolicy as _, PriorityPolicy, QueuedView,
-    Reads, RoutingFilter, RoutingPolicy, SchedulingPolicy as _,
+    AdmissionPolicy, BatchView, Classes, DisaggregationPolicy, Event, Events, PreemptionPolicy as _, PriorityPolicy,
+    QueuedView, Reads, RoutingFilter, RoutingPolicy, SchedulingPolicy as _, Ties,
 };
 use blis_sim::rng::Stream;
 use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
@@ -22,7 +23,7 @@ use super::registry::{Build, BuiltIn, VERSION};
 use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
-use blis_plugin::rows::{QueuedRow, StepRow};
+use blis_plugin::rows::{QueuedRow, RunningRow, StepRow};
 use blis_plugin::{
     Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, LoadedPlugin, Output, Plugin, PolicyDescription,
     Technology,
@@ -297,7 +298,10 @@ without_events! {
         let queued = QueuedView { now: inputs.now, request, priority, generated_tokens, preemptions, turn };
         Output::Number(policy.rank(&queued).number() as f64)
     }, |policy: &Self| *policy;
-    Preemption: |policy, _function, inputs, _numbers| Output::Index(policy.victim(inputs.batch?)), |policy: &Self| *policy;
+    Preemption: |policy, _function, inputs, _numbers| {
+        let last_of_ties = inputs.ties == Some(&Ties::HighestIndex);
+        Output::Index(policy.victim(&running_batch(inputs.rows.first()?.typed(), last_of_ties)))
+    }, |policy: &Self| *policy;
     Arc<dyn LatencyModel>: |model, function, inputs, _numbers| match function {
         Function::StepTime => Output::Duration(model.step_time(&batch(inputs.rows.first()?.typed().first()?)).0),
         Function::QueueingTime => Output::Duration(model.queueing_time(inputs.number as u32).0),
@@ -373,6 +377,17 @@ impl BuiltInPolicy for Box<dyn KvCachePolicy> {
             Function::Load => decides.load,
             _ => true,
         }
+    }
+}
+
+/// A running batch, with what the built-in policies read of it.
+fn running_batch(rows: &[RunningRow], last_of_ties: bool) -> BatchView {
+    BatchView {
+        last_of_ties,
+        id: rows.iter().map(|row| RequestId(row.id)).collect(),
+        priority: rows.iter().map(|row| row.priority).collect(),
+        arrival: rows.iter().map(|row| Micros(row.arrival_us)).collect(),
+        ..BatchView::default()
     }
 }
 

@@ -1,13 +1,10 @@
 //! Fields of rows from named values, by the table of rows ([`blis_abi::Field`]).
 
-use blis_abi::{Field, NumberUnit, Primitive, Row, RowShape};
-use blis_sim::ids::RequestId;
-use blis_sim::policy::flow::flow_of;
-use blis_sim::request::Request;
+use blis_abi::{Field, Layout as _, NumberUnit, Primitive, Row, RowShape};
 use blis_sim::units::Micros;
 
 use super::value::{FieldError, FieldValue, LATEST_US, NameTable, real, whole, word};
-use crate::rows::{FlowRow, InFlightRow};
+use crate::rows::{FlowRow, InFlightRow, RunningRow};
 
 /// Sets the field of `row` called `name`, unless `value` is nothing.
 pub(crate) fn set<R: Row>(
@@ -63,23 +60,20 @@ fn with_article(what: &str) -> String {
     format!("{article} {what}")
 }
 
-/// The row of a decision at `now` where nothing is set.
-pub(crate) fn usual<R: Row + Default>(now: Micros) -> R {
+/// The row at `index` of a list, or the one row of a decision, at `now`, where nothing is set.
+pub(crate) fn usual<R: Row + Default>(index: usize, now: Micros) -> R {
     let mut row = R::default();
-    for field in R::FIELDS.iter().filter(|field| matches!(field.name, "now_us" | "scraped_us")) {
-        row.set(field, now.0);
+    for field in R::FIELDS {
+        let word = match (R::NAME, field.name) {
+            (_, "now_us" | "scraped_us" | "served_as_of_us") => now.0,
+            // Those of a list are enqueued and admitted one after the other, with one token each.
+            (FlowRow::NAME, "tenant_order" | "head_turn" | "head_id") => index as u64,
+            (InFlightRow::NAME | RunningRow::NAME, "id") => index as u64,
+            (FlowRow::NAME, "head_input_tokens") | (InFlightRow::NAME | RunningRow::NAME, "input_tokens") => 1,
+            (InFlightRow::NAME, "priority") => (-1_i64).cast_unsigned(),
+            _ => continue,
+        };
+        row.set(field, word);
     }
     row
-}
-
-/// The flow at `index` of a list: one request of one token, enqueued after those of the flows before.
-pub(crate) fn flow(index: usize, now: Micros) -> FlowRow {
-    let head = Request::new(RequestId(index as u32), Micros::ZERO, 1, 1);
-    let (index, served_as_of_us) = (index as u32, now.0);
-    FlowRow { tenant_order: index, head_turn: index.into(), served_as_of_us, ..flow_of(&head) }
-}
-
-/// The request in flight at `index` of a list: of one token and priority -1, dispatched at 0.
-pub(crate) fn in_flight(index: usize) -> InFlightRow {
-    InFlightRow { id: index as u32, priority: -1, input_tokens: 1, ..InFlightRow::default() }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use blis_abi::decisions::OutputShape;
 use blis_abi::{AnyRows, Field, Primitive, Row, RowShape};
+use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, Ties};
+use blis_sim::policy::Ties;
 use blis_sim::units::Micros;
 
 use super::point::DecisionPoint;
-use crate::rows::{QueuedRow, number_of, step_row};
+use crate::rows::{QueuedRow, RunningRow, number_of, step_row};
 use crate::{Function, Inputs, Kind};
 
 /// The inputs of a call: those of the function's [`blis_abi::decisions::InputShape`].
@@ -19,8 +20,6 @@ pub struct CallInputs {
     pub now: Micros,
     /// The request and the service.
     pub point: Option<DecisionPoint>,
-    /// The running batch.
-    pub batch: Option<BatchView>,
     /// The number, of a floating-point number the bits.
     pub number: u64,
     /// The row, and then the lists.
@@ -55,6 +54,12 @@ impl AnyOwnedRows {
             rows.set(row, field, if field.meaning.optional { missing } else { 0 });
         }
         rows
+    }
+
+    /// These rows, which are a multiple of 8 bytes long.
+    pub(crate) fn copied(rows: &AnyRows<'_>) -> Self {
+        let words = rows.bytes().as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect();
+        Self { words, shape: rows.shape() }
     }
 
     /// Sets `field` of the row at `index` to `word`.
@@ -94,12 +99,6 @@ impl CallInputs {
         Self { rows: vec![Arc::new(vec![queued])], ..Self::about(point) }
     }
 
-    /// Inputs about a running batch.
-    pub(crate) fn of_batch(batch: BatchView) -> Self {
-        let number = u64::from(u32::try_from(batch.requester).unwrap_or(u32::MAX));
-        Self { now: batch.now, number, batch: Some(batch), ..Self::default() }
-    }
-
     /// Inputs of an engine step.
     pub(crate) fn of_step(batch: &Batch) -> Self {
         Self::at(Micros::ZERO, vec![Arc::new(vec![step_row(batch)])])
@@ -112,24 +111,25 @@ impl CallInputs {
 
     /// Calls `make` with these inputs for `function`.
     pub(super) fn with<T>(&self, function: Function, ties: &Ties, make: impl FnOnce(Inputs<'_>) -> T) -> T {
-        let (point, batch) = (self.point.as_ref(), self.batch.as_ref());
+        let point = self.point.as_ref();
         let (request, cluster) = (point.map(DecisionPoint::request), point.map(DecisionPoint::cluster));
         let shape = &function.row().inputs;
         let rows: [AnyRows<'_>; MOST_ROWS] =
             std::array::from_fn(|index| self.rows.get(index).map_or(AnyRows::new::<QueuedRow>(&[]), |all| all.rows()));
-        let of_batch = batch.map(BatchView::ties);
+        let batch: &[RunningRow] = if function == Function::Victim { self.rows_at(0) } else { &[] };
         let ties = match (shape.request, &function.row().output) {
-            _ if batch.is_some() => of_batch.as_ref(),
+            // As BLIS, which chooses the request that was admitted last.
+            _ if function == Function::Victim => Some(&Ties::HighestIndex),
             (true, OutputShape::Index | OutputShape::Numbers(_)) => Some(ties),
             (true, _) => None,
             (false, _) if function.kind() == Kind::Latency => None,
             // As built-in policies, which take the first of equally good choices.
             (false, _) => Some(&Ties::LowestIndex),
         };
-        let about = match (shape.request, batch) {
+        let about = match (shape.request, function.kind()) {
             (true, _) => point.map(|point| point.request.id),
-            (false, Some(batch)) => batch.id.get(batch.requester).copied(),
-            (false, None) => (function.kind() != Kind::Latency).then(|| number_of(self.now)),
+            (false, Kind::Preemption) => batch.get(self.number as usize).map(|requester| RequestId(requester.id)),
+            (false, kind) => (kind != Kind::Latency).then(|| number_of(self.now)),
         };
         make(Inputs {
             now: self.now,
@@ -137,7 +137,6 @@ impl CallInputs {
             ties,
             request: request.as_ref().filter(|_| shape.request),
             cluster: cluster.as_ref().filter(|_| shape.cluster),
-            batch,
             memory: None,
             number: self.number,
             rows: &rows[..self.rows.len().min(MOST_ROWS)],
@@ -148,10 +147,9 @@ impl CallInputs {
     pub(crate) fn choices(&self, function: Function) -> (&'static str, usize) {
         let shape = &function.row().inputs;
         let list = self.rows.get(usize::from(shape.row.is_some())).map(|all| all.rows());
-        match (&self.point, &self.batch, list) {
-            (Some(point), ..) if shape.cluster => ("instance", point.instances.len()),
-            (_, Some(batch), _) => ("request", batch.len()),
-            (_, _, Some(list)) => (list.shape().what, list.len()),
+        match (&self.point, list) {
+            (Some(point), _) if shape.cluster => ("instance", point.instances.len()),
+            (_, Some(list)) => (list.shape().what, list.len()),
             _ => ("", 0),
         }
     }

@@ -4,17 +4,15 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use blis_abi::Row as _;
 use blis_abi::decisions::OutputShape;
 use blis_abi::table::{self, CArguments, CHost, CResult, CText};
-use blis_abi::{AnyRows, Row as _};
 use blis_sim::policy::{AdmissionDecision, Event, Reason};
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::guest::left_out;
-use crate::rows::{
-    AgesRow, InstanceRows, NONE_U32, RequestRow, Rows, ages_row, decision_row, event_row, request_row, running_rows,
-};
+use crate::rows::{AgesRow, InstanceRows, NONE_U32, RequestRow, Rows, ages_row, decision_row, event_row, request_row};
 use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output, ParameterValue, ValueTable};
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -260,11 +258,7 @@ impl Guest for NativeGuest {
         {
             return Ok(output);
         }
-        let Some(cluster) = inputs.cluster else {
-            let Some(batch) = inputs.batch else { return self.decide(function, &inputs, None, numbers) };
-            let batch = running_rows(batch);
-            return self.decide(function, &Inputs { rows: &[AnyRows::new(&batch)], ..inputs }, None, numbers);
-        };
+        let Some(cluster) = inputs.cluster else { return self.decide(function, &inputs, None, numbers) };
         let mut kept = std::mem::take(&mut self.rows);
         let rows = kept.of(inputs.request, cluster);
         let mut output = Ok(Output::Numbers);

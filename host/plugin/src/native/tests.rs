@@ -10,6 +10,7 @@ use blis_sim::policy::{
     AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, StepBudget, StepState,
     Ties,
 };
+use blis_sim::request::Tags;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand::Rng as _;
@@ -421,7 +422,20 @@ fn every_kind_and_every_question_to_the_host() {
     let rank = f64::from(DecisionPoint::plausible(4, 1).request().input_tokens) + 2.0 / 1000.0;
     assert_eq!(call_once(Kind::Scheduling), Ok(GuestOutput::Number(rank.to_bits())));
 
-    let batch = inputs::batch(9, 1);
+    let batch = BatchView {
+        id: (0..9).map(RequestId).collect(),
+        priority: vec![0; 9],
+        arrival: vec![Micros(1); 9],
+        deadline: vec![None; 9],
+        class_priority: vec![0; 9],
+        tags: vec![Tags::default(); 9],
+        input_tokens: vec![1; 9],
+        computed_tokens: vec![1; 9],
+        generated_tokens: vec![0; 9],
+        kv_blocks: vec![3, 1, 4, 1, 5, 9, 2, 6, 5],
+        preemptions: vec![0; 9],
+        ..BatchView::default()
+    };
     let most = batch.kv_blocks.iter().max().copied();
     let victim = start(Kind::Preemption, plugin.as_ref(), &[], true).victim(&batch).expect("a result");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);

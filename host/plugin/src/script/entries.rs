@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 
 use blis_abi::decisions::{InputShape, Missing};
-use blis_abi::{Layout as _, Running};
 
 use super::rows::{LINK, list_name};
 use crate::{Function, Kind};
@@ -44,18 +43,12 @@ pub(super) fn is_entry(name: &str) -> bool {
     ENTRIES.iter().any(|entry| entry.name == name)
 }
 
-/// What scripts call the view of the running batch.
-pub(super) const BATCH: &str = "running batch";
-
 /// What scripts call each of the `count` arguments that they get for `inputs`; `None` for a number.
 fn views(inputs: &InputShape, count: usize) -> Vec<Option<&'static str>> {
     let InputShape { request, number, row, cluster, lists, .. } = inputs;
     let mut views: Vec<Option<&str>> = request.then_some(Some("request")).into_iter().collect();
     views.extend(cluster.then_some(Some("cluster")));
-    let rows = lists.iter().enumerate().map(|(index, shape)| match shape.name {
-        Running::NAME => Some(BATCH),
-        _ => Some(list_name(shape, index)),
-    });
+    let rows = lists.iter().enumerate().map(|(index, shape)| Some(list_name(shape, index)));
     let rows: Vec<_> = row.iter().map(|row| Some(row.what)).chain(rows).collect();
     // A number for which there is no argument is a field of the first row, or of the batch.
     if number.is_some() && views.len() + rows.len() < count {

@@ -388,7 +388,6 @@ fn word(name: &str) -> String {
             "RequestObject" => "request",
             "ClusterObject" => "cluster",
             "InstanceObject" => "instance",
-            "BatchObject" => "running batch",
             "EventObject" => "event",
             other => other,
         },

@@ -19,13 +19,13 @@ use super::rows::{LinkObject, RowObject, RowViews};
 use super::state::{self, StateSize};
 use super::step_views::StepViews;
 use super::values::NameTexts;
-use super::views::{BatchObject, ClusterFields, ClusterObject, EventObject, RequestFields, RequestObject};
+use super::views::{ClusterFields, ClusterObject, EventObject, RequestFields, RequestObject};
 use crate::guest::left_out;
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{
     BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, LatestView, NONE_U32, NodeRow,
-    PoolInstanceRow, PrefillChoiceRow, QueuedRow, ReplicaRow, RoutedRequestRow, StartingReplicaRow, StepRow,
-    TierHitRow, first_nan,
+    PoolInstanceRow, PrefillChoiceRow, QueuedRow, ReplicaRow, RoutedRequestRow, RunningRow, StartingReplicaRow,
+    StepRow, TierHitRow, first_nan,
 };
 use crate::text::plain;
 use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output};
@@ -585,7 +585,7 @@ impl ScriptGuest {
         inputs: &Inputs<'_>,
         numbers: &mut Vec<f64>,
     ) -> Result<Option<Dynamic>, Fault> {
-        let &Inputs { now, about, ties, batch, number, rows, .. } = inputs;
+        let &Inputs { now, about, ties, number, rows, .. } = inputs;
         let (name, about) = (function.name(), about.unwrap_or(NO_REQUEST));
         let views = self.views_of_rows(now);
         macro_rules! call {
@@ -595,9 +595,8 @@ impl ScriptGuest {
             }};
         }
         match (function, rows) {
-            (Function::Victim, _) => {
-                let Some(batch) = batch else { return Ok(None) };
-                call!((BatchObject::new(batch, &self.names),))
+            (Function::Victim, [batch]) => {
+                call!((views.list::<RunningRow, 0>(batch).with_chosen(number as u32),))
             }
             (Function::QueueingTime, _) => call!((number.cast_signed(),)),
             (Function::StepTime, [step]) => call!((views.one::<StepRow>(step),)),

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use blis_abi::decisions::{Function, InputShape};
 use blis_abi::rows::visit_row;
-use blis_abi::{AnyRows, Field, Layout as _, NumberUnit, Row, RowShape, RowVisitor, Running};
+use blis_abi::{AnyRows, Field, Layout as _, NumberUnit, Row, RowShape, RowVisitor};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT};
@@ -17,7 +17,7 @@ use super::scan::Scan;
 use super::values::{NameTexts, int, register_column, register_length, text};
 use crate::rows::{
     BandRow, ChunkRow, FlowRow, GroupRow, InFlightRow, NodeRow, PoolInstanceRow, QueuedRow, ReplicaRow,
-    RoutedRequestRow, StepRow,
+    RoutedRequestRow, RunningRow, StepRow,
 };
 
 /// One row.
@@ -49,7 +49,7 @@ struct RowsView<R> {
     columns: Box<[Option<Column>]>,
     used: UsedRowFields,
     names: NameTexts,
-    /// The index of the row that was chosen before.
+    /// The index of the row that was chosen before, or that needs KV blocks.
     chosen: u32,
     /// The rows of earlier decisions and of this one, oldest first, of a list with a history.
     history: Arc<[R]>,
@@ -65,6 +65,7 @@ pub(super) const LINK: &str = "transfers";
 /// What scripts call list number `list` of `shape` in a decision.
 pub(super) fn list_name(shape: &RowShape, list: usize) -> &'static str {
     match (shape.name, list) {
+        (RunningRow::NAME, _) => "running batch",
         (BandRow::NAME, _) => "list of bands",
         (FlowRow::NAME, _) => "list of flows",
         (InFlightRow::NAME, _) => "list of requests in flight",
@@ -91,17 +92,12 @@ fn shapes(of: impl Fn(&'static InputShape) -> &'static [RowShape]) -> Vec<RowSha
     shapes
 }
 
-/// The lists that scripts get: the running batch has a view of its own.
-fn lists() -> impl Iterator<Item = &'static RowShape> {
-    LISTS.iter().filter(|shape| shape.name != Running::NAME)
-}
-
 struct RegisteredRow<'a>(&'a mut Registry);
 
 impl RowVisitor for RegisteredRow<'_> {
     type Output = ();
 
-    fn visit<R: Row + Debug + Send + Sync>(self) {
+    fn visit<R: Row + Default + Debug + Send + Sync>(self) {
         row::<R>(self.0);
     }
 }
@@ -111,7 +107,7 @@ struct RegisteredList<'a>(&'a mut Registry);
 impl RowVisitor for RegisteredList<'_> {
     type Output = ();
 
-    fn visit<R: Row + Debug + Send + Sync>(self) {
+    fn visit<R: Row + Default + Debug + Send + Sync>(self) {
         rows::<R, 0>(self.0);
     }
 }
@@ -198,7 +194,7 @@ struct AnyView<'a> {
 impl RowVisitor for AnyView<'_> {
     type Output = Dynamic;
 
-    fn visit<R: Row + Debug + Send + Sync>(self) -> Dynamic {
+    fn visit<R: Row + Default + Debug + Send + Sync>(self) -> Dynamic {
         Dynamic::from(self.views.one::<R>(self.rows))
     }
 }
@@ -226,7 +222,7 @@ impl<R: Row, const LIST: usize> RowsObject<R, LIST> {
         self
     }
 
-    /// The same with the row at `index` chosen before.
+    /// The same with the row at `index` chosen before, or as the one that needs KV blocks.
     pub fn with_chosen(mut self, index: u32) -> Self {
         if let Some(view) = Arc::get_mut(&mut self.0) {
             view.chosen = index;
@@ -247,7 +243,7 @@ pub(super) fn register(to: &mut Registry) {
     for shape in shapes(|inputs| inputs.row.as_slice()) {
         visit_row(shape.name, RegisteredRow(to));
     }
-    for shape in lists() {
+    for shape in LISTS.iter() {
         visit_row(shape.name, RegisteredList(to));
     }
     now::<QueuedRow>(to);
@@ -266,6 +262,8 @@ pub(super) fn register(to: &mut Registry) {
     let decode = list_name(&PoolInstanceRow::SHAPE, 0);
     to.field(decode, &["chosen"], |d: &RowsObject<PoolInstanceRow, 0>| Ok(int(d.0.chosen)));
     rows::<PoolInstanceRow, 1>(to);
+    let batch = list_name(&RunningRow::SHAPE, 0);
+    to.field(batch, &["requester"], |b: &RowsObject<RunningRow, 0>| Ok(int(b.0.chosen)));
 }
 
 /// Whether a field of a routed request is about all transfers: scripts get it as one of `link`.
@@ -299,8 +297,10 @@ fn now<R: Row + Send + Sync>(to: &mut Registry) {
 fn rows<R: Row + Send + Sync, const LIST: usize>(to: &mut Registry) {
     let what = list_name(&R::SHAPE, LIST);
     to.engine.register_type_with_name::<RowsObject<R, LIST>>(what);
+    // Times of a batch have the short name only.
+    let most = if R::NAME == RunningRow::NAME { 1 } else { usize::MAX };
     for (number, field) in R::FIELDS.iter().enumerate() {
-        let names: Vec<&str> = field.names().collect();
+        let names: Vec<&str> = field.names().take(most).collect();
         match field.meaning.unit {
             NumberUnit::Hidden => {}
             // The time of the decision is no column.

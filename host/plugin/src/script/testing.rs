@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use blis_abi::AnyRows;
 use blis_sim::ids::RequestId;
-use blis_sim::policy::{BatchView, Staleness};
+use blis_sim::policy::Staleness;
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, INT, ImmutableString, Map};
 
@@ -21,15 +21,12 @@ use super::registry::{Registry, ScriptError};
 use super::rows::{LinkObject, RowObject, RowViews, RowsObject, UsedRowFields, link_fields, link_name};
 use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
-use super::views::{BatchObject, ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
-use crate::fields::{
-    FieldError, FieldValue, NameTable, NamedInstances, NamedRequest, push_running, real, rows, running, set_running,
-    whole,
-};
+use super::views::{ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
+use crate::fields::{FieldError, FieldValue, NameTable, NamedInstances, NamedRequest, real, rows, whole};
 use crate::inputs::DecisionPoint;
 use crate::rows::{
-    BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, QueuedRow, ReplicaRow,
-    RoutedRequestRow, Row, StartingReplicaRow, StepRow, TierHitRow,
+    BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, NodeRow, PoolInstanceRow,
+    QueuedRow, ReplicaRow, RoutedRequestRow, Row, RunningRow, StartingReplicaRow, StepRow, TierHitRow,
 };
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
@@ -84,10 +81,6 @@ fn register(to: &mut Registry) {
     to.add("chunks", |list: Array| chunks(&list).map_err(|error| refused("chunks", &error)));
     to.add("decodes", |list: Array, chosen: INT| decodes(&list, chosen).map_err(|error| refused("decodes", &error)));
     to.add("link", |fields: Map| link(&fields).map_err(|error| refused("link", &error)));
-    let flow = |index| rows::flow(index, Micros::ZERO);
-    to.add("flows", move |flows: Array| list::<_, 0>(&flows, flow).map_err(|error| refused("flows", &error)));
-    let in_flight = rows::in_flight;
-    to.add("in_flight", move |all: Array| list::<_, 0>(&all, in_flight).map_err(|error| refused("in_flight", &error)));
     view_of_row::<StepRow>(to, "step");
     view_of_row::<DrainGroupRow>(to, "drain_group");
     view_of_row::<StartingReplicaRow>(to, "starting");
@@ -95,6 +88,8 @@ fn register(to: &mut Registry) {
     view_of_row::<TierHitRow>(to, "tier_hit");
     view_of_row::<RoutedRequestRow>(to, "routed");
     view_of_rows::<BandRow, 0>(to, "bands");
+    view_of_rows::<FlowRow, 0>(to, "flows");
+    view_of_rows::<InFlightRow, 0>(to, "in_flight");
     view_of_rows::<ReplicaRow, 0>(to, "replicas");
     view_of_rows::<NodeRow, 0>(to, "nodes");
     view_of_rows::<PoolInstanceRow, 1>(to, "prefills");
@@ -107,7 +102,7 @@ fn view_of_row<R: Row + Default + Send + Sync>(to: &mut Registry, function: &'st
 
 /// Registers `function`, which makes the view of a list of rows.
 fn view_of_rows<R: Row + Default + Send + Sync, const LIST: usize>(to: &mut Registry, function: &'static str) {
-    to.add(function, move |rows: Array| list::<R, LIST>(&rows, usual).map_err(|error| refused(function, &error)));
+    to.add(function, move |rows: Array| list::<R, LIST>(&rows).map_err(|error| refused(function, &error)));
 }
 
 fn refused(function: &str, error: &FieldError) -> ScriptError {
@@ -162,24 +157,20 @@ fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
     Ok(ClusterObject(Arc::new(fields)))
 }
 
-fn batch(list: &Array, more: &Map) -> Result<BatchObject, FieldError> {
-    let (mut batch, mut names) = (BatchView { last_of_ties: true, ..BatchView::default() }, NameTable::default());
-    for (index, fields) in list.iter().enumerate() {
-        let mut row = running(index);
-        set_all(&map_of(index, fields)?, |name, value| set_running(&mut row, name, value, &mut names))?;
-        push_running(&mut batch, &row);
-    }
-    let last = batch.len().saturating_sub(1);
-    batch.requester = last;
+fn batch(list: &Array, more: &Map) -> Result<RowsObject<RunningRow>, FieldError> {
+    let mut names = TestNames::default();
+    let rows: Vec<RunningRow> = names.rows(list)?;
+    let last = rows.len().saturating_sub(1) as u32;
+    let (mut now, mut requester) = (Micros::ZERO, last);
     set_all(more, |name, value| {
         match name {
-            "now" | "now_us" => batch.now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
-            "requester" => batch.requester = whole(name, value, 0..=last)?,
+            "now" | "now_us" => now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
+            "requester" => requester = whole(name, value, 0..=last)?,
             _ => return Err(FieldError::unknown("a batch", name, &["now", "requester"])),
         }
         Ok(())
     })?;
-    Ok(BatchObject::new(&batch, &names.texts().into()))
+    Ok(names.list(&rows, now).with_chosen(requester))
 }
 
 /// The names of a test, and how views of rows are made with all fields.
@@ -193,9 +184,10 @@ impl TestNames {
         Ok(row)
     }
 
-    /// The rows of a list; `row` is the one at an index where nothing is set.
-    fn rows<R: Row>(&mut self, list: &Array, row: impl Fn(usize) -> R) -> Result<Vec<R>, FieldError> {
-        list.iter().enumerate().map(|(index, fields)| self.row(row(index), &map_of(index, fields)?)).collect()
+    /// The rows of a list.
+    fn rows<R: Row + Default>(&mut self, list: &Array) -> Result<Vec<R>, FieldError> {
+        let row = |(index, fields)| self.row(rows::usual(index, Micros::ZERO), &map_of(index, fields)?);
+        list.iter().enumerate().map(row).collect()
     }
 
     /// The view of `row`, at `now`.
@@ -220,15 +212,11 @@ fn one<R: Row + Default>(fields: &Map) -> Result<RowObject<R>, FieldError> {
     Ok(names.one(row, Micros::ZERO))
 }
 
-/// Rows, as a view; `row` is the one at an index where nothing is set.
-fn list<R: Row, const LIST: usize>(list: &Array, row: impl Fn(usize) -> R) -> Result<RowsObject<R, LIST>, FieldError> {
+/// Rows, as a view.
+fn list<R: Row + Default, const LIST: usize>(list: &Array) -> Result<RowsObject<R, LIST>, FieldError> {
     let mut names = TestNames::default();
-    let rows = names.rows(list, row)?;
+    let rows = names.rows(list)?;
     Ok(names.list(&rows, Micros::ZERO))
-}
-
-fn usual<R: Default>(_: usize) -> R {
-    R::default()
 }
 
 fn band(fields: &Map) -> Result<RowObject<BandRow>, FieldError> {
@@ -248,7 +236,7 @@ fn band(fields: &Map) -> Result<RowObject<BandRow>, FieldError> {
 /// The groups of a decision, and those of decisions before it, oldest first.
 fn groups(list: &Array, history: &Array) -> Result<RowsObject<GroupRow>, FieldError> {
     let mut names = TestNames::default();
-    let (groups, history) = (names.rows(list, usual::<GroupRow>)?, names.rows(history, usual::<GroupRow>)?);
+    let (groups, history): (Vec<GroupRow>, Vec<_>) = (names.rows(list)?, names.rows(history)?);
     let now = Micros(groups.first().map_or(0, |group| group.now_us));
     Ok(names.list::<_, 0>(&groups, now).with_history(&history, &groups))
 }
@@ -256,14 +244,14 @@ fn groups(list: &Array, history: &Array) -> Result<RowsObject<GroupRow>, FieldEr
 /// The chunks of `keep` and `store`, at the time of the last use of any of them.
 fn chunks(list: &Array) -> Result<RowsObject<ChunkRow>, FieldError> {
     let mut names = TestNames::default();
-    let rows = names.rows(list, usual::<ChunkRow>)?;
+    let rows: Vec<ChunkRow> = names.rows(list)?;
     let now = rows.iter().map(|chunk| chunk.last_use_us).max().unwrap_or_default();
     Ok(names.list(&rows, Micros(now)))
 }
 
 /// The instances of `disaggregate` that decode, with the index of the chosen one.
 fn decodes(instances: &Array, chosen: INT) -> Result<RowsObject<PoolInstanceRow>, FieldError> {
-    let view = list(instances, usual)?;
+    let view = list(instances)?;
     match u32::try_from(chosen).ok().filter(|&index| (index as usize) < instances.len()) {
         Some(chosen) => Ok(view.with_chosen(chosen)),
         None => Err(FieldError {

@@ -560,11 +560,12 @@ fn every_kind_has_its_function() {
     start(Kind::Ceilings, plugin).ceilings(Micros(9), 0.5, &[band], &mut ceilings).expect("a ceiling");
     assert_eq!(ceilings, [0.75]);
     let flows =
-        [0, 1].map(|index| Flow { tenant: request.tags.tenant.0, ..crate::fields::rows::flow(index, Micros::ZERO) });
+        [0, 1].map(|index| Flow { tenant: request.tags.tenant.0, ..crate::fields::rows::usual(index, Micros::ZERO) });
     let pick = |saturation| start(Kind::Fairness, plugin).fair_pick(Micros(9), saturation, band, &flows);
     assert_eq!([pick(0.5), pick(1.5)], [Ok(1), Ok(0)]);
     assert_eq!(start(Kind::Ordering, plugin).order(&view, Micros(9), Micros(50)), Ok(150.0));
-    let in_flight = [0, 1].map(|index| InFlight { input_tokens: index + 5, ..crate::fields::rows::in_flight(0) });
+    let in_flight =
+        [0, 1].map(|index| InFlight { input_tokens: index + 5, ..crate::fields::rows::usual(0, Micros::ZERO) });
     let evict = |priority| start(Kind::Eviction, plugin).evict(Micros(9), Band { priority, ..band }, &in_flight);
     assert_eq!([evict(4), evict(2)], [Ok(Some(1)), Ok(None)]);
     let group = |queued, completed| GroupRow { queued, completed, model: request.tags.tenant.0, ..GroupRow::default() };

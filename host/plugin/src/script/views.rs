@@ -1,17 +1,16 @@
-//! The views that scripts get besides rows: a request, the cluster as columns, the running batch, an event. A column is built
+//! The views that scripts get besides rows: a request, the cluster as columns, an event. A column is built
 //! only if its name occurs in the script.
 
 use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
-use blis_sim::policy::{BatchView, ClientTargets, ClusterView, Event, EventKind, Reads, RequestView};
+use blis_sim::policy::{ClientTargets, ClusterView, Event, EventKind, Reads, RequestView};
 use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
 
 use super::call::{self, failure};
 use super::column::Column;
-use super::entries::BATCH;
 use super::registry::{Registry, ScriptError};
 use super::rows::UsedRowFields;
 use super::scan::Scan;
@@ -219,53 +218,6 @@ impl TakeValues for EntriesToFill<'_> {
     }
 }
 
-/// The running batch, `b` of `victim`.
-#[derive(Clone, Debug)]
-pub(super) struct BatchObject(Arc<RunningFields>);
-
-#[derive(Debug)]
-struct RunningFields {
-    now: Micros,
-    requester: usize,
-    len: usize,
-    columns: [Column; RUNNING.len()],
-    tags: Vec<Tags>,
-    names: NameTexts,
-}
-
-type ColumnOf = fn(&BatchView) -> Column;
-
-/// The columns, and how they are made.
-const RUNNING: [(&str, ColumnOf); 10] = [
-    ("id", |batch| column(&batch.id, |id| id.0.into())),
-    ("priority", |batch| column(&batch.priority, |priority| priority as f64)),
-    ("arrival", |batch| column(&batch.arrival, |at| at.0 as f64)),
-    ("deadline", |batch| column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64))),
-    ("class_priority", |batch| column(&batch.class_priority, f64::from)),
-    ("input_tokens", |batch| column(&batch.input_tokens, f64::from)),
-    ("computed_tokens", |batch| column(&batch.computed_tokens, f64::from)),
-    ("generated_tokens", |batch| column(&batch.generated_tokens, f64::from)),
-    ("kv_blocks", |batch| column(&batch.kv_blocks, f64::from)),
-    ("preemptions", |batch| column(&batch.preemptions, f64::from)),
-];
-
-fn column<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Column {
-    Column::new(values.iter().map(|&value| number(value)))
-}
-
-impl BatchObject {
-    pub fn new(batch: &BatchView, names: &NameTexts) -> Self {
-        Self(Arc::new(RunningFields {
-            now: batch.now,
-            requester: batch.requester,
-            len: batch.len(),
-            columns: RUNNING.map(|(_, column)| column(batch)),
-            tags: batch.tags.clone(),
-            names: Arc::clone(names),
-        }))
-    }
-}
-
 /// The event, `e` of `observe`.
 #[derive(Clone, Debug)]
 pub(super) struct EventObject {
@@ -276,7 +228,6 @@ pub(super) struct EventObject {
 pub(super) fn register(to: &mut Registry) {
     request(to);
     cluster(to);
-    running(to);
     event(to);
     super::rows::register(to);
 }
@@ -356,24 +307,6 @@ impl IntoIterator for ClusterObject {
         let one = |index| InstanceObject { cluster: Arc::clone(&self.0), index };
         (0..self.0.len).map(one).collect::<Vec<_>>().into_iter()
     }
-}
-
-fn running(to: &mut Registry) {
-    const WHAT: &str = BATCH;
-    to.engine.register_type_with_name::<BatchObject>(WHAT);
-    for (number, (name, _)) in RUNNING.into_iter().enumerate() {
-        register_column(to, WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
-    }
-    let texts: [(&'static str, NameOf); 3] =
-        [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];
-    for (name, get) in texts {
-        to.field(WHAT, &[name], move |b: &BatchObject| {
-            Ok(Dynamic::from_array(b.0.tags.iter().map(|tags| text(&b.0.names, get(tags))).collect()))
-        });
-    }
-    to.field(WHAT, &["now", "now_us"], |b: &BatchObject| Ok(int(b.0.now.0)));
-    to.field(WHAT, &["requester"], |b: &BatchObject| Ok(int(b.0.requester as u64)));
-    register_length(to, WHAT, |b: &BatchObject| b.0.len);
 }
 
 fn event(to: &mut Registry) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use blis_abi::{AnyRows, Row as _};
+use blis_abi::Row as _;
 use blis_sim::policy::{AdmissionDecision, Event, Reason};
 use wasmtime::Store;
 
@@ -11,9 +11,7 @@ use super::compiled::CompiledPlugin;
 use super::fault::PluginPath;
 use super::functions::{Functions, WasmInputs};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
-use crate::rows::{
-    AgesRow, InstanceRows, RequestRow, Rows, ages_row, decision_row, event_row, request_row, running_rows,
-};
+use crate::rows::{AgesRow, InstanceRows, RequestRow, Rows, ages_row, decision_row, event_row, request_row};
 use crate::text::plain;
 use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output};
 
@@ -183,7 +181,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
             return Err(super::inspect::not_exported(self.file(), function.interface()));
         }
         self.ready()?;
-        let Inputs { now, about, ties, request, cluster, batch, number, rows, .. } = inputs;
+        let Inputs { now, about, ties, request, cluster, number, rows, .. } = inputs;
         let mut about = WasmCallInput { id: about.unwrap_or_default(), request, ties, changed: None };
         let mut inputs = WasmInputs {
             request: match (request, cluster) {
@@ -197,16 +195,11 @@ impl<F: Functions> Guest for WasmGuest<F> {
             ages: AgesRow::ZERO,
             instances: Rows::default(),
         };
-        let (running, list);
         let mut kept = cluster.and_then(|_| self.rows.take());
         if let (Some(kept), Some(cluster)) = (&mut kept, cluster) {
             inputs.instances = kept.of(request, cluster);
             inputs.ages = ages_row(cluster.staleness);
             about.changed = inputs.instances.changed;
-        } else if let Some(batch) = batch {
-            running = running_rows(batch);
-            list = [AnyRows::new(&running)];
-            inputs.rows = &list;
         }
         let output = self.decide(function, &about, &inputs, numbers);
         if let Some(mut kept) = kept {
