@@ -49,6 +49,7 @@ fn route(bencher: Bencher, n: usize, fresh: bool) {
     let mut guest = start(plugin(&component()).as_ref());
     let mut scores = Vec::new();
     BenchCluster::new(n).bench(bencher, fresh, |request, cluster| {
+        scores.clear();
         guest.route(request, cluster, &Ties::LowestIndex, &mut scores).expect("routes")
     });
 }

@@ -1,6 +1,5 @@
-//! Guests as policies of the simulator. This module checks every output of a guest. An output that cannot be used is
-//! recorded as an incident, and a built-in policy makes that decision, so that the simulation stays consistent until it
-//! ends or is cancelled:
+//! Guests as policies of the simulator. An output that cannot be used (`ranges.rs`) is recorded as an incident, and a built-in
+//! policy makes that decision, so that the simulation stays consistent until it ends or is cancelled:
 //!
 //! | kind | decision instead of a failed plugin |
 //! |---|---|
@@ -40,7 +39,7 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::constant_range;
-use super::ranges::OutputRange;
+use super::ranges::duration;
 use super::{Fault, FaultKind, Function, Guest, Inputs, Kind, LatencyConstants, Output, PolicyDescription};
 
 pub use scaling::PluginScaling;
@@ -97,17 +96,13 @@ impl PluginPolicy {
         self.incidents.record(&self.name, self.kind, at, fault);
     }
 
-    /// The output of `call`, a decision of `function` at `now`; `None` after a fault, which is recorded.
+    /// The output of `call` for a decision at `now`; `None` after a fault, which is recorded.
     fn decide<T>(
         &mut self,
-        function: Function,
         now: Micros,
-        call: impl FnOnce(&mut (dyn Guest + 'static), OutputRange<'_>) -> Result<T, Fault>,
+        call: impl FnOnce(&mut (dyn Guest + 'static)) -> Result<T, Fault>,
     ) -> Option<T> {
-        let Self { name, guest, .. } = self;
-        let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let output = call(guest.as_mut(), OutputRange { plugin: name, function });
-        let output = output.map_err(|fault| self.failed(now, fault)).ok();
+        let output = call(self.guest()).map_err(|fault| self.failed(now, fault.of_plugin(&self.name))).ok();
         self.charge(MeteredCall::Decision, now);
         output
     }
@@ -238,8 +233,7 @@ use {fork, lifecycle};
 impl AdmissionPolicy for PluginPolicy {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
         let request = request.with_block_ids(self.block_ids);
-        let decision = self.decide(Function::Admit, cluster.now, |guest, _| guest.admit(&request, cluster));
-        decision.unwrap_or(AdmissionDecision::Admit)
+        self.decide(cluster.now, |guest| guest.admit(&request, cluster)).unwrap_or(AdmissionDecision::Admit)
     }
 
     lifecycle!(AdmissionPolicy, reads);
@@ -254,11 +248,7 @@ impl RoutingPolicy for PluginPolicy {
         scores: &mut Vec<f64>,
     ) -> RoutingDecision {
         let request = request.with_block_ids(self.block_ids);
-        let target = self.decide(Function::Route, cluster.now, |guest, range| {
-            let target = range.index(guest.route(&request, cluster, ties, scores)?, cluster.len())?;
-            range.scores(scores, cluster.len())?;
-            Ok(target)
-        });
+        let target = self.decide(cluster.now, |guest| guest.route(&request, cluster, ties, scores));
         if let Some(target) = target {
             return RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) };
         }
@@ -280,15 +270,11 @@ impl RoutingStep for PluginPolicy {
         memory: &mut StepMemory,
         numbers: &mut Vec<f64>,
     ) -> Result<(), StepFailed> {
-        let function = if self.kind == Kind::RoutingFilter { Function::Filter } else { Function::Scores };
-        let request = request.with_block_ids(self.block_ids);
+        let (is_filter, request) = (self.kind == Kind::RoutingFilter, request.with_block_ids(self.block_ids));
         numbers.clear();
-        let computed = self.decide(function, cluster.now, |guest, range| {
-            match function {
-                Function::Filter => guest.filter(&request, cluster, ties, Some(memory), numbers),
-                _ => guest.scores(&request, cluster, ties, Some(memory), numbers),
-            }?;
-            range.numbers(numbers, cluster.len(), "instance")
+        let computed = self.decide(cluster.now, |guest| match is_filter {
+            true => guest.filter(&request, cluster, ties, Some(memory), numbers),
+            false => guest.scores(&request, cluster, ties, Some(memory), numbers),
         });
         computed.ok_or(StepFailed)
     }
@@ -299,7 +285,7 @@ impl RoutingStep for PluginPolicy {
 impl PriorityPolicy for PluginPolicy {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
         let request = request.with_block_ids(self.block_ids);
-        self.decide(Function::Priority, now, |guest, _| guest.priority(&request, now)).unwrap_or(0)
+        self.decide(now, |guest| guest.priority(&request, now)).unwrap_or(0)
     }
 
     lifecycle!(PriorityPolicy);
@@ -308,7 +294,7 @@ impl PriorityPolicy for PluginPolicy {
 impl SchedulingPolicy for PluginPolicy {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let queued = &QueuedView { request: queued.request.with_block_ids(self.block_ids), ..*queued };
-        let rank = self.decide(Function::Rank, queued.now, |guest, range| range.number(guest.rank(queued)?));
+        let rank = self.decide(queued.now, |guest| guest.rank(queued));
         Rank::real(rank.unwrap_or(queued.turn as f64))
     }
 
@@ -317,9 +303,7 @@ impl SchedulingPolicy for PluginPolicy {
 
 impl PreemptionPolicy for PluginPolicy {
     fn victim(&mut self, batch: &BatchView) -> usize {
-        let victim =
-            self.decide(Function::Victim, batch.now, |guest, range| range.index(guest.victim(batch)?, batch.len()));
-        victim.unwrap_or_else(|| batch.len() - 1)
+        self.decide(batch.now, |guest| guest.victim(batch)).unwrap_or_else(|| batch.len() - 1)
     }
 
     fork!(PreemptionPolicy);
@@ -327,8 +311,7 @@ impl PreemptionPolicy for PluginPolicy {
 
 impl BatchingPolicy for PluginPolicy {
     fn budget(&mut self, now: Micros, state: &StepState) -> StepBudget {
-        let function = Function::Budget;
-        self.decide(function, now, |guest, _| guest.record(function, now, state)).unwrap_or_default()
+        self.decide(now, |guest| guest.record(Function::Budget, now, state)).unwrap_or_default()
     }
 
     fork!(BatchingPolicy);
@@ -371,7 +354,7 @@ impl PluginLatency {
         instead: impl FnOnce() -> T,
     ) -> T {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        let output = question(guest.as_mut());
+        let output = question(guest.as_mut()).map_err(|fault| fault.of_plugin(&self.name));
         let exceeded = self.incidents.charge(MeteredCall::Decision, || guest.used()).map(|most| {
             let what = format!("{}: all calls together used more than {most} operations", self.name);
             Fault::new(FaultKind::OutOfFuel, what)
@@ -380,10 +363,6 @@ impl PluginLatency {
             self.incidents.record(&self.name, Kind::Latency, Micros::ZERO, fault);
             instead()
         })
-    }
-
-    fn range(&self, function: Function) -> OutputRange<'_> {
-        OutputRange { plugin: &self.name, function }
     }
 }
 
@@ -416,7 +395,7 @@ impl LatencyModel for PluginLatency {
         let least = if batch.tokens() > 0 { self.constants.shortest_step_us } else { 1 };
         let range = format_args!("at least {least} (its own shortest_step_us) and at most a day");
         let compute = |guest: &mut (dyn Guest + 'static)| {
-            self.range(Function::StepTime).duration(guest.step_time(batch)?, least, range).map(Micros)
+            duration(Function::StepTime, guest.step_time(batch)?, least, range).map(Micros)
         };
         // The fallback keeps the guest's guarantee of a minimum step time.
         self.call(compute, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step_us)))
@@ -434,7 +413,7 @@ impl LatencyModel for PluginLatency {
     fn queueing_time(&self, input_tokens: u32) -> Micros {
         let compute = |guest: &mut (dyn Guest + 'static)| {
             let us = guest.queueing_time(input_tokens)?;
-            self.range(Function::QueueingTime).duration(us, 0, "at most a day").map(Micros)
+            duration(Function::QueueingTime, us, 0, "at most a day").map(Micros)
         };
         self.call(compute, || self.instead.queueing_time(input_tokens))
     }

@@ -106,6 +106,14 @@ impl Fault {
         self.diagnostic.to_string()
     }
 
+    /// With the name of the plugin in front, unless it has a location in the plugin.
+    pub(crate) fn of_plugin(mut self, name: &str) -> Self {
+        if self.diagnostic.location.is_none() {
+            self.diagnostic.what = format!("{name}: {}", self.diagnostic.what);
+        }
+        self
+    }
+
     pub(crate) fn missing(kind: Kind) -> Self {
         Self::new(FaultKind::MissingExport, format!("the plugin does not implement `{kind}`"))
     }

@@ -12,7 +12,6 @@
 
 use std::fmt::Debug;
 
-use blis_abi::decisions::{Missing, OutputShape};
 use blis_abi::{AnyRows, Row};
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
@@ -22,6 +21,8 @@ use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedV
 use blis_sim::scaling::{DrainGroup, Node, Replica, StartingReplica};
 use blis_sim::units::Micros;
 
+use super::call::{Inputs, Output};
+use super::ranges::OutputRange;
 use super::rows::{
     GroupRow, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical, queued_row, running_rows, step_row,
 };
@@ -80,100 +81,10 @@ pub trait Guest: Debug + Send {
     }
 }
 
-/// The inputs of a call: those of the function's [`blis_abi::decisions::InputShape`].
-#[derive(Debug)]
-pub struct Inputs<'a> {
-    /// Time of the decision.
-    pub now: Micros,
-    /// The number that selects the random numbers of the call; `None` for a call about nothing in particular.
-    pub about: Option<RequestId>,
-    /// Which of several equally good choices is taken; `None` where nothing is chosen.
-    pub ties: Option<&'a Ties>,
-    pub request: Option<&'a RequestView<'a>>,
-    pub cluster: Option<&'a ClusterView<'a>>,
-    /// The memory of the pipeline of which the guest is a step.
-    pub memory: Option<&'a mut StepMemory>,
-    /// The number, of a floating-point number the bits.
-    pub number: u64,
-    /// The row, and then the lists.
-    pub rows: &'a [AnyRows<'a>],
-}
-
-impl<'a> Inputs<'a> {
-    const NOTHING: Inputs<'static> = Inputs {
-        now: Micros::ZERO,
-        about: None,
-        ties: None,
-        request: None,
-        cluster: None,
-        memory: None,
-        number: 0,
-        rows: &[],
-    };
-
-    /// A decision at `now` about no request. Built-in policies take the first of equally good choices.
-    fn at(now: Micros, rows: &'a [AnyRows<'a>]) -> Self {
-        let about = Some(super::rows::number_of(now));
-        Self { now, about, ties: Some(&Ties::LowestIndex), rows, ..Self::NOTHING }
-    }
-
-    fn about(request: &'a RequestView<'a>, now: Micros) -> Self {
-        Self { now, about: Some(request.id), request: Some(request), ..Self::NOTHING }
-    }
-
-    fn of_cluster(request: &'a RequestView<'a>, cluster: &'a ClusterView<'a>) -> Self {
-        Self { cluster: Some(cluster), ..Self::about(request, cluster.now) }
-    }
-
-    /// Number of instances or rows from which `function` chooses, or for which it returns a number each.
-    #[inline]
-    pub(crate) fn count(&self, function: Function) -> usize {
-        let list = || self.rows.get(usize::from(function.row().inputs.row.is_some()));
-        self.cluster.map_or_else(|| list().map_or(0, AnyRows::len), ClusterView::len)
-    }
-}
-
-/// The output of a call, in the form that the function's [`OutputShape`] says.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    Decision(AdmissionDecision),
-    Index(usize),
-    Chosen(Option<usize>),
-    Integer(i64),
-    /// A duration, µs, as the guest returned it.
-    Duration(u64),
-    Number(f64),
-    Flag(bool),
-    /// The numbers, which the call appended to its last parameter.
-    Numbers,
-    /// The fields of a row, of floating-point numbers the bits. Boxed, because every call returns an output.
-    Record(Box<[u64]>),
-}
-
-/// What holds for a policy that lacks `function`, in a script or (`in_c`) in a native library; `None` if that must not be.
-pub(crate) fn left_out(function: Function, inputs: &Inputs<'_>, numbers: &mut Vec<f64>, in_c: bool) -> Option<Output> {
-    let row = function.row();
-    let number = match row.missing {
-        Missing::Decides(number) => number,
-        Missing::InScripts(number) if !in_c => number,
-        _ => return None,
-    };
-    Some(match &row.output {
-        OutputShape::Numbers(_) => {
-            numbers.resize(inputs.count(function), number);
-            Output::Numbers
-        }
-        OutputShape::Flag => Output::Flag(number != 0.0),
-        OutputShape::Duration => Output::Duration(number as u64),
-        OutputShape::Record { default, .. } => Output::Record((*default).into()),
-        _ => Output::Number(number),
-    })
-}
-
-/// The output of a call, if it has the form that its function says.
+/// The output of a call, if it is in range and has the form that its function says.
 macro_rules! expect {
     ($self:ident, $function:ident, $inputs:expr, $numbers:expr, $form:pat => $output:expr) => {
-        match $self.call(Function::$function, $inputs, $numbers)? {
+        match $self.checked(Function::$function, $inputs, $numbers)? {
             $form => Ok($output),
             other => Err(other_form(Function::$function, &other)),
         }
@@ -186,12 +97,26 @@ fn other_form(function: Function, output: &Output) -> Fault {
 }
 
 /// The functions by name, each with the types of its inputs and of its output. They fail if the guest fails, and if it was
-/// started for another kind. No range is checked, but for NaN in what is passed.
+/// started for another kind, and if an output is out of range; of durations no range is checked.
 #[allow(clippy::missing_errors_doc, reason = "the comment above has them, once for all")]
 impl dyn Guest + '_ {
+    /// As [`Guest::call`], with the range of the output checked.
+    #[inline]
+    pub(crate) fn checked(
+        &mut self,
+        function: Function,
+        inputs: Inputs<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Output, Fault> {
+        let range = OutputRange::of(function, &inputs);
+        let output = self.call(function, inputs, numbers)?;
+        range.check(&output, numbers)?;
+        Ok(output)
+    }
+
     /// The record that `function` returns for `row` at `now`.
     pub fn record<R: Row, O: Row>(&mut self, function: Function, now: Micros, row: &R) -> Result<O, Fault> {
-        match self.call(function, Inputs::at(now, &[AnyRows::one(row)]), &mut Vec::new())? {
+        match self.checked(function, Inputs::at(now, &[AnyRows::one(row)]), &mut Vec::new())? {
             Output::Record(words) => Ok(O::from_words(&words)),
             other => Err(other_form(function, &other)),
         }
@@ -385,5 +310,23 @@ impl dyn Guest + '_ {
         let inputs = Inputs { about: Some(RequestId(request.request)), ..Inputs::at(Micros(request.now_us), &rows) };
         expect!(self, Disaggregate, inputs, &mut Vec::new(), Output::Record(words) =>
             PrefillChoiceRow::from_words(&words))
+    }
+}
+
+#[cfg(test)]
+impl dyn Guest + '_ {
+    /// As [`Self::route`], of a guest that returns another number than an index.
+    pub(crate) fn number_of_route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<usize, Fault> {
+        let inputs = Inputs { ties: Some(ties), ..Inputs::of_cluster(request, cluster) };
+        match self.call(Function::Route, inputs, scores)? {
+            Output::Index(number) => Ok(number),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -9,7 +9,6 @@ use blis_sim::units::Micros;
 use rand::RngExt as _;
 
 use self::engine::extreme_steps;
-use self::output::checked;
 use self::point::{generator, tags};
 use super::rows::QueuedRow;
 use super::{Fault, Function, Guest, Kind, Output};
@@ -26,7 +25,7 @@ pub(crate) use call_inputs::AnyOwnedRows;
 pub use call_inputs::{CallInputs, OwnedRows};
 pub(crate) use engine::step;
 pub use flow::{GatewayState, names};
-pub use output::{GuestOutput, kept, route};
+pub use output::GuestOutput;
 pub use point::{DecisionPoint, NAMES, instances, ties};
 pub use service::SyntheticService;
 
@@ -90,10 +89,14 @@ impl GuestCall {
     /// # Errors
     /// If the guest fails, or its output cannot be used.
     pub fn run(&self, guest: &mut dyn Guest, ties: &Ties) -> Result<GuestOutput, Fault> {
-        let mut numbers = Vec::new();
-        let output = self.make(guest, ties, &mut numbers)?;
-        let (Some(output), Self::Decide(function, inputs)) = (output, self) else { return Ok(GuestOutput::None) };
-        checked(inputs, *function, output, numbers)
+        match self {
+            Self::Decide(function, inputs) => {
+                let mut numbers = Vec::new();
+                let output = inputs.with(*function, ties, |inputs| guest.checked(*function, inputs, &mut numbers))?;
+                GuestOutput::of(*function, output, numbers)
+            }
+            Self::Observe(event) => guest.observe(event).map(|()| GuestOutput::None),
+        }
     }
 }
 

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s, which make every decision by
-//! one function; what it gets and returns is in the table of decisions ([`blis_abi::decisions`]). [`adapt`] turns a guest
-//! into a policy of the simulator; there and nowhere else outputs are checked and failures become errors or counted
-//! fallbacks.
+//! one function; what it gets and returns is in the table of decisions ([`blis_abi::decisions`]), and `ranges.rs` checks it.
+//! [`adapt`] turns a guest into a policy of the simulator; there and nowhere else failures become errors or counted fallbacks.
 //!
 //! Each policy of a simulation has its own guest: a plugin that serves as two kinds has two guests without shared
 //! state, and every instance has its own guest of a scheduling, preemption or latency plugin.
@@ -24,6 +23,7 @@ use blis_sim::policy::{Events, InstanceInfo, Reads};
 use blis_sim::rng::Stream;
 
 pub mod adapt;
+mod call;
 pub mod check;
 mod describe;
 pub mod export;
@@ -48,8 +48,9 @@ mod value;
 pub mod wasm;
 
 pub use blis_abi::{Column, ColumnGroup, Function, Kind, LatencyConstants, decisions};
+pub use call::{Inputs, Output};
 pub use fault::{Fault, FaultKind};
-pub use guest::{Guest, Inputs, Output};
+pub use guest::Guest;
 pub use limits::Limits;
 pub use surroundings::Surroundings;
 pub use value::{OtherValue, ParameterValue, ValueTable};

@@ -1,115 +1,118 @@
-//! Ranges of the outputs of guests: the simulator checks every output, and the checks of plugins and fixtures do the same.
+//! Ranges of the outputs of guests.
 
 use std::fmt::{Debug, Display};
 
-use blis_abi::decisions::OutputShape;
+use blis_abi::AnyRows;
+use blis_abi::decisions::{NumberOf, OutputShape};
 
+use super::call::{Inputs, Output};
 use super::limits::LONGEST_US;
 use super::rows::{NONE_U32, first_nan};
 use super::{Fault, FaultKind, Function};
 
-/// The range of the outputs of a function.
+/// The range of the output of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OutputRange<'a> {
-    /// The name of the plugin in messages; empty where the message is about one plugin anyway.
-    pub plugin: &'a str,
-    pub function: Function,
+pub(crate) struct OutputRange {
+    function: Function,
+    /// What it chooses from, or returns a number for each of, and how many there are.
+    what: &'static str,
+    count: usize,
+    /// Number of rows of each list.
+    lists: [usize; 2],
 }
 
-impl OutputRange<'_> {
-    fn fault(self, kind: FaultKind, what: impl Display) -> Fault {
-        let colon = if self.plugin.is_empty() { "" } else { ": " };
-        Fault::new(kind, format!("{}{colon}{} returned {what}", self.plugin, self.function.name()))
+impl OutputRange {
+    /// That of a call of `function` with these inputs.
+    #[inline]
+    pub fn of(function: Function, inputs: &Inputs<'_>) -> Self {
+        let own = inputs.rows.get(usize::from(function.row().inputs.row.is_some())..).unwrap_or_default();
+        let (what, count) = match (inputs.cluster, own.first()) {
+            (Some(cluster), _) => ("instance", cluster.len()),
+            (None, Some(list)) => (list.shape().what, list.len()),
+            (None, None) => ("", 0),
+        };
+        Self { function, what, count, lists: [count, own.get(1).map_or(0, AnyRows::len)] }
     }
 
-    fn refused<T>(self, output: impl Debug, range: impl Display) -> Result<T, Fault> {
-        Err(self.fault(FaultKind::OutOfRange, format_args!("{output:?}; it must be {range}")))
-    }
-
-    fn not_a_number<T>(self, of: impl Display) -> Result<T, Fault> {
-        let what = format_args!("NaN{of}; look for 0/0, infinity minus infinity, or a root of a negative number");
-        Err(self.fault(FaultKind::NotANumber, what))
-    }
-
-    /// An index, which must be one of `count`.
-    pub fn index(self, index: usize, count: usize) -> Result<usize, Fault> {
-        if index < count {
-            return Ok(index);
-        }
-        self.refused(index, format_args!("an index from 0 to {}", count.saturating_sub(1)))
-    }
-
-    /// As [`Self::index`], of a function that may choose none.
-    pub fn chosen(self, chosen: Option<usize>, count: usize) -> Result<Option<usize>, Fault> {
-        match chosen.filter(|&index| index >= count) {
-            None => Ok(chosen),
-            Some(index) => self.refused(index, format_args!("none, or an index from 0 to {}", count.saturating_sub(1))),
-        }
-    }
-
-    /// The index of one of the `count` instances that `what`, as a field of a record has it; none if there is none.
-    pub fn member(self, what: &str, index: u32, count: usize) -> Result<Option<usize>, Fault> {
-        if index == NONE_U32 || (index as usize) < count {
-            return Ok((index != NONE_U32).then_some(index as usize));
-        }
-        let last = count.saturating_sub(1);
-        self.refused(index, format_args!("none, or an index from 0 to {last} of those that {what}"))
-    }
-
-    /// A number, which must be at least what the table of decisions says.
-    pub fn number(self, number: f64) -> Result<f64, Fault> {
-        match self.function.row().output {
-            _ if number.is_nan() => self.not_a_number(""),
-            OutputShape::Number(least) if least.is_finite() && !(least..f64::INFINITY).contains(&number) => {
+    /// Refuses an `output` that is out of range; `numbers` are those of the call. Of durations no range is checked.
+    #[inline]
+    pub fn check(&self, output: &Output, numbers: &[f64]) -> Result<(), Fault> {
+        match (output, &self.function.row().output) {
+            (&Output::Index(index), _) if index >= self.count => {
+                self.refused(index, format_args!("an index from 0 to {}", self.count.saturating_sub(1)))
+            }
+            // Of other choices the scores are not used.
+            (Output::Index(_), _) if self.function == Function::Route && !numbers.is_empty() => {
+                Self { function: Function::Scores, ..*self }.check_numbers(numbers, false)
+            }
+            (&Output::Chosen(Some(index)), _) if index >= self.count => {
+                self.refused(index, format_args!("none, or an index from 0 to {}", self.count.saturating_sub(1)))
+            }
+            (Output::Number(number), _) if number.is_nan() => self.not_a_number(""),
+            (Output::Number(number), &OutputShape::Number(least))
+                if least.is_finite() && !(least..f64::INFINITY).contains(number) =>
+            {
                 let full = if self.function == Function::Saturation { ", where 1 is full" } else { "" };
                 self.refused(number, format_args!("at least {least} and finite{full}"))
             }
-            _ => Ok(number),
+            (Output::Numbers, OutputShape::Numbers(of)) => self.check_numbers(numbers, *of == NumberOf::Replicas),
+            (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
+                let lists = &self.lists[..self.function.row().inputs.lists.len()];
+                let members = words.iter().zip(shape.fields).skip(*flags).zip(lists);
+                let outside =
+                    |&((&word, _), &len): &((&u64, _), &usize)| word != u64::from(NONE_U32) && word >= len as u64;
+                let Some(((word, field), len)) = { members }.find(outside) else { return Ok(()) };
+                let last = len.saturating_sub(1);
+                self.refused(word, format_args!("none, or an index from 0 to {last} of those that {}", field.name))
+            }
+            _ => Ok(()),
         }
     }
 
-    /// A duration, which must be at least `least` and at most a day: `range` in words.
-    pub fn duration(self, us: u64, least: u64, range: impl Display) -> Result<u64, Fault> {
-        if (least..=LONGEST_US).contains(&us) {
-            return Ok(us);
+    /// Refuses anything but one number for each row, in `replicas` a whole one or one below 0.
+    fn check_numbers(&self, numbers: &[f64], replicas: bool) -> Result<(), Fault> {
+        let Self { what, count, .. } = *self;
+        if numbers.len() != count {
+            let output = format_args!("{} numbers", numbers.len());
+            return self.refused(output, format_args!("one for each of {count} {what}s"));
         }
-        self.refused(format_args!("{us} µs"), range)
-    }
-
-    /// Numbers, which must be one for each of `count` rows; `what` is what those are called.
-    pub fn numbers(self, numbers: &[f64], count: usize, what: &str) -> Result<(), Fault> {
-        self.one_each(numbers, count, what)?;
-        first_nan(numbers).map_or(Ok(()), |index| self.not_a_number(format_args!(" for {what} {index}")))
-    }
-
-    fn one_each(self, numbers: &[f64], count: usize, what: &str) -> Result<(), Fault> {
-        if numbers.len() == count {
-            return Ok(());
-        }
-        let output = format_args!("{} numbers", numbers.len());
-        self.refused(output, format_args!("one for each of {count} {what}s"))
-    }
-
-    /// The scores beside a choice among `count` instances, which may be missing.
-    pub fn scores(self, scores: &[f64], count: usize) -> Result<(), Fault> {
-        if scores.is_empty() {
-            return Ok(());
-        }
-        OutputRange { function: Function::Scores, ..self }.numbers(scores, count, "instance")
-    }
-
-    /// The numbers of replicas of so many groups; `None` for a number below 0, which says none.
-    pub fn replicas(self, numbers: &[f64], groups: usize) -> Result<Vec<Option<u32>>, Fault> {
-        self.one_each(numbers, groups, "group")?;
-        let target = |(index, &number): (usize, &f64)| match number {
-            number if number.is_nan() => self.not_a_number(format_args!(" for group {index}")),
-            number if number < 0.0 => Ok(None),
-            number if number.fract() == 0.0 && number <= f64::from(u32::MAX) => Ok(Some(number as u32)),
-            number => self.refused(
-                format_args!("{number:?} for group {index}"),
+        let is_target = |number: f64| number < 0.0 || (number.fract() == 0.0 && number <= f64::from(u32::MAX));
+        let wrong = if replicas { numbers.iter().position(|&number| !is_target(number)) } else { first_nan(numbers) };
+        match wrong {
+            None => Ok(()),
+            Some(index) if numbers[index].is_nan() => self.not_a_number(format_args!(" for {what} {index}")),
+            Some(index) => self.refused(
+                format_args!("{:?} for {what} {index}", numbers[index]),
                 "a whole number of replicas (round it up), or below 0 to change nothing",
             ),
-        };
-        numbers.iter().enumerate().map(target).collect()
+        }
     }
+
+    #[cold]
+    fn refused(&self, output: impl Debug, range: impl Display) -> Result<(), Fault> {
+        Err(refused(self.function, output, range))
+    }
+
+    #[cold]
+    fn not_a_number(&self, of: impl Display) -> Result<(), Fault> {
+        let hint = "look for 0/0, infinity minus infinity, or a root of a negative number";
+        Err(Fault::new(FaultKind::NotANumber, format!("{} returned NaN{of}; {hint}", self.function.name())))
+    }
+}
+
+fn refused(function: Function, output: impl Debug, range: impl Display) -> Fault {
+    Fault::new(FaultKind::OutOfRange, format!("{} returned {output:?}; it must be {range}", function.name()))
+}
+
+/// A duration that `function` returned, which must be at least `least` and at most a day: `range` in words.
+pub(crate) fn duration(function: Function, us: u64, least: u64, range: impl Display) -> Result<u64, Fault> {
+    if (least..=LONGEST_US).contains(&us) {
+        return Ok(us);
+    }
+    Err(refused(function, format_args!("{us} µs"), range))
+}
+
+/// Numbers of replicas, which are in range; `None` for a number below 0, which says none.
+pub(crate) fn replicas_of(numbers: &[f64]) -> Vec<Option<u32>> {
+    numbers.iter().map(|&number| (number >= 0.0).then_some(number as u32)).collect()
 }

@@ -5,7 +5,6 @@ use blis_sim::policy::{DisaggregationDecision, DisaggregationPolicy, Event, Even
 
 use super::{PluginPolicy, fork, lifecycle};
 use crate::rows::{NONE_U32, PoolInstanceRow, PrefillChoiceRow, RoutedRequestRow, canonical};
-use crate::{Fault, Function};
 
 impl DisaggregationPolicy for PluginPolicy {
     /// Every instance that it gets has all signals.
@@ -22,19 +21,13 @@ impl DisaggregationPolicy for PluginPolicy {
         let [decode, prefill] = [pools.decode, pools.prefill].map(|pool| {
             pool.iter().map(|&instance| instance_row(request, pools, instance)).collect::<Vec<PoolInstanceRow>>()
         });
-        let decision = self.decide(Function::Disaggregate, pools.cluster.now, |guest, range| {
-            let PrefillChoiceRow { remote, decode: chosen, prefill: by } =
-                guest.disaggregate(&row, &decode, &prefill)?;
-            let instance = |what: &str, index: u32, pool: &[InstanceIndex]| {
-                Ok::<_, Fault>(range.member(what, index, pool.len())?.map(|index| pool[index]))
-            };
-            Ok(DisaggregationDecision {
-                disaggregate: remote != 0,
-                decode: instance("decode", chosen, pools.decode)?,
-                prefill: instance("prefill", by, pools.prefill)?,
-            })
-        });
-        decision.unwrap_or_else(|| DisaggregationDecision::new(false))
+        let choice = self.decide(pools.cluster.now, |guest| guest.disaggregate(&row, &decode, &prefill));
+        let PrefillChoiceRow { remote, decode, prefill } = choice.unwrap_or_default();
+        DisaggregationDecision {
+            disaggregate: remote != 0,
+            decode: pools.decode.get(decode as usize).copied(),
+            prefill: pools.prefill.get(prefill as usize).copied(),
+        }
     }
 
     lifecycle!(DisaggregationPolicy);

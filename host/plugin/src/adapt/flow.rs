@@ -8,7 +8,6 @@ use blis_sim::policy::{ClusterView, Event, Events, Reads, RequestView};
 use blis_sim::units::Micros;
 
 use super::{PluginPolicy, fork, lifecycle};
-use crate::Function;
 
 /// The detector that decides instead of a failed one: llm-d's default.
 const DEFAULT_DETECTOR: Utilization =
@@ -16,8 +15,7 @@ const DEFAULT_DETECTOR: Utilization =
 
 impl SaturationPolicy for PluginPolicy {
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64 {
-        let saturation =
-            self.decide(Function::Saturation, cluster.now, |guest, range| range.number(guest.saturation(cluster)?));
+        let saturation = self.decide(cluster.now, |guest| guest.saturation(cluster));
         saturation.unwrap_or_else(|| SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, cluster))
     }
 
@@ -26,10 +24,7 @@ impl SaturationPolicy for PluginPolicy {
 
 impl CeilingsPolicy for PluginPolicy {
     fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
-        let computed = self.decide(Function::Ceilings, now, |guest, range| {
-            guest.ceilings(now, saturation, bands, ceilings)?;
-            range.numbers(ceilings, bands.len(), "band")
-        });
+        let computed = self.decide(now, |guest| guest.ceilings(now, saturation, bands, ceilings));
         if computed.is_none() {
             ceilings.clear();
             ceilings.resize(bands.len(), 1.0);
@@ -46,9 +41,7 @@ impl FairnessPolicy for PluginPolicy {
     }
 
     fn pick(&mut self, now: Micros, saturation: f64, band: Band, flows: &[Flow]) -> usize {
-        let index = self.decide(Function::FairPick, now, |guest, range| {
-            range.index(guest.fair_pick(now, saturation, band, flows)?, flows.len())
-        });
+        let index = self.decide(now, |guest| guest.fair_pick(now, saturation, band, flows));
         index.unwrap_or_else(|| FairnessPolicy::pick(&mut GlobalStrict, now, saturation, band, flows))
     }
 
@@ -58,8 +51,7 @@ impl FairnessPolicy for PluginPolicy {
 impl OrderingPolicy for PluginPolicy {
     fn rank(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> f64 {
         let request = request.with_block_ids(self.block_ids);
-        let rank = self.decide(Function::Order, now, |guest, range| range.number(guest.order(&request, now, expires)?));
-        rank.unwrap_or(now.0 as f64)
+        self.decide(now, |guest| guest.order(&request, now, expires)).unwrap_or(now.0 as f64)
     }
 
     lifecycle!(OrderingPolicy);
@@ -67,10 +59,7 @@ impl OrderingPolicy for PluginPolicy {
 
 impl EvictionPolicy for PluginPolicy {
     fn victim(&mut self, now: Micros, demand: Band, in_flight: &[InFlight]) -> Option<usize> {
-        let victim = self.decide(Function::Evict, now, |guest, range| {
-            range.chosen(guest.evict(now, demand, in_flight)?, in_flight.len())
-        });
-        victim.flatten()
+        self.decide(now, |guest| guest.evict(now, demand, in_flight)).flatten()
     }
 
     lifecycle!(EvictionPolicy);

@@ -4,7 +4,6 @@ use blis_sim::policy::kv_cache::{ChunkOffer, KvCacheDecisions, KvCachePolicy, Kv
 use blis_sim::units::Micros;
 
 use super::{PluginPolicy, fork};
-use crate::Function;
 use crate::rows::canonical;
 
 impl KvCachePolicy for PluginPolicy {
@@ -14,27 +13,21 @@ impl KvCachePolicy for PluginPolicy {
 
     fn keep(&mut self, now: Micros, chunks: &[KvChunk], ranks: &mut Vec<f64>) {
         let mut numbers = Vec::with_capacity(chunks.len());
-        let kept = self.decide(Function::Keep, now, |guest, range| {
-            guest.keep(now, chunks, &mut numbers)?;
-            range.numbers(&numbers, chunks.len(), "chunk")
-        });
+        let kept = self.decide(now, |guest| guest.keep(now, chunks, &mut numbers));
         ranks.extend(if kept.is_some() { numbers } else { vec![0.0; chunks.len()] });
     }
 
     fn store(&mut self, tier: &ChunkOffer, chunks: &[KvChunk], stored: &mut Vec<bool>) {
         let tier = ChunkOffer { fill: canonical(tier.fill), ..*tier };
         let mut numbers = Vec::with_capacity(chunks.len());
-        let decided = self.decide(Function::Store, Micros(tier.now_us), |guest, range| {
-            guest.store(&tier, chunks, &mut numbers)?;
-            range.numbers(&numbers, chunks.len(), "chunk")
-        });
+        let decided = self.decide(Micros(tier.now_us), |guest| guest.store(&tier, chunks, &mut numbers));
         let all = decided.is_none();
         stored.extend((0..chunks.len()).map(|index| all || numbers[index] != 0.0));
     }
 
     fn load(&mut self, hit: &KvHit) -> bool {
         let hit = KvHit { bandwidth: canonical(hit.bandwidth), ..*hit };
-        self.decide(Function::Load, Micros(hit.now_us), |guest, _| guest.load(&hit)).unwrap_or(true)
+        self.decide(Micros(hit.now_us), |guest| guest.load(&hit)).unwrap_or(true)
     }
 
     fork!(KvCachePolicy);

@@ -5,7 +5,6 @@ use blis_sim::scaling::{DrainGroup, DrainPolicy, FirstFit, Newest, Node, Placeme
 use blis_sim::units::Micros;
 
 use super::{PluginPolicy, fork};
-use crate::Function;
 
 impl DrainPolicy for PluginPolicy {
     /// Every replica that it gets has all signals.
@@ -14,9 +13,7 @@ impl DrainPolicy for PluginPolicy {
     }
 
     fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize {
-        let chosen = self.decide(Function::Drain, Micros(group.now_us), |guest, range| {
-            range.index(guest.drain(group, replicas)?, replicas.len())
-        });
+        let chosen = self.decide(Micros(group.now_us), |guest| guest.drain(group, replicas));
         chosen.unwrap_or_else(|| Newest.drain(group, replicas))
     }
 
@@ -25,9 +22,7 @@ impl DrainPolicy for PluginPolicy {
 
 impl PlacementPolicy for PluginPolicy {
     fn choose_node(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize> {
-        let chosen = self.decide(Function::Placement, Micros(replica.now_us), |guest, range| {
-            range.chosen(guest.placement(replica, nodes)?, nodes.len())
-        });
+        let chosen = self.decide(Micros(replica.now_us), |guest| guest.placement(replica, nodes));
         chosen.unwrap_or_else(|| FirstFit.choose_node(replica, nodes))
     }
 

@@ -7,8 +7,9 @@ use blis_sim::units::Micros;
 
 use super::PluginPolicy;
 use crate::incidents::Incidents;
+use crate::ranges::replicas_of;
 use crate::rows::{GroupRow, HISTORY, NONE_U64, canonical};
-use crate::{Function, Guest, PolicyDescription};
+use crate::{Guest, PolicyDescription};
 
 /// A guest as a scaling policy.
 #[derive(Debug)]
@@ -56,10 +57,10 @@ impl ScalingPolicy for PluginScaling {
     fn scale(&mut self, view: &ScalingView<'_>, targets: &mut Vec<Option<u32>>) {
         self.read(view);
         let Self { plugin, instead, groups, history } = self;
-        let decided = plugin.decide(Function::Scale, view.now, |guest, range| {
+        let decided = plugin.decide(view.now, |guest| {
             let mut numbers = Vec::new();
             guest.scale(view.now, groups, history, &mut numbers)?;
-            range.replicas(&numbers, groups.len())
+            Ok(replicas_of(&numbers))
         });
         targets.extend(decided.unwrap_or_else(|| {
             let mut targets = Vec::new();

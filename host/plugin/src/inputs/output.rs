@@ -1,13 +1,12 @@
-//! Outputs of guests, and their ranges.
+//! Outputs of guests.
 
 use blis_abi::Field;
 use blis_abi::decisions::{NumberOf, OutputShape};
-use blis_sim::policy::{AdmissionDecision, ClusterView, RequestView, Ties};
+use blis_sim::policy::AdmissionDecision;
 
-use super::call_inputs::CallInputs;
-use crate::ranges::OutputRange;
+use crate::ranges::{duration, replicas_of};
 use crate::rows::NONE_U32;
-use crate::{Fault, Function, Guest, Output};
+use crate::{Fault, Function, Output};
 
 /// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,95 +34,43 @@ pub enum GuestOutput {
     None,
 }
 
-/// The output of `function`, if it is in range.
-pub(super) fn checked(
-    inputs: &CallInputs,
-    function: Function,
-    output: Output,
-    numbers: Vec<f64>,
-) -> Result<GuestOutput, Fault> {
-    let (range, (row, count)) = (OutputRange { plugin: "", function }, inputs.choices(function));
-    let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-    Ok(match (output, &function.row().output) {
-        (Output::Decision(decision), _) => GuestOutput::Decision(decision),
-        (Output::Index(index), _) => {
-            let index = range.index(index, count)?;
+impl GuestOutput {
+    /// The output of `function`, which is in range.
+    ///
+    /// # Errors
+    /// If it is a duration that a simulation would refuse.
+    pub(super) fn of(function: Function, output: Output, numbers: Vec<f64>) -> Result<Self, Fault> {
+        let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        Ok(match (output, &function.row().output) {
+            (Output::Decision(decision), _) => Self::Decision(decision),
             // Of other choices the scores are not used.
-            let scores = if function == Function::Route { numbers } else { Vec::new() };
-            range.scores(&scores, count)?;
-            GuestOutput::Index(index, bits(scores))
-        }
-        (Output::Chosen(index), _) => GuestOutput::Chosen(range.chosen(index, count)?),
-        (Output::Integer(priority), _) => GuestOutput::Integer(priority),
-        (Output::Duration(us), _) if function == Function::StepTime => {
-            GuestOutput::Micros(range.duration(us, 1, "from 1 to a day")?)
-        }
-        (Output::Duration(us), _) => GuestOutput::Micros(us),
-        (Output::Number(number), _) => GuestOutput::Number(range.number(number)?.to_bits()),
-        (Output::Flag(flag), _) => GuestOutput::Flag(flag),
-        (Output::Numbers, OutputShape::Numbers(NumberOf::Replicas)) => {
-            GuestOutput::Replicas(range.replicas(&numbers, count)?)
-        }
-        (Output::Numbers, shape) => {
-            range.numbers(&numbers, count, row)?;
-            match shape {
-                OutputShape::Numbers(NumberOf::Flag) => GuestOutput::Flags(flags(&numbers)),
-                _ => GuestOutput::Numbers(bits(numbers)),
+            (Output::Index(index), _) => {
+                Self::Index(index, if function == Function::Route { bits(numbers) } else { Vec::new() })
             }
-        }
-        (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
-            let lists = inputs.rows.iter().skip(usize::from(function.row().inputs.row.is_some()));
-            let mut lengths = lists.map(|list| list.rows().len());
-            let value = |(index, (&word, field)): (usize, (&u64, &Field))| {
-                if index < *flags {
-                    return Ok(Some(usize::from(word != 0)));
-                }
-                match lengths.next() {
-                    Some(len) => range.member(field.name, word as u32, len),
-                    // Without lists these are numbers of their own.
-                    None => Ok(Some(word as usize).filter(|_| !field.meaning.optional || word != u64::from(NONE_U32))),
-                }
-            };
-            GuestOutput::Record(words.iter().zip(shape.fields).enumerate().map(value).collect::<Result<_, Fault>>()?)
-        }
-        (Output::Record(_), _) => GuestOutput::None,
-    })
-}
-
-/// The index of the instance that `guest` chooses, with the range of its outputs checked as the simulator does.
-///
-/// # Errors
-/// If the guest fails, or its output cannot be used.
-pub fn route(
-    guest: &mut dyn Guest,
-    request: &RequestView<'_>,
-    cluster: &ClusterView<'_>,
-    ties: &Ties,
-    scores: &mut Vec<f64>,
-) -> Result<usize, Fault> {
-    let range = OutputRange { plugin: "", function: Function::Route };
-    let index = range.index(guest.route(request, cluster, ties, scores)?, cluster.len())?;
-    range.scores(scores, cluster.len())?;
-    Ok(index)
-}
-
-/// Whether `guest` keeps each instance, with its output checked as the simulator does.
-///
-/// # Errors
-/// If the guest fails, or its output cannot be used.
-pub fn kept(
-    guest: &mut dyn Guest,
-    request: &RequestView<'_>,
-    cluster: &ClusterView<'_>,
-    ties: &Ties,
-) -> Result<Vec<bool>, Fault> {
-    let mut numbers = Vec::new();
-    guest.filter(request, cluster, ties, None, &mut numbers)?;
-    OutputRange { plugin: "", function: Function::Filter }.numbers(&numbers, cluster.len(), "instance")?;
-    Ok(flags(&numbers))
-}
-
-/// Numbers that are yes or no: 0 is no.
-fn flags(numbers: &[f64]) -> Vec<bool> {
-    numbers.iter().map(|&number| number != 0.0).collect()
+            (Output::Chosen(index), _) => Self::Chosen(index),
+            (Output::Integer(priority), _) => Self::Integer(priority),
+            (Output::Duration(us), _) if function == Function::StepTime => {
+                Self::Micros(duration(function, us, 1, "from 1 to a day")?)
+            }
+            (Output::Duration(us), _) => Self::Micros(us),
+            (Output::Number(number), _) => Self::Number(number.to_bits()),
+            (Output::Flag(flag), _) => Self::Flag(flag),
+            (Output::Numbers, OutputShape::Numbers(NumberOf::Replicas)) => Self::Replicas(replicas_of(&numbers)),
+            (Output::Numbers, OutputShape::Numbers(NumberOf::Flag)) => {
+                Self::Flags(numbers.into_iter().map(|number| number != 0.0).collect())
+            }
+            (Output::Numbers, _) => Self::Numbers(bits(numbers)),
+            (Output::Record(words), OutputShape::Record { shape, flags, .. }) => {
+                // Without lists these are numbers of their own, which may be optional.
+                let is_index = !function.row().inputs.lists.is_empty();
+                let value = |(number, (word, field)): (usize, (&u64, &Field))| match number {
+                    _ if number < *flags => Some(usize::from(*word != 0)),
+                    _ => Some(*word as usize)
+                        .filter(|_| *word != u64::from(NONE_U32) || !(is_index || field.meaning.optional)),
+                };
+                Self::Record(words.iter().zip(shape.fields).enumerate().map(value).collect())
+            }
+            (Output::Record(_), _) => Self::None,
+        })
+    }
 }

@@ -11,7 +11,7 @@ use blis_sim::policy::{AdmissionDecision, Event, Reason};
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
-use crate::guest::left_out;
+use crate::call::left_out;
 use crate::rows::{AgesRow, InstanceRows, NONE_U32, RequestRow, Rows, ages_row, decision_row, event_row, request_row};
 use crate::{Fault, FaultKind, Function, Guest, GuestSetup, Inputs, Kind, Output, ParameterValue, ValueTable};
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use blis_abi::AnyRows;
 use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{
@@ -16,12 +17,12 @@ use blis_sim::units::Micros;
 use rand::Rng as _;
 
 use super::*;
-use crate::Kind;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
 use crate::rows::{
     ChunkOfferRow, ChunkRow, DrainGroupRow, GroupRow, NodeRow, PoolInstanceRow, PrefillChoiceRow, ReplicaRow,
     RoutedRequestRow, StartingReplicaRow, TierHitRow,
 };
+use crate::{Function, Inputs, Kind, Output};
 
 /// A temporary folder, removed after the test.
 struct LibraryFolder(PathBuf);
@@ -208,7 +209,7 @@ fn a_library_gets_what_changed() {
     let call = |guest: &mut dyn Guest, service: &inputs::SyntheticService, class_priority| {
         let (mut request, mut scores) = (service.request(), Vec::new());
         request.class_priority = class_priority;
-        let result = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
+        let result = guest.number_of_route(&request, &service.cluster(), &TIES(), &mut scores)?;
         assert_eq!(scores, [result as f64; 9]);
         Ok::<_, Fault>(result)
     };
@@ -229,7 +230,8 @@ fn a_library_gets_what_changed() {
     assert_eq!(call(&mut *guest, &later, 0), Ok(0));
     guest.restore(&[]).expect("it takes anything");
     assert_eq!((call(&mut *guest, &later, 0), call(&mut *guest, &later, 0)), (Ok(100), Ok(0)));
-    let chosen = guest.route(&later.request(), &DecisionPoint::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
+    let unrelated = DecisionPoint::plausible(9, 1);
+    let chosen = guest.number_of_route(&later.request(), &unrelated.cluster(), &TIES(), &mut Vec::new());
     assert_eq!(chosen, Ok(100), "a cluster without information about changes");
 
     let mut gate = start(Kind::Admission, plugin.as_ref(), &[], true);
@@ -366,7 +368,10 @@ fn every_kind_and_every_question_to_the_host() {
     assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
     let group = DrainGroupRow { replicas: 20, ..DrainGroupRow::default() };
     let replicas = [3, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
-    assert_eq!(start(Kind::Drain, plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
+    let rows = [AnyRows::one(&group), AnyRows::new(&replicas)];
+    let inputs = Inputs::at(Micros::ZERO, &rows);
+    let drained = start(Kind::Drain, plugin.as_ref(), &[], true).call(Function::Drain, inputs, &mut Vec::new());
+    assert_eq!(drained, Ok(Output::Index(27)));
     let nodes = [8, 2].map(|free_gpus| NodeRow { free_gpus, ..NodeRow::default() });
     let placed = |gpus| {
         let replica = StartingReplicaRow { gpus, ..StartingReplicaRow::default() };
@@ -394,15 +399,14 @@ fn every_kind_and_every_question_to_the_host() {
     assert_eq!([prefilled(0), prefilled(1)], [choice(true), choice(false)]);
 
     let state = StepState { max_num_batched_tokens: 100, decoding: 30, waiting: 4, ..StepState::default() };
-    let budget =
-        start(Kind::Batching, plugin.as_ref(), &[], true).record(crate::Function::Budget, Micros::ZERO, &state);
+    let budget = start(Kind::Batching, plugin.as_ref(), &[], true).record(Function::Budget, Micros::ZERO, &state);
     assert_eq!(budget, Ok(StepBudget { prefill_tokens: 70, reserve: 4, ..StepBudget::default() }));
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);
     let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
     let mut scores = Vec::new();
-    let result = start(Kind::Routing, plugin.as_ref(), &[], true).route(
+    let result = start(Kind::Routing, plugin.as_ref(), &[], true).number_of_route(
         &alone.request(),
         &alone.cluster(),
         &TIES(),

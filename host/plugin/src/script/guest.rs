@@ -20,7 +20,7 @@ use super::state::{self, StateSize};
 use super::step_views::StepViews;
 use super::values::NameTexts;
 use super::views::{ClusterFields, ClusterObject, EventObject, RequestFields, RequestObject};
-use crate::guest::left_out;
+use crate::call::left_out;
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{
     BandRow, ChunkOfferRow, ChunkRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, LatestView, NONE_U32, NodeRow,

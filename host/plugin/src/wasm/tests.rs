@@ -112,7 +112,7 @@ fn router(plugin: &dyn Plugin, setup: &GuestSetup) -> Result<Box<dyn Guest>, Fau
 
 /// Calls `guest` to route among instances with these numbers of requests in flight.
 fn route(guest: &mut dyn Guest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
-    with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
+    with_view(in_flight, |request, cluster| guest.number_of_route(request, cluster, &Ties::LowestIndex, scores))
 }
 
 fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {

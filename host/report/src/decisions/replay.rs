@@ -8,7 +8,7 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use blis_diag::{Diagnose, Diagnostic, RowError};
-use blis_plugin::{Fault, Guest, GuestSetup, Kind, Limits, LoadedPlugin, OtherValue, PolicyDescription, inputs};
+use blis_plugin::{Fault, Guest, GuestSetup, Kind, Limits, LoadedPlugin, OtherValue, PolicyDescription};
 use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, Events, Ties};
@@ -482,7 +482,7 @@ impl Guests {
         self.service.advance(line.time_us, &line.seen(), reader.signals());
         let (request, cluster) = self.service.views(id).ok_or_else(|| unknown(reader, id))?;
         self.scores.clear();
-        let target = inputs::route(guest.as_mut(), &request, &cluster, &self.ties, &mut self.scores);
+        let target = guest.route(&request, &cluster, &self.ties, &mut self.scores);
         let target = target.map_err(|fault| failed(&self.name, Kind::Routing, id, line.time_us, fault))?;
         self.service.forget(id);
         self.routings.decisions += 1;

@@ -46,8 +46,11 @@ fn route(r, s) {
         filter.filter(&request, &cluster, &ties, Some(&mut memory), &mut shared).expect("filters");
         alone.filter(&request, &cluster, &ties, None, &mut own).expect("filters");
         for (scorer, alone) in scorers.iter_mut().zip(&mut scorers_alone) {
-            scorer.scores(&request, &cluster, &ties, Some(&mut memory), &mut shared).expect("scores");
-            alone.scores(&request, &cluster, &ties, None, &mut own).expect("scores");
+            let (mut scores, mut scores_alone) = (Vec::new(), Vec::new());
+            scorer.scores(&request, &cluster, &ties, Some(&mut memory), &mut scores).expect("scores");
+            alone.scores(&request, &cluster, &ties, None, &mut scores_alone).expect("scores");
+            shared.append(&mut scores);
+            own.append(&mut scores_alone);
         }
         assert_eq!(shared.len(), 27);
         assert_eq!(shared, own, "decision {decision}");

@@ -182,7 +182,7 @@ fn changed_works_both_ways() {
             service.clone()
         };
         let call = |guest: &mut dyn Guest, service: &inputs::SyntheticService| {
-            guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
+            guest.number_of_route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
         };
         // The index of the request's instance in decisions 0, 1, 2 …: 7 further every time. All signals are refreshed
         // every ninth decision.
