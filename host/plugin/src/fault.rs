@@ -14,7 +14,8 @@ pub struct Fault {
 }
 
 /// Kinds of [`Fault`]. Results and tests use their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum FaultKind {
     /// The file cannot be read, is too large, or has a format that does not match its extension.
     Unreadable,
@@ -54,24 +55,7 @@ impl FaultKind {
     /// The name in result documents.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Unreadable => "unreadable",
-            Self::Syntax => "syntax",
-            Self::VersionSkew => "version-skew",
-            Self::ForbiddenImport => "forbidden-import",
-            Self::MissingExport => "missing-export",
-            Self::Refused => "refused",
-            Self::UnknownName => "unknown-name",
-            Self::Trap => "trap",
-            Self::OutOfFuel => "out-of-fuel",
-            Self::OutOfMemory => "out-of-memory",
-            Self::OutOfTime => "out-of-time",
-            Self::TooDeep => "too-deep",
-            Self::NotANumber => "not-a-number",
-            Self::OutOfRange => "out-of-range",
-            Self::NotAllowed => "not-allowed",
-            Self::HostResources => "host-resources",
-        }
+        self.into()
     }
 }
 

@@ -4,6 +4,7 @@
 //! The names are those of `sdk/rhai/README.md`. A field that is not set has a default: 0, no deadline, no limit, the
 //! empty text, and what the fields below say.
 
+use blis_abi::{Field, Layout as _};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
@@ -38,38 +39,11 @@ pub(crate) struct NamedRequest {
     blocks: Vec<u32>,
 }
 
-const REQUEST: [&str; 30] = [
-    "id",
-    "now",
-    "now_us",
-    "arrival",
-    "arrival_us",
-    "deadline",
-    "deadline_us",
-    "slo_ttft",
-    "slo_ttft_us",
-    "slo_itl",
-    "slo_itl_us",
-    "input_tokens",
-    "prompt_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "prompt_blocks",
-    "block_size",
-    "shared_blocks",
-    "blocks",
-    "class_priority",
-    "client_priority",
-    "slo_class",
-    "tenant",
-    "session",
-    "model",
-    "client",
-    "prefix_group",
-    "round_index",
-    "tenant_in_flight",
-    "name",
-];
+/// The names of the fields of a request: those of its row but for what the host sets, and others.
+fn request_names() -> Vec<&'static str> {
+    let own = RequestRow::FIELDS.iter().filter(|field| !matches!(field.name, "adapter" | "stage"));
+    own.flat_map(Field::names).chain(["prompt_tokens", "max_tokens", "blocks", "name"]).collect()
+}
 
 impl NamedRequest {
     /// Request `id`, of one token.
@@ -86,8 +60,9 @@ impl NamedRequest {
     }
 
     pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
-        if !REQUEST.contains(&name) {
-            return Err(FieldError::unknown("a request", name, &REQUEST));
+        let known = request_names();
+        if !known.contains(&name) {
+            return Err(FieldError::unknown("a request", name, &known));
         }
         if *value == FieldValue::Nothing {
             return Ok(());
