@@ -163,7 +163,8 @@ fn number_type(field: &Field) -> String {
     if field.meaning.optional {
         text += ", may be missing";
     }
-    if let Some(most) = field.meaning.most {
+    // That of the type needs no word.
+    if let Some(most) = field.meaning.most.filter(|&most| most < i64::from(u32::MAX) - 1) {
         write!(text, ", at most {most}").expect("a text");
     }
     text

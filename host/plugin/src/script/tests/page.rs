@@ -1,4 +1,4 @@
-//! The documentation for script authors, `sdk/rhai/README.md`, lists every function and field, and no others.
+//! The documentation for script authors, `sdk/rhai/README.md` with the fields of rows in `docs/kinds.md`, lists every function and field.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,11 @@ use super::*;
 use crate::inputs::GuestCall;
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
+const KINDS: &str = include_str!("../../../../../docs/kinds.md");
 
 /// The texts between backticks, split into words.
 fn words() -> BTreeSet<&'static str> {
-    let code = PAGE.split('`').skip(1).step_by(2);
+    let code = [PAGE, KINDS].into_iter().flat_map(|page| page.split('`').skip(1).step_by(2));
     code.flat_map(|code| code.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())).collect()
 }
 
