@@ -447,7 +447,7 @@ impl Making<'_> {
             None => prefix.group.clone(),
         };
         let name = self.names.intern(&group);
-        let (tokens, span) = self.prefixes.new(name, adapter, prefix.tokens, self.options)?;
+        let (tokens, span) = self.prefixes.span(name, adapter, prefix.tokens, self.options)?;
         Ok((name, tokens, span))
     }
 }
@@ -463,7 +463,7 @@ struct Prefixes {
 }
 
 impl Prefixes {
-    fn new(
+    fn span(
         &mut self,
         group: Name,
         adapter: Name,
