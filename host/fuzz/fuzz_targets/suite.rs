@@ -7,7 +7,7 @@ use blis_eval::suite::{Split, Suite};
 libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
     Ok(suite) => {
         for split in [Split::Smoke, Split::Train] {
-            assert!(!suite.of(split).is_empty());
+            assert!(!suite.scenarios_in(split).is_empty());
         }
         assert!(!suite.decides.iter().any(|kind| kind.name() == "latency"));
         for split in [Split::Smoke, Split::Train, Split::Select, Split::Test] {
