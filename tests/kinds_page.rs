@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use blis_abi::decisions::{Area, Missing, NumberOf, NumberShape, OutputShape};
 use blis_abi::{Column, Field, NumberUnit, Request, Row as _, RowShape};
-use blis_config::policy::BuiltIn;
+use blis_config::policy::{BuiltIn, ScalingRow};
 use blis_eval::spec::KEYS;
 use blis_plugin::{Function, Kind};
 
@@ -57,7 +57,11 @@ fn section(kind: Kind, rows: &mut Vec<RowShape>) -> String {
     if !flags.is_empty() {
         write!(text, " Chosen by {}.", flags.join(", ")).expect("a text");
     }
-    let built_in: Vec<String> = BuiltIn::for_kind(kind).map(|row| format!("`{}`", row.name)).collect();
+    let mut built_in: Vec<String> = BuiltIn::for_kind(kind).map(|row| format!("`{}`", row.name)).collect();
+    if kind == Kind::Scaling {
+        // They are built with settings of the control loop, from a table of their own.
+        built_in.extend(ScalingRow::all().iter().map(|row| format!("`{}`", row.name)));
+    }
     if !built_in.is_empty() {
         write!(text, " Built in: {}.", built_in.join(", ")).expect("a text");
     }
