@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use blis_abi::decisions::{Area, Missing, NumberOf, NumberShape, OutputShape};
 use blis_abi::{Column, Field, NumberUnit, Request, Row as _, RowShape};
 use blis_config::policy::{BuiltIn, ScalingRow};
-use blis_eval::spec::KEYS;
+use blis_eval::spec::{KEYS, SettingKey};
 use blis_plugin::{Function, Kind};
 
 use crate::reference::check;
@@ -52,8 +52,9 @@ const AREAS: [(Area, &str); 6] = [
 
 fn section(kind: Kind, rows: &mut Vec<RowShape>) -> String {
     let mut text = format!("\n### `{kind}`\n\n{}", plain(kind.docs()));
-    let flags: Vec<String> =
-        KEYS.iter().filter(|key| key.chooses == Some(kind)).map(|key| format!("`--{}`", key.name)).collect();
+    // A setting that lists policies has the plural of their kind.
+    let chooses = |key: &&SettingKey| key.chooses == Some(kind) || key.name == format!("{kind}s");
+    let flags: Vec<String> = KEYS.iter().filter(chooses).map(|key| format!("`--{}`", key.name)).collect();
     if !flags.is_empty() {
         write!(text, " Chosen by {}.", flags.join(", ")).expect("a text");
     }

@@ -138,7 +138,7 @@ struct PublishedEnds {
     dropped_unservable: u64,
     /// Completed requests with an output that ended early at the maximum model length.
     length_capped_requests: u64,
-    /// Requests whose deadline passed before they completed.
+    /// Requests that timed out: they had not completed at their deadline.
     timed_out_requests: u64,
 }
 

@@ -511,7 +511,7 @@ struct CountsJson {
     dropped_unservable: u64,
     /// Completed requests that were cut at the maximum model length.
     length_capped_requests: u64,
-    /// Requests whose deadline passed.
+    /// Requests that timed out: they had not completed at their deadline.
     timed_out_requests: u64,
     /// Output tokens of completed requests.
     total_output_tokens: u64,
