@@ -147,6 +147,7 @@ impl Scenario {
             classes: Arc::default(),
             offload: None,
             blis_tiers: None,
+            kv_groups: None,
             adapters: None,
             semantics: engine.semantics(),
             latency: Arc::new(Constant),

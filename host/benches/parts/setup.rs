@@ -47,6 +47,7 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         classes: Arc::default(),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: deployment.latency.clone(),

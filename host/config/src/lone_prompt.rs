@@ -61,6 +61,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         classes: Arc::new(Classes::default()),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
     };
     let mut ttft = Ttft::default();

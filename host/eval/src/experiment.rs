@@ -940,6 +940,7 @@ impl EngineConfig {
             semantics: self.semantics,
             latency: deployment.latency.clone(),
             blis_tiers: None,
+            kv_groups: None,
         }
     }
 }

@@ -70,6 +70,7 @@ pub mod search;
 pub mod service;
 pub mod spec;
 pub mod startup;
+pub mod steps;
 mod stratified;
 pub mod suite;
 mod table;

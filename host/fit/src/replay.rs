@@ -78,6 +78,7 @@ pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc
         classes: Arc::new(Classes::default()),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
     }
 }

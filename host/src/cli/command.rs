@@ -19,6 +19,7 @@ use super::plot::PlotArgs;
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::run_args::{CompareArgs, ReplayArgs, RunArgs};
+use super::steps::StepsArgs;
 use super::suite::SuiteArgs;
 use super::view::ViewArgs;
 use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
@@ -168,6 +169,9 @@ pub(super) enum Command {
     /// BLIS's name of `blis workload compose`
     #[command(args_override_self = true, hide = true)]
     Compose(ComposeArgs),
+    /// What the scheduler does with a recorded scenario, step by step
+    #[command(args_override_self = true, hide = true)]
+    Steps(StepsArgs),
 }
 
 /// `blis evaluate`: candidates, or a command.

@@ -35,6 +35,7 @@ mod reference;
 mod refused;
 mod regret;
 mod run_args;
+mod steps;
 mod suite;
 mod validated;
 mod view;
@@ -162,6 +163,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Man(args)) => pages::man(&args, help::command()),
         Some(Command::Version) => print(format_args!("blis {}\n", env!("CARGO_PKG_VERSION"))),
         Some(Command::Convert(args)) => workload::convert(&args),
+        Some(Command::Steps(args)) => steps::run(&args),
         Some(Command::Compose(args)) => workload::compose(&args),
         None => print(help::command().render_help()),
     }

@@ -42,6 +42,7 @@ fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
         classes: Arc::default(),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency,

@@ -80,6 +80,7 @@ impl TestService {
             classes: Arc::default(),
             offload: None,
             blis_tiers: None,
+            kv_groups: None,
             adapters: self.adapters.as_ref().map(|(adapters, _)| Arc::clone(adapters)),
             semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),

@@ -39,6 +39,7 @@ pub(super) fn journal(recording: bool) -> (Journal, Metrics, u64) {
         classes: std::sync::Arc::default(),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),

@@ -542,6 +542,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     }),
                 }),
                 blis_tiers: None,
+                kv_groups: None,
                 // Requests that are passed over are not served in order.
                 adapters: (front.2 % 2 == 0 && (blis || scheduler != 0)).then(|| adapters(if blis { 2 } else { 1 })),
                 semantics,

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::policy::{InstancePolicies, JoiningRequest, QueueKey, SchedulingChoice};
 use crate::adapters::{AdapterSettings, AdapterSlots};
 use crate::ids::InstanceIndex;
+use crate::kv::cache::PlainCache;
+use crate::kv::pages::{GroupedKv, KvLayout, PoolSettings};
+use crate::kv::plain::PlainKv;
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -33,8 +36,10 @@ pub struct InstanceConfig {
     pub max_num_batched_tokens: u32,
     /// Size of a KV block, tokens, ≥ 1.
     pub block_size: u32,
-    /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.)
+    /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.) With groups: usable pages.
     pub total_kv_blocks: u32,
+    /// The KV groups, if some layers keep less than every token; then `block_size` is the block of one content hash.
+    pub kv_groups: Option<Arc<KvGroups>>,
     /// Maximum number of prefill tokens of one request in a step; 0 for no limit.
     pub long_prefill_token_threshold: u32,
     /// Maximum length of prompt plus output, tokens; `None` for unlimited.
@@ -163,6 +168,52 @@ impl InstanceConfig {
     /// The index in `batch` of the preemption victim, always through the policy's view.
     pub(super) fn victim_by_view(&mut self, batch: &BatchView) -> usize {
         self.policies.preemption.policy().victim(batch).min(batch.len() - 1)
+    }
+}
+
+/// KV memory as pages of groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvGroups {
+    /// The groups.
+    pub layout: KvLayout,
+    /// vLLM's `prefix_cache_retention_interval`, tokens; `None` to keep every boundary.
+    pub retention: Option<u32>,
+    /// Pipeline stages: so many batches are in flight, and one more with asynchronous scheduling.
+    pub pipeline: u32,
+}
+
+impl InstanceConfig {
+    /// The settings of the pool of pages with these groups.
+    pub(super) fn pool_settings(&self, groups: &KvGroups) -> PoolSettings {
+        let batches = u64::from(groups.pipeline) + u64::from(self.async_scheduling);
+        let longest_chunk = match self.long_prefill_token_threshold {
+            0 => self.max_num_batched_tokens,
+            threshold => threshold.min(self.max_num_batched_tokens),
+        };
+        PoolSettings {
+            caching: self.enable_prefix_caching,
+            retention: groups.retention,
+            max_model_len: self.max_model_len.unwrap_or(u32::MAX),
+            tokens_in_flight: u64::from(self.max_num_batched_tokens) * batches,
+            longest_chunk,
+        }
+    }
+
+    /// The empty KV cache of the reference engine.
+    pub(super) fn plain_cache(&self) -> PlainCache {
+        let Self { total_kv_blocks, block_size, enable_prefix_caching, semantics, .. } = *self;
+        match &self.kv_groups {
+            None => PlainCache::Blocks(Box::new(PlainKv::new(
+                total_kv_blocks,
+                block_size,
+                enable_prefix_caching,
+                semantics,
+            ))),
+            Some(groups) => {
+                let settings = self.pool_settings(groups);
+                PlainCache::paged(GroupedKv::new(groups.layout.clone(), settings, total_kv_blocks))
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Source: BLIS f90a1e3a, `EnqueueRequest`; the vLLM equivalents are spread over its API server and start-up checks.
 
 use super::config::InstanceConfig;
+use crate::kv::pages::{StartLimits, pages_of_request};
 use crate::outcome::DropReason;
 use crate::request::Request;
 
@@ -21,8 +22,7 @@ impl InstanceConfig {
                 return Some(DropReason::BudgetTooLong);
             }
         }
-        let room = u64::from(self.total_kv_blocks) * u64::from(self.block_size);
-        if input > room {
+        if !self.fits(input) {
             // Its prompt does not fit an empty KV cache: it would hold back the queue for ever.
             return Some(DropReason::KvTooSmall);
         }
@@ -30,7 +30,7 @@ impl InstanceConfig {
             // KV of the last output token is never written.
             let needed = input + u64::from(request.output_tokens.max(1)) - 1;
             let most = self.max_model_len.map_or(needed, |limit| needed.min(u64::from(limit) - 1));
-            if most > room {
+            if !self.fits(most) {
                 // Its last tokens never find a KV block: BLIS preempts it for ever, vLLM does not start.
                 return Some(DropReason::KvTooSmall);
             }
@@ -40,6 +40,19 @@ impl InstanceConfig {
             }
         }
         None
+    }
+
+    /// Whether KV of `tokens` tokens of one request fits the empty cache.
+    fn fits(&self, tokens: u64) -> bool {
+        let Some(groups) = &self.kv_groups else {
+            return tokens <= u64::from(self.total_kv_blocks) * u64::from(self.block_size);
+        };
+        let settings = self.pool_settings(groups);
+        let limits = StartLimits {
+            max_model_len: u32::try_from(tokens).unwrap_or(u32::MAX),
+            tokens_in_flight: settings.tokens_in_flight,
+        };
+        pages_of_request(&groups.layout, limits) <= u64::from(self.total_kv_blocks)
     }
 
     /// Maximum number of prefill tokens of one request in a step that starts with so many `requests`, running and

@@ -48,7 +48,7 @@ mod record;
 mod step_limits;
 mod watchdog;
 
-pub use config::{InstanceConfig, SchedulerOptions};
+pub use config::{InstanceConfig, KvGroups, SchedulerOptions};
 pub use fast::Fast;
 pub(crate) use load_moments::LoadSampling;
 pub use load_moments::{LoadMoments, SampledMoments};

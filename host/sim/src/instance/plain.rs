@@ -22,7 +22,8 @@ use super::watchdog::Watchdog;
 use super::{Instance, NoProgress};
 use crate::adapters::{AdapterSlots, lengthened};
 use crate::ids::{InstanceIndex, RequestId};
-use crate::kv::plain::{AllocationRequest, PlainKv};
+use crate::kv::cache::PlainCache;
+use crate::kv::plain::AllocationRequest;
 use crate::kv::tiers::LowerTiers;
 use crate::latency::Batch;
 use crate::numbers::count;
@@ -47,6 +48,8 @@ struct PlainRequest {
     decoding: bool,
     /// Tokens computed in the present step.
     num_new: u32,
+    /// Of the computed tokens, those of a step that has not finished when the present one is planned.
+    in_flight: u32,
     /// Context length for the latency model in the present step.
     context: u32,
     ttft: Option<Micros>,
@@ -78,6 +81,7 @@ impl PlainRequest {
             furthest: 0,
             decoding: false,
             num_new: 0,
+            in_flight: 0,
             context: 0,
             ttft: None,
             last_token: Micros::ZERO,
@@ -97,6 +101,12 @@ impl PlainRequest {
 
     fn prefilling(&self) -> bool {
         self.computed < self.target
+    }
+
+    /// KV for the tokens `start..end`.
+    fn prompt(&self, start: u32, end: u32) -> AllocationRequest<'_> {
+        let prefill_end = self.request.input_tokens.max(self.target.saturating_sub(1));
+        AllocationRequest { prefill_end, ..AllocationRequest::of_prompt(&self.request, start, end) }
     }
 
     fn outcome(&self, instance: InstanceIndex, status: Status) -> Outcome {
@@ -125,7 +135,7 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct Plain {
     config: InstanceConfig,
-    kv: PlainKv,
+    kv: PlainCache,
     /// The tiers below the GPU, if it has any.
     tiers: Option<Box<LowerTiers>>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
@@ -171,8 +181,7 @@ impl Plain {
     #[must_use]
     pub fn new(mut config: InstanceConfig) -> Self {
         let adapters = config.adapter_slots();
-        let kv =
-            PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        let kv = config.plain_cache();
         Self {
             kv,
             tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
@@ -213,6 +222,7 @@ impl Plain {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
+        self.kv.begin_step();
         self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
         self.load_for_head(now, observer);
         let holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
@@ -239,6 +249,7 @@ impl Plain {
             }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
+        self.last_step.held_pages = self.kv.held_by_group();
         self.release_drained(now);
         self.counters.steps += 1;
         self.cadence.executed(self.running.iter().any(|live| live.num_new > 0), prefill);
@@ -253,8 +264,8 @@ impl Plain {
         let more = self.start_transfers(now) + std::mem::take(&mut self.adapter_loading);
         let end = now.saturating_add(step_time).saturating_add(more).saturating_add(reloads);
         self.execute(now, end, observer);
-        if let Some(tiers) = &mut self.tiers {
-            tiers.copy(&self.kv, self.running.iter().map(|live| &live.request));
+        if let (Some(tiers), Some(kv)) = (&mut self.tiers, self.kv.blocks_mut()) {
+            tiers.copy(kv, self.running.iter().map(|live| &live.request));
         }
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
@@ -317,6 +328,8 @@ impl Plain {
     /// computes a part of its prompt.
     fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(u32, bool), NoProgress> {
         for live in &mut self.running {
+            // What the last step computed is still in flight if this one is planned before its end.
+            live.in_flight = if self.config.async_scheduling { live.num_new } else { 0 };
             live.num_new = 0;
         }
         let mut budget = self.config.max_num_batched_tokens;
@@ -329,7 +342,8 @@ impl Plain {
             let num_tokens = if live.draining {
                 0
             } else if prefilling {
-                self.limits.running(live.target - live.computed, budget)
+                let chunk = self.limits.running(live.target - live.computed, budget);
+                self.kv.cut_chunk(&live.prompt(live.computed, live.computed + chunk), live.target)
             } else {
                 1
             };
@@ -361,12 +375,10 @@ impl Plain {
         loop {
             let live = &self.running[*i];
             let request = AllocationRequest {
-                request: &live.request,
-                start: live.computed,
-                end: live.computed + num_tokens,
                 prefill: live.prefilling(),
                 in_flight: self.config.async_scheduling && !live.prefilling(),
-                cached: &[],
+                finished: live.computed - live.in_flight,
+                ..live.prompt(live.computed, live.computed + num_tokens)
             };
             if allocate(&mut self.kv, &mut self.tiers, &request) {
                 let live = &mut self.running[*i];
@@ -649,9 +661,9 @@ impl Plain {
 }
 
 /// Allocates KV blocks for the tokens, or changes nothing and returns `false`. Tiers may change the cache in either case.
-fn allocate(kv: &mut PlainKv, tiers: &mut Option<Box<LowerTiers>>, allocation: &AllocationRequest<'_>) -> bool {
-    match tiers {
-        Some(tiers) => tiers.allocate(kv, allocation),
-        None => kv.allocate(allocation),
+fn allocate(kv: &mut PlainCache, tiers: &mut Option<Box<LowerTiers>>, allocation: &AllocationRequest<'_>) -> bool {
+    match (tiers, kv.blocks_mut()) {
+        (Some(tiers), Some(kv)) => tiers.allocate(kv, allocation),
+        _ => kv.allocate(allocation),
     }
 }

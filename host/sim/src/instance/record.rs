@@ -22,6 +22,8 @@ pub struct StepRecord {
     pub finished: Vec<RequestId>,
     /// Free KV blocks after planning.
     pub free_blocks_planned: u32,
+    /// Pages held after planning, per KV group; empty where all layers cache every token.
+    pub held_pages: Vec<u32>,
     /// Free KV blocks after the step.
     pub free_blocks: u32,
 }

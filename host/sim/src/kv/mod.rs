@@ -8,8 +8,10 @@
 //! block first; they keep their content until they are reused from the head of that queue; a look-up walks a prompt
 //! from its first block to the first miss.
 
+pub mod cache;
 pub(crate) mod fast;
 mod paged;
+pub mod pages;
 pub mod plain;
 pub mod tiers;
 

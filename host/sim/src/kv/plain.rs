@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
+use super::cache::CachedPrefix;
 use super::leading;
+use super::pages::PageHit;
 use crate::ids::RequestId;
 use crate::instance::StoreFence;
 use crate::numbers::count;
@@ -55,6 +57,31 @@ pub struct AllocationRequest<'a> {
     pub in_flight: bool,
     /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless the request enters the batch.
     pub cached: &'a [u32],
+    /// The same as pages of groups.
+    pub hit: Option<&'a PageHit>,
+    /// End of the prefill: the prompt, and after a preemption all tokens but the last.
+    pub prefill_end: u32,
+    /// Tokens that steps have computed which have finished; with asynchronous scheduling one step fewer than are planned.
+    pub finished: u32,
+}
+
+impl<'a> AllocationRequest<'a> {
+    /// For the tokens `start..end` of a prompt.
+    #[must_use]
+    pub fn of_prompt(request: &'a Request, start: u32, end: u32) -> Self {
+        let prefill_end = request.input_tokens;
+        let (prefill, in_flight) = (true, false);
+        Self { request, start, end, prefill, in_flight, cached: &[], hit: None, prefill_end, finished: start }
+    }
+
+    /// The same after a claim of `cached`.
+    #[must_use]
+    pub fn claiming(self, cached: &'a CachedPrefix) -> Self {
+        match cached {
+            CachedPrefix::Blocks(cached) => Self { cached, ..self },
+            CachedPrefix::Pages(hit) => Self { hit: Some(hit), ..self },
+        }
+    }
 }
 
 /// The state of all blocks, used and free.

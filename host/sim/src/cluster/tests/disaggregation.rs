@@ -524,6 +524,7 @@ fn by_hand(hop: u64) -> PairSetup {
         classes: Arc::default(),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),

@@ -247,6 +247,7 @@ pub(super) fn steady(
         classes: Arc::default(),
         offload: None,
         blis_tiers: None,
+        kv_groups: None,
         adapters: None,
         semantics: Semantics::VLLM_0_33,
     };

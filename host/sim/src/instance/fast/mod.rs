@@ -166,10 +166,11 @@ impl Fast {
     /// An idle instance with this configuration.
     ///
     /// # Panics
-    /// With BLIS's tiers: only [`Plain`](super::Plain) has them.
+    /// With BLIS's tiers or KV groups: only [`Plain`](super::Plain) has them.
     #[must_use]
     pub fn new(mut config: InstanceConfig) -> Self {
         assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
+        assert!(config.kv_groups.is_none(), "the fast engine has no KV groups");
         let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,

@@ -51,14 +51,9 @@ impl Plain {
             // vLLM never writes KV of the last token, and BLIS not if the length cap ended the output.
             return;
         }
-        let allocation = AllocationRequest {
-            request: &live.request,
-            start: live.computed,
-            end: live.computed + 1,
-            prefill: false,
-            in_flight: false,
-            cached: &[],
-        };
+        let (start, end) = (live.computed, live.computed + 1);
+        let allocation =
+            AllocationRequest { prefill: false, ..AllocationRequest::of_prompt(&live.request, start, end) };
         if !allocate(&mut self.kv, &mut self.tiers, &allocation) {
             self.counters.kv_allocation_failures += 1;
         }

@@ -50,7 +50,7 @@ impl Plain {
     }
 
     pub(super) fn cache_misses(&self) -> u64 {
-        self.kv.misses + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
+        self.kv.misses() + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
     }
 
     pub(super) fn join_arriving(&mut self, at: Micros, live: PlainRequest) {
@@ -135,7 +135,7 @@ impl Instance for Plain {
             used_kv_blocks: self.kv.held_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
             preemptions: self.counters.preemptions,
-            cache_hits: self.kv.hits,
+            cache_hits: self.kv.hits(),
             cache_misses: self.cache_misses(),
         }
     }
@@ -271,6 +271,6 @@ impl Instance for Plain {
         }
         let (cache_misses, thrashing) = (self.cache_misses(), self.tiers.as_ref().map(|tiers| tiers.thrashing()));
         let offload = self.offloading.map(|offloading| offloading.counters()).unwrap_or_default();
-        Counters { cache_hits: self.kv.hits, cache_misses, thrashing, offload, ..self.counters }
+        Counters { cache_hits: self.kv.hits(), cache_misses, thrashing, offload, ..self.counters }
     }
 }

@@ -37,7 +37,7 @@ impl Plain {
         let Some(offloading) = &mut self.offloading else { return Gate::Open };
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
-        let local = count(cached.len()) * self.config.block_size;
+        let local = cached.tokens(self.config.block_size);
         let tokens = match offloading.look_up(live.chunks(), local, live.target) {
             // Chunks of its prompt are still on their way: it is passed over and asks again, as in vLLM.
             TierHit::Deferred => return Gate::Skip(WaitReason::KvTransfer),
@@ -51,24 +51,21 @@ impl Plain {
         }
         let live = &self.waiting[&key];
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
-        let whole = self.kv.needs(live.target, &cached) + spare;
+        let of_prompt = |end: u32| AllocationRequest::of_prompt(&live.request, local, end).claiming(&cached);
+        let whole = self.kv.needs(&of_prompt(live.target), true) + spare;
         if self.config.reserve_full_prompt && whole > free {
             // vLLM begins a load only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
-        let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
+        let needed = self.kv.needs(&of_prompt(local + tokens), false) + spare + self.reserved_blocks();
         if needed > free {
             // A load takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
         let allocation = AllocationRequest {
-            request: &live.request,
-            start: local,
-            end: local + tokens,
-            prefill: true,
             in_flight: true, // they get their hashes after the load
-            cached: &cached,
+            ..AllocationRequest::of_prompt(&live.request, local, local + tokens).claiming(&cached)
         };
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
         if let Some(offloading) = &mut self.offloading {
@@ -172,15 +169,9 @@ impl Plain {
 
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
     fn enter_loaded(&mut self, mut live: PlainRequest, computed: u32, num_tokens: u32, now: Micros) {
-        self.kv.hash_loaded(&live.request, live.computed / self.config.block_size);
-        let allocation = AllocationRequest {
-            request: &live.request,
-            start: live.computed,
-            end: live.computed.max(computed + num_tokens),
-            prefill: true,
-            in_flight: false,
-            cached: &[],
-        };
+        self.kv.hash_loaded(&live.request, live.computed, self.config.block_size);
+        let end = live.computed.max(computed + num_tokens);
+        let allocation = AllocationRequest::of_prompt(&live.request, live.computed, end);
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
         self.counters.waited(live.queued_at, now);
         if self.reads_kv(&live) {

@@ -5,7 +5,6 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::plain::AllocationRequest;
-use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, FirstToken, SchedulingResult, Status, WaitReason};
 use crate::request::{Request, Stage};
@@ -22,14 +21,7 @@ impl PlainRequest {
 impl Plain {
     /// Reserves blocks for the prompt of `request`.
     pub(super) fn reserve_prompt(&mut self, request: &Request) -> bool {
-        let allocation = AllocationRequest {
-            request,
-            start: 0,
-            end: request.input_tokens,
-            prefill: true,
-            in_flight: false,
-            cached: &[],
-        };
+        let allocation = AllocationRequest::of_prompt(request, 0, request.input_tokens);
         let reserved = super::allocate(&mut self.kv, &mut self.tiers, &allocation);
         if reserved {
             self.transferred.get_or_insert_default().reserve(request.id, ());
@@ -76,14 +68,9 @@ impl Plain {
         observer: &mut impl Observer,
     ) -> Result<(), WaitReason> {
         let live = &self.waiting[&key];
-        let allocation = AllocationRequest {
-            request: &live.request,
-            start: live.computed,
-            end: live.computed + 1,
-            prefill: false,
-            in_flight: false,
-            cached: &[],
-        };
+        let (start, end) = (live.computed, live.computed + 1);
+        let allocation =
+            AllocationRequest { prefill: false, ..AllocationRequest::of_prompt(&live.request, start, end) };
         let result = SchedulingResult::Scheduled { cached_tokens: live.computed, num_tokens: 1 };
         let decision = self.scheduling(live, *budget, now, result);
         if !super::allocate(&mut self.kv, &mut self.tiers, &allocation) {
@@ -123,31 +110,28 @@ impl Plain {
     pub(super) fn begin_read(&mut self, key: QueueKey, now: Micros) -> Gate {
         let live = &self.waiting[&key];
         let cached = self.kv.cached_prefix(&live.request, live.target.saturating_sub(1));
-        let local = count(cached.len()) * self.config.block_size;
+        let local = cached.tokens(self.config.block_size);
         let tokens = live.request.tokens_to_read(now, local, self.config.options.kv_recompute_threshold);
         if tokens == 0 {
             // All is in its own prefix cache, or no longer there, or below `kv_recompute_threshold`.
             return Gate::Open;
         }
         let (spare, free) = (self.blocks_to_spare(), self.kv.free_blocks());
-        let whole = self.kv.needs(live.target, &cached) + spare;
+        let of_prompt = |end: u32| AllocationRequest::of_prompt(&live.request, local, end).claiming(&cached);
+        let whole = self.kv.needs(&of_prompt(live.target), true) + spare;
         if self.config.reserve_full_prompt && whole > free {
             // vLLM begins a read only if the whole prompt fits (`scheduler_reserve_full_isl`).
             return Gate::Stop(WaitReason::KvBlocks { needed: whole });
         }
-        let needed = self.kv.needs(local + tokens, &cached) + spare + self.reserved_blocks();
+        let needed = self.kv.needs(&of_prompt(local + tokens), false) + spare + self.reserved_blocks();
         if needed > free {
             // A read takes all its blocks at once; those that other prompts still need must stay free.
             return Gate::Stop(WaitReason::KvBlocks { needed });
         }
         let mut live = self.waiting.remove(&key).expect("just seen");
         let allocation = AllocationRequest {
-            request: &live.request,
-            start: local,
-            end: local + tokens,
-            prefill: true,
             in_flight: true, // they get their hashes after the read
-            cached: &cached,
+            ..AllocationRequest::of_prompt(&live.request, local, local + tokens).claiming(&cached)
         };
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
         self.transferred.get_or_insert_default().begin(live.request.id, now, tokens);

@@ -6,7 +6,7 @@ use super::{Plain, PlainRequest, allocate};
 use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
-use crate::kv::plain::AllocationRequest;
+use crate::kv::cache::CachedPrefix;
 use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};
@@ -83,18 +83,11 @@ impl Plain {
             // vLLM lets none pass it: those behind must not take what it waits for.
             Err(found) => return Gate::Stop(found),
         };
-        let start = count(cached.len()) * self.config.block_size;
-        let request = AllocationRequest {
-            request: &live.request,
-            start,
-            end: start + num_tokens,
-            prefill: true,
-            in_flight: false,
-            cached: &cached,
-        };
+        let start = cached.tokens(self.config.block_size);
+        let request = live.prompt(start, start + num_tokens).claiming(&cached);
         let result = SchedulingResult::Scheduled { cached_tokens: start, num_tokens };
         let decision = self.scheduling(live, *budget, now, result);
-        let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
+        let needed = self.kv.needs(&request, false) + self.blocks_to_spare();
         // BLIS's tiers may have some of the blocks.
         let fits = needed <= self.kv.free_blocks() || self.tiers.is_some();
         if !fits || !allocate(&mut self.kv, &mut self.tiers, &request) {
@@ -170,15 +163,25 @@ impl Plain {
     }
 
     /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
-    pub(super) fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), WaitReason> {
+    pub(super) fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(CachedPrefix, u32), WaitReason> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
-        let left = live.target - count(cached.len()) * self.config.block_size;
-        let num_tokens = self.limits.entering(left, budget)?;
-        let needed = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
+        let start = cached.tokens(self.config.block_size);
+        let num_tokens = self.limits.entering(live.target - start, budget)?;
+        let chunk = live.prompt(start, start + num_tokens).claiming(&cached);
+        let num_tokens = self.kv.cut_chunk(&chunk, live.target);
+        if num_tokens == 0 && start < live.target {
+            // A chunk must end where a block of states ends, and the step leaves less than that: it waits for the next one.
+            return Err(WaitReason::TokenBudget);
+        }
+        let needed = self.kv.needs(&live.prompt(start, live.target).claiming(&cached), true) + self.blocks_to_spare();
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
             // To admit a prompt only as a whole avoids preemptions (`scheduler_reserve_full_isl`).
+            return Err(WaitReason::KvBlocks { needed });
+        }
+        if self.kv.is_too_new(&cached) {
+            // The state that it would copy is written in this very step.
             return Err(WaitReason::KvBlocks { needed });
         }
         Ok((cached, num_tokens))

@@ -38,7 +38,7 @@ impl Memory {
 
     fn allocate(&mut self, request: &Request, start: u32, end: u32, cached: &[u32]) -> bool {
         let prefill = start < request.input_tokens;
-        let allocation = AllocationRequest { request, start, end, prefill, in_flight: false, cached };
+        let allocation = AllocationRequest { prefill, cached, ..AllocationRequest::of_prompt(request, start, end) };
         self.tiers.allocate(&mut self.gpu, &allocation)
     }
 
@@ -330,8 +330,7 @@ fn a_running_request_does_not_wait_but_lets_others_find_its_blocks() {
     memory.flush();
     // It computes its first block, and finds that the disk has those that follow.
     let running = request(3, 0, 3);
-    let allocation =
-        AllocationRequest { request: &running, start: 0, end: 4, prefill: true, in_flight: false, cached: &[] };
+    let allocation = AllocationRequest::of_prompt(&running, 0, 4);
     assert!(memory.gpu.allocate(&allocation));
     assert!(memory.allocate(&running, 4, 12, &[]), "it goes on");
     assert_eq!(memory.tiers.thrashing(), Thrashing { events: 0, of: 1 });

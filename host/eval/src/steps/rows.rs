@@ -1,0 +1,120 @@
+//! The answer to a scenario, in the form of its recording.
+
+use serde::Serialize;
+
+/// What the scheduler did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// One row per step.
+    pub steps: Vec<Row>,
+    /// Sums over all steps.
+    pub summary: Summary,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Row {
+    /// Of a scenario with KV groups.
+    Groups(GroupRow),
+    /// Of a scenario with one block size.
+    Blocks(BlockRow),
+}
+
+/// A step in the form of `cases/vllm-groups`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GroupRow {
+    /// Number of the step.
+    pub s: u64,
+    /// Scheduled requests: id, `n` new, `r` running or `p` resumed after a preemption, tokens, tokens computed before, whether a token
+    /// comes out.
+    pub q: Vec<(String, &'static str, u32, u32, u8)>,
+    /// Free pages after planning.
+    pub f: u32,
+    /// Pages held per group.
+    pub h: Vec<u32>,
+    /// Preempted requests, in the order of their arrival.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub p: Vec<String>,
+    /// Requests that finished, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub d: Vec<String>,
+    /// Free pages after the update.
+    pub g: u32,
+}
+
+/// A step in the form of `cases/vllm`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BlockRow {
+    /// Number of the step.
+    pub step: u64,
+    /// Scheduled requests.
+    pub scheduled: Vec<ScheduledRow>,
+    /// Preempted requests, in the order of their arrival.
+    pub preempted: Vec<String>,
+    /// Requests that finished, sorted.
+    pub finished: Vec<String>,
+    /// Free blocks after planning.
+    pub free_blocks_after_schedule: u32,
+    /// Free blocks after the update.
+    pub free_blocks_after_update: u32,
+}
+
+/// A scheduled request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScheduledRow {
+    /// Its name.
+    pub id: String,
+    /// `new`, `running` or `resumed`.
+    pub kind: &'static str,
+    /// Tokens computed.
+    pub tokens: u32,
+    /// Tokens computed before.
+    pub computed_before: u32,
+    /// Whether a token comes out.
+    pub samples: bool,
+}
+
+impl From<GroupRow> for BlockRow {
+    fn from(row: GroupRow) -> Self {
+        let kind = |short| match short {
+            "n" => "new",
+            "p" => "resumed",
+            _ => "running",
+        };
+        let scheduled = row.q.into_iter().map(|(id, short, tokens, computed_before, samples)| ScheduledRow {
+            id,
+            kind: kind(short),
+            tokens,
+            computed_before,
+            samples: samples == 1,
+        });
+        Self {
+            step: row.s,
+            scheduled: scheduled.collect(),
+            preempted: row.p,
+            finished: row.d,
+            free_blocks_after_schedule: row.f,
+            free_blocks_after_update: row.g,
+        }
+    }
+}
+
+/// Sums, as the counters of vLLM's metrics have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Steps.
+    pub steps: u64,
+    /// Tokens of all steps.
+    pub scheduled_tokens: u64,
+    /// Preemptions.
+    pub preemptions: u64,
+    /// Cached tokens at first admissions.
+    pub hit: u64,
+    /// Cached tokens at later admissions.
+    pub hit_on_resume: u64,
+    /// Tokens that were looked up at first admissions.
+    pub prefix_cache_queries: u64,
+    /// Tokens that were found then.
+    pub prefix_cache_hits: u64,
+}

@@ -1,0 +1,19 @@
+//! KV memory as pages of groups, as vLLM 0.33 has it: layers of one kind form groups, a page of the pool belongs to one group for
+//! as long as a request holds it, and each group takes and gives back pages at its own rate.
+//!
+//! [`plan`] makes groups and their number of pages from what each layer caches; [`GroupedKv`] is the pool with the tables of the requests.
+//! Formulas and order: `reference/memory.md`, sections 1 to 3, which names the files of vLLM 0.33.0.
+
+mod counts;
+mod hits;
+mod layers;
+mod plan;
+mod pool;
+mod state;
+mod table;
+
+pub use counts::{NeedsTooMuch, StartLimits, estimated_length, pages_of_request};
+pub use layers::{LayerCache, LayerRule, StateMode};
+pub use plan::{KvGroup, KvLayout, LayoutSettings, MixedPages, Packing, plan};
+pub use pool::{GroupedKv, PageDemand, PageHit, PoolSettings};
+pub use table::PageTables;

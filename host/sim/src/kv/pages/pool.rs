@@ -1,0 +1,565 @@
+//! The pool of pages, their contents, and the order in which they are reused.
+//!
+//! A freed page without a hash is reused next, one with a hash last (`v1/core/block_pool.py`). What a request needs, takes, drops and
+//! registers is `reference/memory.md` §3, for each rule of a group; states are in [`super::state`].
+
+use rustc_hash::FxHashMap;
+
+use super::layers::LayerRule;
+use super::plan::{KvGroup, KvLayout};
+use super::state::StateRule;
+use super::table::{BlockTable, PageTables};
+use crate::ids::RequestId;
+use crate::numbers::count;
+use crate::request::{BlockKey, Request};
+
+const NONE: u32 = u32::MAX;
+
+/// What the pool does beside the layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Whether blocks can be found again.
+    pub caching: bool,
+    /// Windows and states are kept at multiples of so many tokens, beside the end of a prompt and where prompts fork; 0 only
+    /// there, `None` at every boundary (vLLM's `prefix_cache_retention_interval`).
+    pub retention: Option<u32>,
+    /// Most tokens of a request.
+    pub max_model_len: u32,
+    /// Tokens of the steps in flight, as in [`super::StartLimits`].
+    pub tokens_in_flight: u64,
+    /// Most tokens of one chunk of a prompt, as the flags set it: with it blocks of states are compared.
+    pub longest_chunk: u32,
+}
+
+/// Content of a block, with everything before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PageHash {
+    Shared {
+        group: u16,
+        key: BlockKey,
+    },
+    /// Hash block `index` of request `id`, which no other request has.
+    Own {
+        group: u16,
+        id: RequestId,
+        index: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    refs: u32,
+    prev: u32,
+    next: u32,
+    /// Content by which it can be found: that of a full block, or until it is full that of the end of a prompt inside it.
+    hash: Option<PageHash>,
+    /// The step that registered the last hash.
+    step: u64,
+}
+
+/// The cached pages that a request would claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageHit {
+    /// Leading tokens that need not be computed.
+    pub tokens: u32,
+    /// Where a group alone would have hit further.
+    pub junction: Option<u32>,
+    /// Per group: the pages of its last cached blocks, up to the end of the hit.
+    pub(super) pages: Vec<Vec<u32>>,
+}
+
+/// Tokens of a request that shall have pages.
+#[derive(Clone, Copy, Debug)]
+pub struct PageDemand<'a> {
+    /// The request.
+    pub request: &'a Request,
+    /// Tokens that it has before this step, hits included.
+    pub start: u32,
+    /// Tokens that it has after this step.
+    pub end: u32,
+    /// Tokens of which the content is known: blocks up to there get hashes.
+    pub known: u32,
+    /// End of its prefill: the prompt, and after a preemption all its tokens but the last.
+    pub prefill_end: u32,
+    /// Tokens of the steps that have finished: what lies before their windows is given back.
+    pub finished: u32,
+}
+
+/// The KV pages of one instance.
+#[derive(Clone, Debug)]
+pub struct GroupedKv {
+    pub(super) layout: KvLayout,
+    pub(super) settings: PoolSettings,
+    pages: Vec<Page>,
+    head: u32,
+    tail: u32,
+    free: u32,
+    by_hash: FxHashMap<PageHash, Vec<u32>>,
+    /// Number of steps begun.
+    step: u64,
+    /// Shared keys that came into the cache or left it, if it is watched.
+    changes: Option<Vec<BlockKey>>,
+    /// Tokens found, and pages taken.
+    pub hits: u64,
+    /// Number of pages that were taken without a hit.
+    pub misses: u64,
+}
+
+impl GroupedKv {
+    /// A pool of `pages` empty pages, the null block not counted.
+    #[must_use]
+    pub fn new(layout: KvLayout, settings: PoolSettings, pages: u32) -> Self {
+        let page = |index: u32| Page {
+            refs: 0,
+            prev: index.checked_sub(1).unwrap_or(NONE),
+            next: if index + 1 == pages { NONE } else { index + 1 },
+            hash: None,
+            step: 0,
+        };
+        let (head, tail) = if pages == 0 { (NONE, NONE) } else { (0, pages - 1) };
+        Self {
+            layout,
+            settings,
+            pages: (0..pages).map(page).collect(),
+            head,
+            tail,
+            free: pages,
+            by_hash: FxHashMap::default(),
+            step: 0,
+            changes: None,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// The groups.
+    #[must_use]
+    pub fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    /// Number of pages that no request holds.
+    #[must_use]
+    pub fn free_pages(&self) -> u32 {
+        self.free
+    }
+
+    /// Number of all pages.
+    #[must_use]
+    pub fn total_pages(&self) -> u32 {
+        count(self.pages.len())
+    }
+
+    /// A step begins: states that it registers can be found in later ones.
+    pub fn begin_step(&mut self) {
+        self.step += 1;
+    }
+
+    /// Pages that the demand takes from the free ones: of a request that holds none with what it claims of `hit`. `capped`: what the
+    /// whole prompt takes at once, of which windows hold no more than theirs.
+    #[must_use]
+    pub fn needs(&self, tables: &PageTables, demand: &PageDemand<'_>, hit: &PageHit, capped: bool) -> u32 {
+        let groups = self.layout.groups.iter().enumerate();
+        groups.map(|(index, group)| self.needs_in(index, group, tables, demand, hit, capped)).sum()
+    }
+
+    fn needs_in(
+        &self,
+        index: usize,
+        group: &KvGroup,
+        tables: &PageTables,
+        demand: &PageDemand<'_>,
+        hit: &PageHit,
+        capped: bool,
+    ) -> u32 {
+        let table = tables.groups.get(index);
+        let partial = u32::from(!hit.tokens.is_multiple_of(group.block));
+        if let Some(rule) = StateRule::of_group(group) {
+            let claimed = hit.pages.get(index).map_or(0, |pages| self.free_among(pages));
+            let checkpoint = self.checkpoint_of(group, rule, table, demand);
+            let held = table.map_or(hit.tokens.div_ceil(group.block), BlockTable::len);
+            let grows = demand.end.div_ceil(group.block) > held;
+            return claimed + partial + if grows { 1 + u32::from(checkpoint.is_some()) } else { 0 };
+        }
+        let required = self.required(group, demand.end, capped);
+        match table {
+            Some(table) => required.saturating_sub(table.len()),
+            None => {
+                let skipped = skipped_tokens(group, hit.tokens) / group.block;
+                let pages = hit.pages.get(index).map_or(&[][..], Vec::as_slice);
+                let hit_blocks = hit.tokens.div_ceil(group.block);
+                required.saturating_sub(skipped.max(hit_blocks)) + self.free_among(pages) + partial
+            }
+        }
+    }
+
+    /// Blocks for `tokens` tokens; `capped` to what a window or chunk and the tokens in flight hold at most.
+    fn required(&self, group: &KvGroup, tokens: u32, capped: bool) -> u32 {
+        let required = tokens.div_ceil(group.block);
+        let PoolSettings { tokens_in_flight, max_model_len, .. } = self.settings;
+        let within = |held: u64| {
+            let held = held.min(u64::from(max_model_len)).div_ceil(u64::from(group.block));
+            u32::try_from(held).unwrap_or(u32::MAX)
+        };
+        match group.rule {
+            _ if !capped => required,
+            LayerRule::Window(window) | LayerRule::LatentWindow(window) => {
+                let held = u64::from(window.saturating_sub(1)).saturating_add(tokens_in_flight);
+                required.min(within(held).saturating_add(1))
+            }
+            LayerRule::Chunk(chunk) => required.min(within(u64::from(chunk).saturating_add(tokens_in_flight))),
+            _ => required,
+        }
+    }
+
+    /// Whether a state of `hit` was registered in this very step: then the request waits for the next one.
+    #[must_use]
+    pub fn is_too_new(&self, hit: &PageHit) -> bool {
+        let states = self.layout.groups.iter().zip(&hit.pages).filter(|(group, _)| is_state(group));
+        states.flat_map(|(_, pages)| pages).any(|&page| self.pages[page as usize].step == self.step)
+    }
+
+    /// Gives back what no later token reads.
+    pub fn drop_unread(&mut self, tables: &mut PageTables, finished: u32) {
+        for index in 0..tables.groups.len() {
+            let group = self.layout.groups[index];
+            let block = skipped_tokens(&group, finished) / group.block;
+            let dropped = tables.groups[index].drop_before(block);
+            if !dropped.is_empty() {
+                self.give_back(&dropped);
+            }
+        }
+    }
+
+    /// Takes the pages of `demand`, and registers the blocks that it fills. There must be enough free ones.
+    pub fn take(&mut self, tables: &mut PageTables, demand: &PageDemand<'_>, hit: &PageHit) {
+        let enters = tables.groups.is_empty();
+        if enters {
+            self.claim(tables, hit);
+        }
+        let mut checkpoint = None;
+        for index in 0..self.layout.groups.len() {
+            let group = self.layout.groups[index];
+            let blocks = demand.end.div_ceil(group.block);
+            let table = &mut tables.groups[index];
+            if enters && !hit.tokens.is_multiple_of(group.block) {
+                // Its tokens follow inside the block: it writes to a copy.
+                let copy = self.take_page();
+                table.push(copy);
+            }
+            if let Some(rule) = StateRule::of_group(&group) {
+                // All groups of states have equal blocks, and store the same checkpoint.
+                checkpoint = self.checkpoint_of(&group, rule, Some(table), demand);
+                self.grow_states(table, blocks, checkpoint);
+                continue;
+            }
+            while table.len() < blocks {
+                let page = self.take_page();
+                table.push(page);
+            }
+        }
+        self.register(tables, demand.request, demand.end.min(demand.known), checkpoint);
+    }
+
+    /// The page tables begin with the cached pages.
+    fn claim(&mut self, tables: &mut PageTables, hit: &PageHit) {
+        tables.junction = hit.junction;
+        tables.groups = vec![BlockTable::default(); self.layout.groups.len()];
+        for (index, pages) in hit.pages.iter().enumerate() {
+            let group = self.layout.groups[index];
+            let blocks = hit.tokens / group.block;
+            let skipped = skipped_tokens(&group, hit.tokens) / group.block;
+            let table = &mut tables.groups[index];
+            // A page of which only a part is hit is copied, and stays where it is.
+            let pages = if hit.tokens.is_multiple_of(group.block) {
+                &pages[..]
+            } else {
+                &pages[..pages.len().saturating_sub(1)]
+            };
+            (0..blocks - count(pages.len())).for_each(|_| table.push_null());
+            for (&page, block) in pages.iter().zip(blocks - count(pages.len())..) {
+                // A look-up may find blocks that no token of this request will read.
+                if block < skipped && !is_state(&group) {
+                    table.push_null();
+                    continue;
+                }
+                table.push(page);
+            }
+            table.registered = blocks;
+            let claimed: Vec<u32> = table.oldest_first().collect();
+            claimed.into_iter().for_each(|page| self.touch(page));
+        }
+        self.hits += u64::from(hit.tokens);
+    }
+
+    /// Gives all pages back: group after group, the last block first.
+    pub fn release(&mut self, tables: &mut PageTables) {
+        for table in std::mem::take(&mut tables.groups) {
+            let pages: Vec<u32> = table.youngest_first().collect();
+            self.give_back(&pages);
+        }
+        tables.junction = None;
+    }
+
+    /// Registers the blocks of the first `tokens` tokens that the rules of retention keep. Block `checkpoint` of the states was
+    /// stored on the way: it is kept only where the prompt may be found again.
+    pub fn register(&mut self, tables: &mut PageTables, request: &Request, tokens: u32, checkpoint: Option<u32>) {
+        if !self.settings.caching {
+            return;
+        }
+        for index in 0..tables.groups.len() {
+            let group = self.layout.groups[index];
+            let full = tokens / group.block;
+            let first = tables.groups[index].registered;
+            let checkpoint = checkpoint.filter(|_| is_state(&group));
+            if full <= first && checkpoint.is_none() && !self.is_fine() {
+                continue; // no further block is full
+            }
+            tables.groups[index].registered = full.max(first);
+            let kept = self.kept(&group, request.input_tokens, tables.junction);
+            for block in first..full {
+                let Some(page) = tables.groups[index].page(block) else { continue };
+                if checkpoint != Some(block) && kept.keeps(block) {
+                    self.hash_page(page, index, request, (block + 1) * group.block);
+                } else if let Some(before) = self.pages[page as usize].hash.take() {
+                    // The end of a prompt in it is written over.
+                    self.forget(page, before);
+                }
+            }
+            if let Some((block, end)) = checkpoint.map(|block| (block, self.last_boundary(tokens)))
+                && kept.ends.contains(&Some(end))
+                && let Some(page) = tables.groups[index].page(block)
+            {
+                self.hash_page(page, index, request, end);
+            }
+            self.register_end(&mut tables.groups[index], index, request, tokens);
+        }
+    }
+
+    /// Registers the end of a prompt inside a block.
+    fn register_end(&mut self, table: &mut BlockTable, index: usize, request: &Request, tokens: u32) {
+        let group = self.layout.groups[index];
+        let end = self.last_boundary(request.input_tokens);
+        let inside = self.is_fine() && !end.is_multiple_of(group.block) && !table.end_registered;
+        // A state is that of the end only in the step that stops there.
+        let reached = if is_state(&group) { tokens == end } else { tokens >= end };
+        if inside
+            && reached
+            && let Some(page) = table.page(end / group.block)
+        {
+            table.end_registered = true;
+            self.hash_page(page, index, request, end);
+        }
+    }
+
+    /// Whether a hit may end inside a block.
+    fn is_fine(&self) -> bool {
+        self.layout.hit_alignment < self.layout.scheduler_block
+    }
+
+    /// The last place before the end of `tokens` tokens where a hit may end.
+    pub(super) fn last_boundary(&self, tokens: u32) -> u32 {
+        tokens.saturating_sub(1) / self.layout.hit_alignment * self.layout.hit_alignment
+    }
+
+    /// Which blocks of a prompt of `prompt` tokens are registered in `group`.
+    fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> KeptBlocks {
+        let multiple = self.layout.scheduler_block;
+        let boundary = prompt.saturating_sub(1) / multiple * multiple;
+        KeptBlocks {
+            all: group.rule.holds_all() || matches!(group.rule, LayerRule::Chunk(_)),
+            block: group.block,
+            before: blocks_of_window(group),
+            ends: [Some(boundary), junction, Some(self.last_boundary(prompt))],
+            interval: match self.settings.retention {
+                Some(0) => None,
+                Some(interval) => Some(interval),
+                None if is_state(group) => Some(group.block),
+                None => Some(multiple),
+            },
+        }
+    }
+
+    /// `page` can be found by the first `tokens` tokens of `request`.
+    fn hash_page(&mut self, page: u32, group: usize, request: &Request, tokens: u32) {
+        let hash = hash_of(request, group, tokens / self.layout.hash_block - 1);
+        let record = &mut self.pages[page as usize];
+        record.step = self.step;
+        if let Some(before) = record.hash.replace(hash) {
+            self.forget(page, before);
+        }
+        let pages = self.by_hash.entry(hash).or_default();
+        pages.push(page);
+        if let (1, PageHash::Shared { group: 0, key }, Some(changes)) = (pages.len(), hash, &mut self.changes) {
+            changes.push(key);
+        }
+    }
+
+    /// The page of `group` that ends with the first `tokens` tokens of `request`, a multiple of the hash block.
+    pub(super) fn find(&self, request: &Request, group: usize, tokens: u32) -> Option<u32> {
+        let hash = hash_of(request, group, (tokens / self.layout.hash_block).checked_sub(1)?);
+        self.by_hash.get(&hash).and_then(|pages| pages.first().copied())
+    }
+
+    fn free_among(&self, pages: &[u32]) -> u32 {
+        count(pages.iter().filter(|&&page| self.pages[page as usize].refs == 0).count())
+    }
+
+    /// Takes the next page, and evicts its content.
+    pub(super) fn take_page(&mut self) -> u32 {
+        let page = self.head;
+        assert!(page != NONE, "the caller checked that there is a free page");
+        self.unlink(page);
+        self.misses += 1;
+        let record = &mut self.pages[page as usize];
+        record.refs = 1;
+        if let Some(hash) = record.hash.take() {
+            self.forget(page, hash);
+        }
+        page
+    }
+
+    fn forget(&mut self, page: u32, hash: PageHash) {
+        let Some(pages) = self.by_hash.get_mut(&hash) else { return };
+        pages.retain(|&other| other != page);
+        if pages.is_empty() {
+            self.by_hash.remove(&hash);
+            if let (PageHash::Shared { group: 0, key }, Some(changes)) = (hash, &mut self.changes) {
+                changes.push(key);
+            }
+        }
+    }
+
+    /// One more request holds `page`.
+    fn touch(&mut self, page: u32) {
+        if self.pages[page as usize].refs == 0 {
+            self.unlink(page);
+        }
+        self.pages[page as usize].refs += 1;
+    }
+
+    /// Gives back pages at once: those without a hash are reused first, in this order; those with one last.
+    pub(super) fn give_back(&mut self, pages: &[u32]) {
+        let mut unhashed = Vec::new();
+        for &page in pages {
+            let record = &mut self.pages[page as usize];
+            record.refs -= 1;
+            if record.refs > 0 {
+                continue; // another request holds it
+            }
+            if record.hash.is_none() { unhashed.push(page) } else { self.append(page) }
+        }
+        for page in unhashed.into_iter().rev() {
+            self.prepend(page);
+        }
+    }
+
+    fn append(&mut self, page: u32) {
+        let tail = std::mem::replace(&mut self.tail, page);
+        (self.pages[page as usize].prev, self.pages[page as usize].next) = (tail, NONE);
+        self.set_next(tail, page);
+        self.free += 1;
+    }
+
+    fn prepend(&mut self, page: u32) {
+        let head = std::mem::replace(&mut self.head, page);
+        (self.pages[page as usize].prev, self.pages[page as usize].next) = (NONE, head);
+        self.set_prev(head, page);
+        self.free += 1;
+    }
+
+    fn unlink(&mut self, page: u32) {
+        let Page { prev, next, .. } = self.pages[page as usize];
+        self.set_next(prev, next);
+        self.set_prev(next, prev);
+        self.free -= 1;
+    }
+
+    /// `next` follows `page`, or is the first free page.
+    fn set_next(&mut self, page: u32, next: u32) {
+        match self.pages.get_mut(page as usize) {
+            Some(record) => record.next = next,
+            None => self.head = next,
+        }
+    }
+
+    /// `prev` precedes `page`, or is the last free page.
+    fn set_prev(&mut self, page: u32, prev: u32) {
+        match self.pages.get_mut(page as usize) {
+            Some(record) => record.prev = prev,
+            None => self.tail = prev,
+        }
+    }
+
+    /// From now on changes are collected for [`Self::take_changes`].
+    pub fn watch(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// Calls `each` for every shared key that may have come or gone in the first group since the last call, with its state.
+    pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        let Some(changes) = &mut self.changes else { return };
+        for key in std::mem::take(changes) {
+            each(key, self.finds(key));
+        }
+    }
+
+    /// Whether the first group has the block of hash `key`.
+    #[must_use]
+    pub fn finds(&self, key: BlockKey) -> bool {
+        self.by_hash.contains_key(&PageHash::Shared { group: 0, key })
+    }
+}
+
+/// Which blocks of a group are registered when they are full.
+struct KeptBlocks {
+    all: bool,
+    block: u32,
+    /// Blocks before a boundary that are needed there.
+    before: u32,
+    /// Boundaries, tokens.
+    ends: [Option<u32>; 3],
+    /// Further boundaries at multiples of so many tokens.
+    interval: Option<u32>,
+}
+
+impl KeptBlocks {
+    fn keeps(&self, block: u32) -> bool {
+        let (from, to) = (block * self.block, (block + 1) * self.block);
+        let covers = |end: u32| to <= end && end <= from + self.before * self.block;
+        self.all
+            || self.ends.into_iter().flatten().any(covers)
+            || self.interval.is_some_and(|interval| covers(to.div_ceil(interval) * interval))
+    }
+}
+
+/// Blocks that a hit at a boundary reads before it.
+pub(super) fn blocks_of_window(group: &KvGroup) -> u32 {
+    group.rule.window().map_or(1, |window| window.saturating_sub(1).div_ceil(group.block))
+}
+
+pub(super) fn is_state(group: &KvGroup) -> bool {
+    matches!(group.rule, LayerRule::State { .. })
+}
+
+/// Leading tokens that nothing reads any more when `computed` tokens are computed.
+pub(super) fn skipped_tokens(group: &KvGroup, computed: u32) -> u32 {
+    match group.rule {
+        LayerRule::Full | LayerRule::Latent { .. } | LayerRule::State { mode: super::StateMode::None, .. } => 0,
+        LayerRule::Window(window) | LayerRule::LatentWindow(window) => (computed + 1).saturating_sub(window),
+        LayerRule::Chunk(chunk) => computed / chunk * chunk,
+        LayerRule::State { mode: super::StateMode::Align, .. } => computed.saturating_sub(1),
+    }
+}
+
+fn hash_of(request: &Request, group: usize, index: u32) -> PageHash {
+    let group = u16::try_from(group).unwrap_or(u16::MAX);
+    let mut skip = index;
+    for span in request.content.spans() {
+        if skip < span.len {
+            return PageHash::Shared { group, key: span.first + skip };
+        }
+        skip -= span.len;
+    }
+    PageHash::Own { group, id: request.id, index }
+}
