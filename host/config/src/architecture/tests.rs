@@ -215,7 +215,7 @@ fn unknown_keys_are_named() {
     for key in ["alibi", "use_mla", "new_decoder_architecture", "mixture_of_depths"] {
         assert_eq!(warnings(&format!(r#", "{key}": true"#)).len(), 1, "{key}");
     }
-    assert_eq!(warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(), 2);
+    assert_eq!(warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(), 1, "`use_cla` is not set");
 }
 
 /// Regression: a folder called `my-fp8-experiments` had 8-bit weights in silence.
@@ -262,15 +262,20 @@ fn keys_without_effect_are_refused_or_warned_of() {
 
 #[test]
 fn layers_that_are_not_modelled_are_refused_by_name() {
-    insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"
-    config.json: `compress_ratios` describes compressed sparse attention (DeepSeek-V4), which is not modelled
+    insta::assert_snapshot!(refused(&small(r#", "state_size": 16"#)), @r"
+    config.json: `state_size` is 16: Mamba-1 layers, which is not modelled
     hint: with coefficients of its own, a model needs no architecture: `--latency-model blackbox`
     ");
-    let kinds = r#", "layer_types": ["full_attention", "mamba"], "num_hidden_layers": 2"#;
+    insta::assert_snapshot!(refused(&small(r#", "attn_type_list": [1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1]"#)), @r"
+    config.json: `attn_type_list` is 0 in layer 9: lightning attention, which is not modelled
+    hint: 1 is softmax attention; with coefficients of its own, a model needs no architecture: `--latency-model blackbox`
+    ");
+    assert!(refused(&small(r#", "mamba_d_state": 256, "mamba_n_heads": 24"#)).contains("`mamba_d_state` is 256"));
+    let kinds = r#", "layer_types": ["full_attention", "recurrent"], "num_hidden_layers": 2"#;
     let text = small(kinds).replacen(r#""num_hidden_layers": 12, "#, "", 1);
     insta::assert_snapshot!(refused(&text), @r#"
-    config.json: `layer_types`: layers of the kind "mamba" are not modelled
-    hint: known: full_attention, sliding_attention, chunked_attention, linear_attention
+    config.json: `layer_types`: layers of the kind "recurrent" are not modelled
+    hint: known: full_attention, sliding_attention, chunked_attention, linear_attention, mamba
     "#);
     insta::assert_snapshot!(refused(&small(r#", "layer_types": ["full_attention"]"#)), @r"
     config.json: `layer_types` has 1 entries, and `num_hidden_layers` is 12
@@ -313,4 +318,41 @@ fn modules_out_of_quantisation_keep_16_bits() {
         weights(r#""lm_head", "model.layers.0.mlp.gate""#),
         WeightBytes { router, output, ..WeightBytes::default() }
     );
+}
+
+/// Lists with another number of entries than layers, or with entries that mean nothing, are mistakes of the file.
+#[test]
+fn lists_of_layers_have_an_entry_for_each() {
+    insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"
+    config.json: `compress_ratios` has 2 entries, and `num_hidden_layers` is 12
+    hint: it lists every layer
+    ");
+    for (keys, names) in [
+        (r#""attn_type_list": [1, 1]"#, "`attn_type_list` has 2 entries"),
+        (r#""hybrid_layer_pattern": [0, 1], "sliding_window": 8"#, "`hybrid_layer_pattern` has 2 entries"),
+        (r#""hybrid_override_pattern": "M*-""#, "`hybrid_override_pattern` has 3 entries"),
+        (r#""hybrid_override_pattern": "X***********""#, "has `X`, which is no kind of layer"),
+        (r#""layers_block_type": ["mamba"]"#, "`layers_block_type` has 1 entries"),
+        (r#""num_experts": 4, "num_experts_per_tok": 1, "moe_layer_freq": [0, 1]"#, "`moe_layer_freq` has 2 entries"),
+        (r#""sliding_window": 8, "sliding_window_pattern": "LLX""#, "`X` is no kind of layer"),
+        (r#""linear_attn_config": {"kda_layers": [0]}"#, "`linear_attn_config.kda_layers` has layer 0"),
+        (r#""linear_attn_config": {"kda_layers": [1], "full_attn_layers": [2, 1]}"#, "full_attn_layers` has layer 1"),
+        (r#""linear_attn_config": {"kda_layers": [1], "full_attn_layers": [2]}"#, "has layer 3 in none of its lists"),
+        (r#""num_experts": 4, "moe_topk": [2, 2, 3]"#, "`num_experts_per_tok` is 2 in layer 0 and 3 in layer 2"),
+        (r#""index_topk_freq": 4, "kv_lora_rank": 8"#, "`index_topk_freq` is 4, and `indexer_types` is missing"),
+    ] {
+        let error = refused(&small(&format!(", {keys}")));
+        let latent = keys.contains("kv_lora_rank") && error.contains("latent attention");
+        assert!(error.contains(names) || latent, "{keys}: {error}");
+    }
+}
+
+/// What Python writes and JSON lacks is read, and the place of a mistake after it stays.
+#[test]
+fn numbers_of_python_are_read() {
+    let model = read(&small(r#", "time_step_limit": [0.0, Infinity, -Infinity, NaN], "note": "Infinity, \"NaN\"""#));
+    assert_eq!(model.config.num_hidden_layers, 12);
+    let wrong = "{\n \"a\": NaN, \"b\": -Infinity, \"hidden_size\": \"big\"\n}";
+    assert!(refused(wrong).starts_with("config.json:2:49: invalid type: string \"big\""), "{}", refused(wrong));
+    assert!(refused(r#"{"hidden_size": Infinity}"#).contains("config.json:1:24"), "{}", refused(r#"{"hidden_size": Infinity}"#));
 }
