@@ -5,6 +5,8 @@
 //! attention, experts or precision and that is not read is refused or warned of by name: [`known_keys`].
 
 mod attentions;
+#[cfg(test)]
+mod checkpoints;
 mod compressed;
 mod families;
 mod formats;
@@ -14,8 +16,6 @@ mod layers;
 mod mlps;
 mod precision;
 mod states;
-#[cfg(test)]
-mod checkpoints;
 #[cfg(test)]
 mod tests;
 
@@ -51,11 +51,12 @@ pub(crate) fn read(
     known_keys::warn(keys, warnings);
     let keys = ArchitectureKeys(keys);
     model.qk_norm = has_qk_norm(keys)?;
+    warnings.extend(mlps::doubtful_gate(keys, model));
     let mut architecture = match keys.get("block_configs") {
         Some(blocks) => Architecture::of_layers(layers::of_blocks(blocks, model)?, WeightBytes::default()),
         None => Architecture::of_layers(groups(keys, model)?, WeightBytes::default()),
     };
-    architecture.other_weights = positions(keys, model)?;
+    architecture.other_weights = positions(keys, model)? + embeddings_per_layer(keys, model)?;
     if let Some(quantized) = keys.get("quantization_config").and_then(Value::as_object) {
         let expert_dtype = keys.text("expert_dtype");
         architecture.weights = precision::read(quantized, expert_dtype, model, &architecture.groups, notes)?;
@@ -96,6 +97,15 @@ fn positions(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<f64, Dia
     }
     let rows = keys.number("max_position_embeddings")?.unwrap_or(0).saturating_add(2);
     Ok(f64::from(rows) * f64::from(model.hidden_size))
+}
+
+/// Weights of the embeddings that each layer of small Gemma 3n and 4 adds (`Gemma3nTextModel`): a table with a row for every layer and
+/// word, a matrix that makes such rows of the hidden states, and two matrices in each layer.
+fn embeddings_per_layer(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<f64, Diagnostic> {
+    let Some(width) = keys.positive("hidden_size_per_layer_input")? else { return Ok(0.0) };
+    let words = keys.positive("vocab_size_per_layer_input")?.unwrap_or(model.vocab_size);
+    let of_layer = f64::from(words) + 3.0 * f64::from(model.hidden_size);
+    Ok(f64::from(model.num_hidden_layers) * f64::from(width) * of_layer)
 }
 
 /// Whether queries and keys of each head are normalised: a flag of the config, or all models of the type (vLLM's

@@ -1,8 +1,8 @@
 //! Model architectures from Hugging Face's `config.json`, read by BLIS's rules (`engine.md` §4.1).
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 use blis_sim::model::{Mla, ModelConfig, Moe};
 use blis_sim::sampling::{SamplingParam, SamplingParams};
@@ -49,45 +49,34 @@ pub struct LoadedModel {
     pub formula_notes: Vec<String>,
 }
 
-/// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
-/// `folder/config.json`; without a folder, the embedded file. `None` if there is none.
+/// The built-in architecture of the model `name` (short, lower case); `formats`: the `quantization_config` that it has instead of its
+/// own. `None` if there is none.
 ///
 /// # Errors
-/// If the folder does not exist or has no config of the model, or a file cannot be read or is invalid.
-pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
-    if let Some(folder) = folder {
-        let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
-        if !fs::metadata(folder).map_err(|source| read(folder, source))?.is_dir() {
-            return Err(ConfigError::in_file(
-                folder,
-                Diagnostic::new("not a folder").hint("give the folder that holds `config.json`"),
-            ));
-        }
-        for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
-            match blis_diag::read_text(&path, BYTES_MAX) {
-                Ok(text) => {
-                    let (sampling, formats) = (sampling_beside(&path)?, formats_beside(&path)?);
-                    let model = parse_beside(name, path, &text, formats)?;
-                    return Ok(Some(LoadedModel { sampling, ..model }));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(read(&path, source)),
-            }
-        }
-    }
-    if let Some(folder) = folder {
-        let what = format!("no config.json of `{name}` in this folder");
-        let hint = format!(
-            "put it there as `config.json` or `{name}/config.json`, or drop `--model-config-folder` for the built-in ones"
-        );
-        return Err(ConfigError::in_file(folder, Diagnostic::new(what).hint(hint)));
-    }
+/// Never for the files of the repository, which a test reads.
+pub(super) fn built_in(name: &str, formats: Option<Map<String, Value>>) -> Result<Option<LoadedModel>, ConfigError> {
     let Some(text) = embedded::model_config(name) else { return Ok(None) };
-    let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
+    let mut model = parse_beside(name, format!("model_configs/{name}/config.json").into(), text, formats)?;
     if let Some(text) = embedded::generation_config(name) {
         model.sampling = sampling(&PathBuf::from(format!("model_configs/{name}/generation_config.json")), text)?;
     }
     Ok(Some(model))
+}
+
+/// The architecture in the file `path`, with what lies beside it; `formats` as above, where neither names any.
+///
+/// # Errors
+/// If a file cannot be read or is invalid.
+pub(super) fn from_file(
+    name: &str,
+    path: PathBuf,
+    formats: Option<Map<String, Value>>,
+) -> Result<LoadedModel, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.clone(), source };
+    let text = blis_diag::read_text(&path, BYTES_MAX).map_err(read)?;
+    let (sampling, beside) = (sampling_beside(&path)?, formats_beside(&path)?);
+    let model = parse_beside(name, path, &text, beside.or(formats))?;
+    Ok(LoadedModel { sampling, ..model })
 }
 
 /// Reads the `config.json` of the model `name`; `path` is for messages.
@@ -98,7 +87,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     parse_beside(name, path, text, None)
 }
 
-/// The same, with the `quantization_config` that its `hf_quant_config.json` stands for. vLLM reads that file only if the config has
+/// The same, with the `quantization_config` that its `hf_quant_config.json` or its name stands for. vLLM reads that file only if the config has
 /// none of its own (transformers_utils/config.py).
 pub(crate) fn parse_beside(
     name: &str,
@@ -122,16 +111,17 @@ pub(crate) fn parse_beside(
     let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let mut all_keys = all_keys(text);
-    if let (Some(formats), false) = (formats, all_keys.contains_key("quantization_config")) {
+    let own_formats = all_keys.get("quantization_config").is_some_and(|config| !config.is_null());
+    if let (Some(formats), false) = (formats, own_formats) {
         all_keys.insert("quantization_config".to_owned(), formats.into());
-        notes.push(format!("{name}: number formats of its `hf_quant_config.json`"));
     }
     architecture::normalise(&mut all_keys, &mut notes).map_err(in_file)?;
     let keys: ConfigKeys = serde_json::from_value(Value::Object(all_keys.clone()))
         .map_err(|error| in_file(Diagnostic::new(json_words(&error))))?;
     // A released config of Llama 4 has the key; reduced ones are known by the type.
     let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
-    let chunked_attention = llama4 || keys.hybrid_layer_pattern.is_none() && nonzero(keys.attention_chunk_size).is_some();
+    let chunked_attention =
+        llama4 || keys.hybrid_layer_pattern.is_none() && nonzero(keys.attention_chunk_size).is_some();
     let dtype = keys.torch_dtype.clone().or_else(|| keys.dtype.clone());
     let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
     let named = if quantization.is_none() { format_of_name(name) } else { None };
@@ -337,8 +327,8 @@ struct NumberOrList(u32);
 
 impl<'de> Deserialize<'de> for NumberOrList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
+        struct NumberReader;
+        impl<'de> Visitor<'de> for NumberReader {
             type Value = NumberOrList;
 
             fn expecting(&self, words: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -358,7 +348,7 @@ impl<'de> Deserialize<'de> for NumberOrList {
                 Ok(NumberOrList(largest))
             }
         }
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(NumberReader)
     }
 }
 
@@ -533,12 +523,20 @@ fn first_nonzero(values: &[Option<u32>]) -> Option<u32> {
     values.iter().copied().find_map(nonzero)
 }
 
-/// Method of quantisation and bytes per weight by the name: `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit
-/// ones.
+/// Method of quantisation and bytes per weight by the name: `…-quantized.w4a16`, `…-awq` and `…-gptq` have 4-bit weights, `…-fp8-dynamic`
+/// and `…-gptq-int8` 8-bit ones.
 fn format_of_name(name: &str) -> Option<(&'static str, f64)> {
-    name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|token| {
-        if token == "fp8" {
-            return Some(("fp8", 1.0));
+    let tokens = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    let eight = tokens().any(|token| matches!(token, "int8" | "8bit"));
+    let integers = if eight { 1.0 } else { 0.5 };
+    tokens().find_map(|token| {
+        match token {
+            "fp8" => return Some(("fp8", 1.0)),
+            "awq" => return Some(("awq", integers)),
+            "gptq" => return Some(("gptq", integers)),
+            "bnb" => return Some(("bitsandbytes", integers)),
+            "nvfp4" => return Some(("modelopt", 0.5625)),
+            _ => {}
         }
         let (weights, activations) = token.strip_prefix('w')?.split_once('a')?;
         activations.parse::<u32>().ok()?;
@@ -571,7 +569,7 @@ mod tests {
     #[test]
     fn every_embedded_config_is_complete() {
         for name in embedded::model_names() {
-            let model = load(name, None).unwrap().unwrap().config;
+            let model = built_in(name, None).unwrap().unwrap().config;
             assert!(model.num_hidden_layers > 0 && model.hidden_size > 0 && model.vocab_size > 0, "{name}");
             assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
             assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
@@ -591,9 +589,9 @@ mod tests {
         let greedy =
             of(r#"{"temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.0, "top_k": null}"#);
         assert_eq!(greedy.work(), Sampling::default());
-        let built_in = |name| load(name, None).unwrap().unwrap().sampling.work();
-        assert!(built_in("qwen2.5-7b-instruct").truncates && built_in("llama-3.1-8b-instruct").truncates);
-        assert_eq!(built_in("mixtral-8x7b-v0.1"), Sampling::default());
+        let of_model = |name| built_in(name, None).unwrap().unwrap().sampling.work();
+        assert!(of_model("qwen2.5-7b-instruct").truncates && of_model("llama-3.1-8b-instruct").truncates);
+        assert_eq!(of_model("mixtral-8x7b-v0.1"), Sampling::default());
         insta::assert_snapshot!(sampling(Path::new("g.json"), r#"{"top_p": "0.9"}"#).unwrap_err(), @r"
         g.json: `top_p` is not a number
         hint: copy the file from Hugging Face
@@ -742,11 +740,6 @@ mod tests {
         insta::assert_snapshot!(read("m", r#"{"torch_dtype": "float7"}"#).unwrap_err(), @r"
         config.json: unknown `torch_dtype`: `float7`
         hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4
-        ");
-        let error = load("m", Some(Path::new("/nonexistent/folder"))).unwrap_err();
-        insta::assert_snapshot!(error, @r"
-        `/nonexistent/folder` does not exist
-        hint: check the path and the current folder
         ");
     }
 }

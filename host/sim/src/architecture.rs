@@ -11,7 +11,7 @@ mod linear;
 
 pub use cache::{CacheKind, LayerCache};
 pub use compressed::Compressed;
-pub use index::{BlockIndex, Index};
+pub use index::{BlockSelector, Index};
 pub use linear::{Linear, LinearKind};
 
 /// The layers of a model and the precision of its weights.
@@ -134,7 +134,7 @@ pub struct Heads {
     /// Whether the layer reads the cache of an earlier one and has none itself (`num_kv_shared_layers`, `use_cla`).
     pub reuses_kv: bool,
     /// Block-sparse attention: an index chooses the blocks of tokens that are attended to.
-    pub index: Option<BlockIndex>,
+    pub index: Option<BlockSelector>,
 }
 
 impl Heads {
@@ -186,7 +186,10 @@ impl Heads {
             AttentionSpan::Chunk(tokens) => CacheKind::Chunk(tokens),
         };
         let index = self.index.map(|index| LayerCache::of_tokens(CacheKind::BlockIndex, index.key_bytes()));
-        [Some(LayerCache::of_tokens(kind, self.token_bytes(tensor, dtype_bytes))), index].into_iter().flatten().collect()
+        [Some(LayerCache::of_tokens(kind, self.token_bytes(tensor, dtype_bytes))), index]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -243,7 +246,7 @@ impl Attention {
             Self::Heads(heads) => heads.caches(tensor, kv_dtype_bytes),
             Self::Latent(latent) => latent.caches(kv_dtype_bytes),
             Self::Compressed(compressed) => compressed.caches(),
-            Self::Linear(linear) => vec![linear.cache(tensor, dtype_bytes)],
+            Self::Linear(linear) => vec![state(linear, tensor, dtype_bytes)],
             Self::Matrix | Self::None => Vec::new(),
         }
     }
@@ -288,6 +291,14 @@ impl Attention {
     }
 }
 
+/// The cache of a layer with a state.
+fn state(linear: Linear, tensor: f64, dtype_bytes: f64) -> LayerCache {
+    let convolution_bytes = linear.convolution_bytes(tensor, dtype_bytes);
+    let recurrent_bytes = linear.recurrent_bytes(tensor);
+    let kind = CacheKind::State { kind: linear.kind, convolution_bytes, recurrent_bytes };
+    LayerCache { kind, token_bytes: 0.0, request_bytes: convolution_bytes + recurrent_bytes }
+}
+
 impl Latent {
     fn weights(self, hidden: f64, tensor: f64) -> f64 {
         let heads = f64::from(self.heads) / tensor;
@@ -316,7 +327,10 @@ impl Latent {
     fn caches(self, dtype_bytes: f64) -> Vec<LayerCache> {
         let index = self.index.and_then(Index::own);
         let index = index.map(|index| LayerCache::of_tokens(CacheKind::Index, index.key_bytes()));
-        [Some(LayerCache::of_tokens(CacheKind::Latent, self.vector_bytes(dtype_bytes))), index].into_iter().flatten().collect()
+        [Some(LayerCache::of_tokens(CacheKind::Latent, self.vector_bytes(dtype_bytes))), index]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -571,8 +585,7 @@ mod tests {
         };
         assert_eq!(granite.state_bytes(1.0, 2.0), 2_147_840.0);
         assert_eq!(granite.state_bytes(4.0, 2.0), 32.0 * 64.0 * 128.0 * 2.0 + 3.0 * (2048.0 + 2.0 * 128.0) * 2.0);
-        let nemotron =
-            Linear { key_heads: 8, value_heads: 256, key_dim: 256, state_element_bytes: 4.0, ..granite };
+        let nemotron = Linear { key_heads: 8, value_heads: 256, key_dim: 256, state_element_bytes: 4.0, ..granite };
         assert_eq!([1.0, 8.0].map(|tensor| nemotron.state_bytes(tensor, 2.0)), [16_900_096.0, 16_900_096.0 / 8.0]);
     }
 

@@ -384,7 +384,8 @@ pub(crate) mod samples {
                 index: None,
             })
         };
-        let experts = RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112, matrices: 3, latent: None };
+        let experts =
+            RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112, matrices: 3, latent: None };
         let (local, global) = (heads(AttentionSpan::Window(1024), 8, 256.0), heads(AttentionSpan::Full, 2, 512.0));
         let layer = |layer| (1, if layer % 6 == 5 { global } else { local }, Mlp::Experts(experts));
         ModelConfig {
@@ -422,7 +423,8 @@ pub(crate) mod samples {
             reuses_kv: false,
             index: None,
         });
-        let experts = RoutedExperts { count: 256, per_token: 8, width: 512, shared_width: 512, matrices: 3, latent: None };
+        let experts =
+            RoutedExperts { count: 256, per_token: 8, width: 512, shared_width: 512, matrices: 3, latent: None };
         let layer = |layer| (1, if layer % 4 == 3 { full } else { linear }, Mlp::Experts(experts));
         ModelConfig {
             num_hidden_layers: 40,

@@ -1,7 +1,7 @@
 //! The attention of each layer: which kind it is, by the rules of the model's class, and the shape of each kind.
 
 use blis_diag::Diagnostic;
-use blis_sim::architecture::{Attention, AttentionSpan, BlockIndex, Heads, Index, Latent};
+use blis_sim::architecture::{Attention, AttentionSpan, BlockSelector, Heads, Index, Latent};
 use blis_sim::model::{Mla, ModelConfig};
 use serde_json::Value;
 
@@ -200,7 +200,8 @@ fn windowed_kinds(keys: ArchitectureKeys<'_>, layers: u32) -> Result<Vec<LayerKi
 fn lettered_kinds(pattern: &[u8], layers: u32) -> Result<Vec<LayerKind>, Diagnostic> {
     if let Some(other) = pattern.iter().find(|letter| !matches!(**letter, b'L' | b'G')) {
         let pattern = String::from_utf8_lossy(pattern);
-        let what = format!("`sliding_window_pattern` is \"{pattern}\", and `{}` is no kind of layer", char::from(*other));
+        let what =
+            format!("`sliding_window_pattern` is \"{pattern}\", and `{}` is no kind of layer", char::from(*other));
         return Err(Diagnostic::new(what).hint("L has a window, G full attention"));
     }
     let of_layer = |layer: u32| {
@@ -273,12 +274,14 @@ fn kimi_kinds(delta: ArchitectureKeys<'_>, layers: u32) -> Result<Vec<LayerKind>
     let mut kinds: Vec<Option<LayerKind>> = vec![None; layers.min(LAYERS + 1) as usize];
     for (key, kind) in [("kda_layers", LayerKind::Linear), ("full_attn_layers", LayerKind::Full)] {
         for layer in delta.numbers(key)? {
-            let place = layer.checked_sub(1).and_then(|layer| kinds.get_mut(layer as usize));
-            let Some(place @ None) = place else {
+            let slot = layer.checked_sub(1).and_then(|layer| kinds.get_mut(layer as usize));
+            let Some(slot @ None) = slot else {
                 let what = format!("`linear_attn_config.{key}` has layer {layer}");
-                return Err(Diagnostic::new(what).hint(format!("each of the layers 1 to {layers} is in one of the lists")));
+                return Err(
+                    Diagnostic::new(what).hint(format!("each of the layers 1 to {layers} is in one of the lists"))
+                );
             };
-            *place = Some(kind);
+            *slot = Some(kind);
         }
     }
     match kinds.iter().position(Option::is_none) {
@@ -351,20 +354,18 @@ fn shared_by(keys: ArchitectureKeys<'_>) -> Result<u32, Diagnostic> {
 }
 
 /// MiniMax-M3: the index of each layer; a layer without reads everything.
-fn block_indexes(
-    sparse: ArchitectureKeys<'_>,
-    layers: u32,
-) -> Result<Option<Vec<Option<BlockIndex>>>, Diagnostic> {
+fn block_indexes(sparse: ArchitectureKeys<'_>, layers: u32) -> Result<Option<Vec<Option<BlockSelector>>>, Diagnostic> {
     if sparse.flag("use_sparse_attention")? == Some(false) {
         return Ok(None);
     }
     let needed = "block-sparse attention";
     let block = sparse.required("sparse_block_size", needed)?;
-    let others = sparse.number("sparse_local_block")?.unwrap_or(0).saturating_add(
-        sparse.number("sparse_init_block")?.unwrap_or(0),
-    );
+    let others = sparse
+        .number("sparse_local_block")?
+        .unwrap_or(0)
+        .saturating_add(sparse.number("sparse_init_block")?.unwrap_or(0));
     let blocks = sparse.required("sparse_topk_blocks", needed)?.saturating_add(others);
-    let index = BlockIndex {
+    let index = BlockSelector {
         heads: sparse.required("sparse_num_index_heads", needed)?,
         dim: sparse.required("sparse_index_dim", needed)?,
         tokens: blocks.saturating_mul(block),
@@ -391,7 +392,13 @@ fn shared_indexes(keys: ArchitectureKeys<'_>, layers: u32) -> Result<Option<Vec<
         shared.push(match value.as_str() {
             Some("full") => false,
             Some("shared") if !shared.is_empty() => true,
-            _ => return Err(invalid("indexer_types", value, "\"full\" or, after a full one, \"shared\" for every layer")),
+            _ => {
+                return Err(invalid(
+                    "indexer_types",
+                    value,
+                    "\"full\" or, after a full one, \"shared\" for every layer",
+                ));
+            }
         });
     }
     Ok(Some(shared))

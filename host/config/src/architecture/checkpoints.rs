@@ -10,7 +10,7 @@ use super::of_sidecar;
 use crate::model::{LoadedModel, parse_beside};
 
 /// What a model of the table has; `kv`: layers of each kind with the bytes of a token in all of them, 16 bits.
-struct Row {
+struct CheckpointRow {
     file: &'static str,
     parameters: f64,
     experts: f64,
@@ -29,14 +29,14 @@ const fn kv(kind: &'static str, layers: u32, bytes: f64) -> Kv {
     Kv { kind, layers, bytes }
 }
 
-const fn row(file: &'static str, parameters: f64, experts: f64, kv: &'static [Kv]) -> Row {
-    Row { file, parameters, experts, kv }
+const fn row(file: &'static str, parameters: f64, experts: f64, kv: &'static [Kv]) -> CheckpointRow {
+    CheckpointRow { file, parameters, experts, kv }
 }
 
 /// Parameters of the text model: of the two Gemma 3, those of the table less 438 298 688 and 435 054 656 of the encoder; 0 where the
 /// table has none.
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
+const TABLE: &[CheckpointRow] = &[
     row("google--gemma-2-9b", 9_241_705_984.0, 0.0, &[kv("window 4096", 21, 172_032.0), kv("full", 21, 172_032.0)]),
     row("google--gemma-3-27b-it", 27_009_346_304.0, 0.0, &[kv("window 1024", 52, 425_984.0), kv("full", 10, 81_920.0)]),
     row("google--gemma-3-4b-it", 3_880_263_168.0, 0.0, &[kv("window 1024", 29, 118_784.0), kv("full", 5, 20_480.0)]),
@@ -145,7 +145,9 @@ fn caches(model: &ModelConfig) -> Vec<(String, u32, f64)> {
 
 fn experts(model: &ModelConfig) -> f64 {
     let weights = |(layers, mlp): (f64, Mlp)| match mlp {
-        Mlp::Experts(experts) => layers * f64::from(experts.count) * experts.expert_weights(f64::from(model.hidden_size)),
+        Mlp::Experts(experts) => {
+            layers * f64::from(experts.count) * experts.expert_weights(f64::from(model.hidden_size))
+        }
         _ => 0.0,
     };
     model.architecture().mlps().into_iter().map(weights).sum()
@@ -181,7 +183,9 @@ fn models_have_the_sizes_of_the_table() {
             wrong.push(format!("{}: experts {}", row.file, experts(&config)));
         }
         let found = caches(&config);
-        let equal = |kv: &Kv| found.iter().any(|(kind, layers, bytes)| (kind.as_str(), *layers, *bytes) == (kv.kind, kv.layers, kv.bytes));
+        let equal = |kv: &Kv| {
+            found.iter().any(|(kind, layers, bytes)| (kind.as_str(), *layers, *bytes) == (kv.kind, kv.layers, kv.bytes))
+        };
         if !row.kv.is_empty() && !(row.kv.iter().all(equal) && found.len() == row.kv.len()) {
             wrong.push(format!("{}: {found:?}", row.file));
         }
@@ -219,7 +223,9 @@ fn checkpoints_have_the_formats_of_their_files() {
         let classes = [weights.attention, weights.linear, weights.dense, weights.experts];
         let mut found = vec![model.config.weight_bytes];
         found.extend(classes.map(|class| class.unwrap_or(0.0)));
-        let equal = |(expected, found): (&f64, &f64)| expected == found || *expected == 0.0 && *found == model.config.weight_bytes;
+        let equal = |(expected, found): (&f64, &f64)| {
+            expected == found || *expected == 0.0 && *found == model.config.weight_bytes
+        };
         if !expected.iter().zip(&found).all(equal) || model.fp8_kv_cache != *fp8_kv_cache {
             wrong.push(format!("{file}: {found:?}, FP8 KV cache: {}", model.fp8_kv_cache));
         }

@@ -87,7 +87,11 @@ const FAMILIES: &[Family] = &[
         numbers: &[("vocab_size", 65_024), ("max_position_embeddings", 2048)],
         tied: Some(true),
     },
-    Family { model_type: "opt", numbers: &[("vocab_size", 50_272), ("max_position_embeddings", 2048)], tied: Some(true) },
+    Family {
+        model_type: "opt",
+        numbers: &[("vocab_size", 50_272), ("max_position_embeddings", 2048)],
+        tied: Some(true),
+    },
     Family { model_type: "cohere", numbers: &[], tied: Some(true) },
 ];
 
@@ -97,15 +101,16 @@ const FAMILIES: &[Family] = &[
 /// If a list of values per layer has different ones, or a family's own key is invalid.
 pub(crate) fn normalise(keys: &mut Map<String, Value>, notes: &mut Vec<String>) -> Result<(), Diagnostic> {
     keys.retain(|_, value| !value.is_null());
-    for (other, usual) in OTHER_NAMES {
-        if let Some(value) = keys.remove(*other) {
-            keys.entry(*usual).or_insert(value);
-        }
-    }
-    for key in PER_LAYER {
+    let others = OTHER_NAMES.iter().filter(|(_, usual)| PER_LAYER.contains(usual)).map(|(other, _)| *other);
+    for key in PER_LAYER.into_iter().chain(others) {
         if let Some(Value::Array(list)) = keys.get(key) {
             let value = the_same(key, list)?;
             keys.insert(key.to_owned(), value);
+        }
+    }
+    for (other, usual) in OTHER_NAMES {
+        if let Some(value) = keys.remove(*other) {
+            keys.entry(*usual).or_insert(value);
         }
     }
     let kind = model_type(keys);
@@ -130,8 +135,10 @@ fn the_same(key: &str, list: &[Value]) -> Result<Value, Diagnostic> {
     let first = list.first().ok_or_else(|| Diagnostic::new(format!("`{key}` is an empty list")))?;
     match list.iter().position(|value| value != first) {
         None => Ok(first.clone()),
-        Some(layer) => Err(Diagnostic::new(format!("`{key}` is {first} in layer 0 and {} in layer {layer}", list[layer]))
-            .hint("one number for all layers is read")),
+        Some(layer) => {
+            Err(Diagnostic::new(format!("`{key}` is {first} in layer 0 and {} in layer {layer}", list[layer]))
+                .hint("one number for all layers is read"))
+        }
     }
 }
 
@@ -179,7 +186,9 @@ fn falcon(keys: &mut Map<String, Value>) {
     if let Some(width) = width {
         keys.insert("intermediate_size".to_owned(), width.into());
     }
-    for known in ["multi_query", "new_decoder_architecture", "num_kv_heads", "parallel_attn", "alibi", "ffn_hidden_size"] {
+    for known in
+        ["multi_query", "new_decoder_architecture", "num_kv_heads", "parallel_attn", "alibi", "ffn_hidden_size"]
+    {
         keys.remove(known);
     }
 }

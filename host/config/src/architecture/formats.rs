@@ -30,8 +30,9 @@ pub(super) fn of_algorithm(algorithm: &str, group: Option<f64>) -> Result<Format
         "W4A16_AWQ" | "W4A8_AWQ" | "INT4_AWQ" => (0.5, false),
         "W8A16" | "INT8_SQ" | "W8A8_SQ_PER_CHANNEL" => (1.0, false),
         _ => {
-            return Err(Diagnostic::new(format!("`quant_algo` is \"{algorithm}\", which is not known"))
-                .hint("known: FP8, MXFP8, NVFP4, W4A16_NVFP4, MXFP4, W4A16_AWQ, W8A16, MIXED_PRECISION and their like"));
+            return Err(Diagnostic::new(format!("`quant_algo` is \"{algorithm}\", which is not known")).hint(
+                "known: FP8, MXFP8, NVFP4, W4A16_NVFP4, MXFP4, W4A16_AWQ, W8A16, MIXED_PRECISION and their like",
+            ));
         }
     };
     Ok(Format { bytes, fp4_inputs })
@@ -114,7 +115,8 @@ pub(crate) fn of_sidecar(sidecar: Map<String, Value>) -> Result<Map<String, Valu
         None if sidecar.contains_key("quant_algo") => Ok(sidecar.clone()),
         None => Err(Diagnostic::new("`quantization` is missing")),
     };
-    let mut config = config.map_err(|mistake| mistake.hint("copy the file from Hugging Face: {\"quantization\": {\"quant_algo\": …}}"))?;
+    let mut config = config
+        .map_err(|mistake| mistake.hint("copy the file from Hugging Face: {\"quantization\": {\"quant_algo\": …}}"))?;
     config.entry("quant_method").or_insert_with(|| "modelopt".into());
     Ok(config)
 }

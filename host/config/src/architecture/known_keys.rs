@@ -19,7 +19,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// Keys of Mamba layers, and those that say which layers they are.
 const MAMBA: [&str; 5] = ["mamba_d_state", "mamba_n_heads", "mamba_num_heads", "mamba_d_ssm", "ssm_state_size"];
-const MAMBA_PLACES: [&str; 4] = ["layer_types", "layers_block_type", "hybrid_override_pattern", "attn_layer_indices"];
+const MAMBA_LISTS: [&str; 4] = ["layer_types", "layers_block_type", "hybrid_override_pattern", "attn_layer_indices"];
 
 /// Keys of configs that other architectures have instead of the usual one: GPT-2, GPT-J, Bloom, Falcon, MPT, DBRX, OPT, T5, ChatGLM.
 const FOREIGN: &[(&str, &[&str])] = &[
@@ -143,6 +143,8 @@ const READ: &[&str] = &[
     "mamba_n_groups",
     "mamba_d_conv",
     "mamba_expand",
+    "hidden_size_per_layer_input",
+    "use_double_wide_mlp",
 ];
 
 /// Keys with names about attention, experts or precision, and that change neither shapes nor work: training,
@@ -254,6 +256,8 @@ const HARMLESS: &[&str] = &[
     "final_logit_softcapping",
     "index_topk_pattern",
     "compress_rope_theta",
+    "num_ln_in_parallel_attn",
+    "activation_sparsity_pattern",
 ];
 
 /// Parts of names that are about attention, experts or precision.
@@ -316,7 +320,7 @@ pub(super) fn refuse(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
             return refused(key, value, describes);
         }
     }
-    if MAMBA_PLACES.into_iter().any(|key| active(key).is_some()) {
+    if MAMBA_LISTS.into_iter().any(|key| active(key).is_some()) {
         return Ok(());
     }
     match MAMBA.into_iter().find_map(|key| Some((key, active(key)?))) {
@@ -365,8 +369,10 @@ pub(super) fn refuse_uneven_heads(keys: &Map<String, Value>, model: &ModelConfig
 }
 
 /// Keys that describe layers only together with one of others.
-const INCOMPLETE: [(&str, &[&str]); 2] =
-    [("index_topk", &["kv_lora_rank", "compress_ratios"]), ("full_attention_interval", &["linear_num_value_heads", "layer_types"])];
+const INCOMPLETE: [(&str, &[&str]); 2] = [
+    ("index_topk", &["kv_lora_rank", "compress_ratios"]),
+    ("full_attention_interval", &["linear_num_value_heads", "layer_types"]),
+];
 
 /// Warns of keys that may change attention, experts or precision and that are not read, or have no effect in this config.
 pub(super) fn warn(keys: &Map<String, Value>, warnings: &mut Vec<String>) {

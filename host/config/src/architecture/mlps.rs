@@ -23,7 +23,7 @@ const WITHOUT_GATE: [&str; 11] = [
 ];
 
 /// Which layers have experts.
-struct Places {
+struct ExpertLayers {
     /// The first so many layers are dense.
     leading: u32,
     /// The last layer with experts.
@@ -67,14 +67,32 @@ impl Mlps {
     }
 
     /// The MLP of each layer.
-    pub(super) fn of_layers(&self, keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<OfLayers<Mlp>, Diagnostic> {
-        let Some(experts) = self.experts else { return Ok(OfLayers::Equal(self.dense)) };
-        let places = Places::read(keys, model)?;
+    pub(super) fn of_layers(
+        &self,
+        keys: ArchitectureKeys<'_>,
+        model: &ModelConfig,
+    ) -> Result<OfLayers<Mlp>, Diagnostic> {
         let layers = model.num_hidden_layers;
-        if places.are_all(layers) {
+        let Some(experts) = self.experts else { return self.dense_layers(keys, layers) };
+        let expert_layers = ExpertLayers::read(keys, model)?;
+        if expert_layers.are_all(layers) {
             return Ok(OfLayers::Equal(experts));
         }
-        let of_layer = |layer| if places.has(layer) { experts } else { self.dense };
+        let of_layer = |layer| if expert_layers.has(layer) { experts } else { self.dense };
+        Ok(OfLayers::Each((0..layers.min(LAYERS + 1)).map(of_layer).collect()))
+    }
+}
+
+impl Mlps {
+    /// Those of a model without experts: the layers of small Gemma 4 that reuse a cache are twice as wide (`use_double_wide_mlp`).
+    fn dense_layers(&self, keys: ArchitectureKeys<'_>, layers: u32) -> Result<OfLayers<Mlp>, Diagnostic> {
+        let sharing = keys.number("num_kv_shared_layers")?.unwrap_or(0);
+        let (true, Mlp::Dense { width }) = (keys.flag("use_double_wide_mlp")? == Some(true) && sharing > 0, self.dense)
+        else {
+            return Ok(OfLayers::Equal(self.dense));
+        };
+        let wide = Mlp::Dense { width: width.saturating_mul(2) };
+        let of_layer = |layer| if layer >= layers.saturating_sub(sharing) { wide } else { self.dense };
         Ok(OfLayers::Each((0..layers.min(LAYERS + 1)).map(of_layer).collect()))
     }
 }
@@ -85,7 +103,19 @@ fn has_gate(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> bool {
     model.hidden_act != "relu2" && !WITHOUT_GATE.contains(&kind) && kind != "nemotron_h"
 }
 
-impl Places {
+/// The warning about a model with an activation that most MLPs without a gate have, and a type that is not known to have none.
+pub(super) fn doubtful_gate(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Option<String> {
+    const USUAL_WITHOUT: [&str; 5] = ["gelu", "gelu_new", "gelu_fast", "gelu_python", "relu"];
+    let known = keys.text("model_type").starts_with("gemma") || !has_gate(keys, model);
+    (!known && USUAL_WITHOUT.contains(&model.hidden_act.as_str())).then(|| {
+        format!(
+            "config.json: `hidden_act` is `{}`: MLPs are taken to have three matrices (gate, up, down); with two, weights and times are less",
+            model.hidden_act
+        )
+    })
+}
+
+impl ExpertLayers {
     /// `first_k_dense_replace` (DeepSeek), `interleave_moe_layer_step` (Llama 4), `decoder_sparse_step` and
     /// `mlp_only_layers` (Qwen), `moe_layer_freq` (MiMo and MiniMax-M3: 0 or 1 per layer), `moe_layer_start_index` and others
     /// (ERNIE: the last one counts, in every so many-th layer), `moe_layer_num_skipped` (Hunyuan).

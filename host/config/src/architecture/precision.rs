@@ -124,7 +124,7 @@ pub(crate) fn is_fp8_kv_cache(key: &str, value: &Value) -> bool {
 
 /// The sum of the bytes per weight of some matrices, and their number.
 #[derive(Clone, Copy, Default)]
-struct Listed {
+struct ListedBytes {
     bytes: f64,
     matrices: f64,
 }
@@ -133,7 +133,7 @@ struct Listed {
 /// mean of them. Where the list was cut (a last entry `…` counts the rest by format), formats that no listed module has are
 /// those of the experts, which are most of the modules.
 fn mixed(layers: &Map<String, Value>, model: &ModelConfig, weights: &mut WeightBytes) -> Result<(), Diagnostic> {
-    let mut kinds: BTreeMap<WeightKind, Listed> = BTreeMap::new();
+    let mut kinds: BTreeMap<WeightKind, ListedBytes> = BTreeMap::new();
     let mut formats: Vec<Format> = Vec::new();
     let mut cut: Option<&Value> = None;
     for (name, layer) in layers {
@@ -153,7 +153,7 @@ fn mixed(layers: &Map<String, Value>, model: &ModelConfig, weights: &mut WeightB
         let parsed: Option<Value> = serde_json::from_str(format).ok();
         let Some(format) = parsed.as_ref().map(format_of).transpose()?.flatten() else { continue };
         if !formats.contains(&format) && model.moe.is_some() && !kinds.contains_key(&WeightKind::Experts) {
-            kinds.insert(WeightKind::Experts, Listed { bytes: format.bytes, matrices: 1.0 });
+            kinds.insert(WeightKind::Experts, ListedBytes { bytes: format.bytes, matrices: 1.0 });
         }
     }
     for (kind, listed) in kinds {
@@ -247,7 +247,8 @@ impl WeightKind {
 
     /// The last part of an entry that has a name.
     fn last(entry: &str) -> Option<&str> {
-        entry.rsplit(['.', '/']).find(|part| part.chars().any(|c| c.is_ascii_alphabetic()))
+        let last = entry.rsplit(['.', '/']).find(|part| part.chars().any(|c| c.is_ascii_alphabetic()))?;
+        Some(last.trim_start_matches('*'))
     }
 
     /// The kind that an entry names as a whole; `None` for norms, embeddings, encoders and single matrices of attention.
@@ -258,7 +259,9 @@ impl WeightKind {
         let last = Self::last(entry)?;
         if entry.contains("lm_head") || entry == "head" {
             Some(Self::Output)
-        } else if last.starts_with("router") || matches!(last.trim_end_matches('$'), "gate" | "shared_expert_gate") {
+        } else if last.starts_with("router")
+            || matches!(last.trim_end_matches(['$', '*']), "gate" | "shared_expert_gate")
+        {
             Some(Self::Router)
         } else if last.starts_with("linear_attn") || entry.contains("linear_attn.*") {
             Some(Self::Linear)

@@ -69,7 +69,8 @@ pub(super) fn mamba(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<A
         }
         _ => either("mamba_head_dim", "mamba_d_head")?,
     };
-    let usual = if keys.text("model_type").starts_with("nemotron_h") { 4.0 } else { model.dtype_bytes.min(2.0).max(1.0) };
+    let usual =
+        if keys.text("model_type").starts_with("nemotron_h") { 4.0 } else { model.dtype_bytes.min(2.0).max(1.0) };
     Ok(Attention::Linear(Linear {
         kind: LinearKind::Mamba2,
         key_heads: either("n_groups", "mamba_n_groups")?,
@@ -112,8 +113,10 @@ pub(super) fn mixers(keys: ArchitectureKeys<'_>, layers: u32) -> Result<Option<V
             '*' => Ok(Mixer::Attention),
             'E' => Ok(Mixer::Experts),
             '-' => Ok(Mixer::Mlp),
-            other => Err(Diagnostic::new(format!("`hybrid_override_pattern` has `{other}`, which is no kind of layer"))
-                .hint("M is Mamba-2, * attention, E experts, - a dense MLP")),
+            other => {
+                Err(Diagnostic::new(format!("`hybrid_override_pattern` has `{other}`, which is no kind of layer"))
+                    .hint("M is Mamba-2, * attention, E experts, - a dense MLP"))
+            }
         };
         text.chars().map(letter).collect::<Result<_, _>>()?
     } else {

@@ -49,7 +49,8 @@ impl Compressed {
         let (heads, dim) = (f64::from(self.heads) / tensor, f64::from(self.dim));
         let (query, output) = (f64::from(self.query_rank), f64::from(self.output_rank));
         let groups = f64::from(self.output_groups) / tensor;
-        let projections = hidden * (query + dim) + query * heads * dim + heads * dim * output + groups * output * hidden;
+        let projections =
+            hidden * (query + dim) + query * heads * dim + heads * dim * output + groups * output * hidden;
         let compressor = if self.ratio > 0 { hidden * 2.0 * self.overlap() * dim } else { 0.0 };
         let index = self.index.map_or(0.0, |index| {
             let (heads, dim) = (f64::from(index.heads), f64::from(index.dim));

@@ -36,7 +36,7 @@ impl Index {
 
 /// Block-sparse attention (`sparse_attention_config`, MiniMax-M3): an index scores blocks of tokens, and attention reads the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockIndex {
+pub struct BlockSelector {
     /// Query heads of the index (`sparse_num_index_heads`).
     pub heads: u32,
     /// Width of its one key per token (`sparse_index_dim`).
@@ -45,7 +45,7 @@ pub struct BlockIndex {
     pub tokens: u32,
 }
 
-impl BlockIndex {
+impl BlockSelector {
     /// Bytes of a key: 16 bits per element.
     #[must_use]
     pub fn key_bytes(self) -> f64 {

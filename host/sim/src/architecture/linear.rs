@@ -1,7 +1,5 @@
 //! Layers that keep a state of constant size per request: the gated delta rule, KDA, Mamba-2.
 
-use super::cache::{CacheKind, LayerCache};
-
 /// A layer with a state, with the names of Qwen3-Next without `linear_`. Mamba-2 has groups for key heads and the width of its
 /// state for that of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,17 +89,6 @@ impl Linear {
     #[must_use]
     pub fn state_bytes(self, tensor: f64, dtype_bytes: f64) -> f64 {
         self.recurrent_bytes(tensor) + self.convolution_bytes(tensor, dtype_bytes)
-    }
-
-    /// What the layer keeps.
-    #[must_use]
-    pub fn cache(self, tensor: f64, dtype_bytes: f64) -> LayerCache {
-        let kind = CacheKind::State {
-            kind: self.kind,
-            convolution_bytes: self.convolution_bytes(tensor, dtype_bytes),
-            recurrent_bytes: self.recurrent_bytes(tensor),
-        };
-        LayerCache { kind, token_bytes: 0.0, request_bytes: self.state_bytes(tensor, dtype_bytes) }
     }
 
     /// Number of weights on each of `tensor` GPUs.

@@ -1,7 +1,7 @@
 //! The time of each kind of attention, from its shape and the curves of the GPU.
 
 use super::kernels::Kernels;
-use crate::architecture::{Attention, BlockIndex, Compressed, Heads, Index, Latent, Linear, LinearKind};
+use crate::architecture::{Attention, BlockSelector, Compressed, Heads, Index, Latent, Linear, LinearKind};
 
 /// Shares of memory bandwidth and FLOP peak that latent attention attains in decode, and its time per request: fitted to
 /// `mla_generation_module_perf` of H100 (vLLM 0.24, NVIDIA aiconfigurator): 0.376 ns per token of KV at 8 to 64 heads
@@ -135,15 +135,16 @@ impl Rates<'_> {
 
     /// The index is on every GPU, whole; one of its keys stands for `ratio` tokens.
     fn index(self, index: Index, ratio: f64) -> AttentionCost {
-        let pair =
-            f64::from(index.heads) * 2.0 * f64::from(index.dim) / (self.flops_8bit * self.kernels.attention_flops) / ratio;
+        let pair = f64::from(index.heads) * 2.0 * f64::from(index.dim)
+            / (self.flops_8bit * self.kernels.attention_flops)
+            / ratio;
         let read = index.key_bytes() / (self.bandwidth * self.kernels.attention_bandwidth) / ratio;
         let context_token = read.max(pair);
         AttentionCost { context_token, pair, prompt_context: read, prompt_token: read, ..AttentionCost::default() }
     }
 
     /// The same of blocks, in 16 bits.
-    fn block_index(self, index: BlockIndex) -> AttentionCost {
+    fn block_index(self, index: BlockSelector) -> AttentionCost {
         let pair = f64::from(index.heads) * 2.0 * f64::from(index.dim) / (self.flops * self.kernels.attention_flops);
         let read = index.key_bytes() / (self.bandwidth * self.kernels.attention_bandwidth);
         AttentionCost {
@@ -175,7 +176,8 @@ impl Rates<'_> {
         if shape.ratio > 0 {
             let ratio = f64::from(shape.ratio);
             let limit = shape.index.map(|index| ratio * f64::from(index.top_k));
-            let kept: f64 = shape.caches().iter().filter(|cache| cache.kind.window().is_some()).map(|c| c.token_bytes).sum();
+            let kept: f64 =
+                shape.caches().iter().filter(|cache| cache.kind.window().is_some()).map(|c| c.token_bytes).sum();
             let written = (kept - shape.vector_bytes()).max(0.0) / self.bandwidth;
             let vectors = vectors(limit, ratio);
             costs.push(AttentionCost { prompt_token: vectors.prompt_token + written, ..vectors });
@@ -201,5 +203,99 @@ impl Rates<'_> {
             prompt_token: longer * prompt_token,
             ..AttentionCost::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::physics::samples;
+
+    fn rates(kernels: &Kernels) -> Rates<'_> {
+        Rates {
+            kernels,
+            bandwidth: 3.35e6,
+            l2_bytes: 50e6,
+            kv_share: 1.0,
+            flops: 989.5e6,
+            flops_8bit: 1979e6,
+            dtype_bytes: 2.0,
+            kv_dtype_bytes: 2.0,
+        }
+    }
+
+    /// Kimi-K3 on eight GPUs: twelve matrices of 128 × 128 in 32 bits are read and written once per request and layer, 1.57 MB, and
+    /// the convolution's inputs; its prompts take longer than those of the gated delta rule.
+    #[test]
+    fn a_state_is_read_and_written() {
+        let kernels = samples::kernels();
+        let kda = Linear {
+            kind: LinearKind::Kda { full_rank_gate: true, flash: true },
+            key_heads: 96,
+            value_heads: 96,
+            key_dim: 128,
+            value_dim: 128,
+            convolution: 4,
+            state_element_bytes: 4.0,
+        };
+        let of = |linear| costs(69.0, &Attention::Linear(linear), 8.0, rates(&kernels))[0];
+        let bytes = 2.0 * (12.0 * 128.0 * 128.0 * 4.0 + 3.0 * 3.0 * 1536.0 * 2.0);
+        let expected = bytes / (3.35e6 * kernels.attention_bandwidth);
+        assert!((of(kda).state / expected - 1.0).abs() < 1e-12, "{}", of(kda).state);
+        assert!((12.0 * 128.0 * 128.0 * 8.0 / 1.57e6_f64 - 1.0).abs() < 0.01);
+        let delta = Linear { kind: LinearKind::GatedDelta, ..kda };
+        assert!((of(kda).prompt_token / of(delta).prompt_token - KDA).abs() < 1e-12);
+        assert_eq!((of(delta).state, of(kda).limit), (of(kda).state, None));
+    }
+
+    /// DeepSeek-V4-Flash: the window, 512 vectors for 4 tokens each, and an index that reads 33 bytes per token of all; a layer of
+    /// ratio 128 reads all of its vectors. Latent vectors are on every GPU, heads are divided.
+    #[test]
+    fn compressed_attention_is_limited_but_for_its_index() {
+        let kernels = samples::kernels();
+        let index = Index { heads: 64, dim: 128, top_k: 512, reused: false };
+        let sparse = Compressed {
+            heads: 64,
+            dim: 512,
+            rope_dim: 64,
+            query_rank: 1024,
+            output_groups: 8,
+            output_rank: 1024,
+            window: 128,
+            ratio: 4,
+            index: Some(index),
+            streams: 4,
+        };
+        let of = |shape, tensor| costs(1.0, &Attention::Compressed(shape), tensor, rates(&kernels));
+        let limits = |costs: &[AttentionCost]| -> Vec<Option<f64>> { costs.iter().map(|cost| cost.limit).collect() };
+        assert_eq!(limits(&of(sparse, 1.0)), [Some(128.0), Some(2048.0), None]);
+        let dense = Compressed { ratio: 128, index: None, ..sparse };
+        assert_eq!(limits(&of(dense, 1.0)), [Some(128.0), None]);
+        assert_eq!(limits(&of(Compressed { ratio: 0, ..dense }, 1.0)), [Some(128.0)]);
+        let (one, eight) = (of(sparse, 1.0), of(sparse, 8.0));
+        assert!((one[0].pair / eight[0].pair - 8.0).abs() < 1e-9 && one[0].prompt_context == eight[0].prompt_context);
+        let read = 33.0 / (3.35e6 * kernels.attention_bandwidth);
+        assert!((one[2].prompt_context / read - 1.0).abs() < 1e-12 && one[2].context_token >= read);
+    }
+
+    /// MiniMax-M3: 17 blocks of 128 tokens are read, and 256 bytes of the index per token.
+    #[test]
+    fn block_sparse_attention_reads_its_blocks() {
+        let kernels = samples::kernels();
+        let heads = Heads {
+            queries: 64,
+            kv: 4,
+            dim: 128.0,
+            value_dim: 128.0,
+            span: crate::architecture::AttentionSpan::Full,
+            gated: false,
+            values_from_keys: false,
+            reuses_kv: false,
+            index: Some(BlockSelector { heads: 4, dim: 128, tokens: 17 * 128 }),
+        };
+        let costs = costs(57.0, &Attention::Heads(heads), 4.0, rates(&kernels));
+        assert_eq!((costs.len(), costs[0].limit, costs[1].limit), (2, Some(2176.0), None));
+        let read = 256.0 / (3.35e6 * kernels.attention_bandwidth);
+        assert!((costs[1].prompt_context / read - 1.0).abs() < 1e-12);
     }
 }

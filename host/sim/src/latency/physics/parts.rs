@@ -171,7 +171,7 @@ impl LayerParts<'_> {
         self.add(layers, keys + (gate + projections.values * kv) * shape.value_dim, d, bytes);
         self.add(layers, d, queries * shape.value_dim, bytes);
         if let Some(index) = shape.index {
-            self.add(layers, f64::from(index.heads + 1) * f64::from(index.dim), d, bytes);
+            self.add(layers, (f64::from(index.heads) + 1.0) * f64::from(index.dim), d, bytes);
         }
         (queries + kv) * shape.dim + (gate + kv) * shape.value_dim
     }
@@ -209,7 +209,8 @@ impl LayerParts<'_> {
         let (d, dtype_bytes) = (self.d, self.machine.dtype_bytes);
         let (heads, dim) = (f64::from(shape.heads) / self.tp, f64::from(shape.dim));
         let (query, output) = (f64::from(shape.query_rank), f64::from(shape.output_rank));
-        let (groups, overlap) = (f64::from(shape.output_groups) / self.tp, if shape.index.is_some() { 2.0 } else { 1.0 });
+        let (groups, overlap) =
+            (f64::from(shape.output_groups) / self.tp, if shape.index.is_some() { 2.0 } else { 1.0 });
         self.add(layers, query + dim, d, bytes);
         self.add(layers, heads * dim, query, bytes);
         if groups > 0.0 {
