@@ -14,6 +14,7 @@ use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
 use self::measurements::{DEFAULT, KernelsEntry, LinksEntry, NodeEntry, OwnMeasurements};
+pub(super) use self::names::UsualGpu;
 pub use self::names::same as same_hardware;
 use super::embedded;
 use super::error::{ConfigError, known_hint};
@@ -148,7 +149,11 @@ impl Catalogue {
         let has_name = |entry: &&Hardware| entry.names().any(|known| names::same(known, name));
         let by_file = || EMBEDDED.iter().find(|file| names::same(file.name(), name)).map(EmbeddedGpu::hardware);
         let by_alias = || EMBEDDED.iter().map(EmbeddedGpu::hardware).find(has_name);
-        self.given.iter().find(has_name).or_else(by_file).or_else(by_alias).ok_or_else(|| {
+        let usual = || {
+            let meant = UsualGpu::of(name)?.meant;
+            EMBEDDED.iter().find(|file| file.name() == meant).map(EmbeddedGpu::hardware)
+        };
+        self.given.iter().find(has_name).or_else(by_file).or_else(by_alias).or_else(usual).ok_or_else(|| {
             let mut known: Vec<String> = self.entries().flat_map(Hardware::names).cloned().collect();
             known.sort();
             known.dedup();

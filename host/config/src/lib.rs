@@ -21,6 +21,9 @@ mod latency_parameters;
 #[cfg(test)]
 mod lone_prompt;
 mod model;
+mod model_facts;
+mod model_files;
+mod model_names;
 mod model_source;
 pub use model_source::local_path;
 pub mod physics;
@@ -38,6 +41,7 @@ pub use known::{KnownModel, known_hardware, known_models};
 pub use kv_offload::{KvOffload, TierArgs};
 pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};
+pub use model_facts::{CacheFacts, LayerFacts, ModelArgs, ModelFacts, explain_model};
 pub use precision::{Dtype, KvCacheDtype, Precision, PrecisionArgs, Quantization};
 pub use resolve::resolve;
 pub use short_name::short_name;

@@ -1,17 +1,19 @@
 //! Model architectures from Hugging Face's `config.json`, read by BLIS's rules (`engine.md` §4.1).
 
-use std::fs;
+use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use blis_sim::model::{Mla, ModelConfig, Moe};
 use blis_sim::sampling::{SamplingParam, SamplingParams};
-use serde::Deserialize;
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::architecture;
 use super::embedded;
 use super::error::ConfigError;
-use blis_diag::Diagnostic;
+use blis_diag::{Diagnostic, json_words};
 
 /// Longer files are refused: with a quantization per layer a `config.json` has some 100 kB.
 const BYTES_MAX: u64 = 4 << 20;
@@ -47,44 +49,34 @@ pub struct LoadedModel {
     pub formula_notes: Vec<String>,
 }
 
-/// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
-/// `folder/config.json`; without a folder, the embedded file. `None` if there is none.
+/// The built-in architecture of the model `name` (short, lower case); `formats`: the `quantization_config` that it has instead of its
+/// own. `None` if there is none.
 ///
 /// # Errors
-/// If the folder does not exist or has no config of the model, or a file cannot be read or is invalid.
-pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
-    if let Some(folder) = folder {
-        let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
-        if !fs::metadata(folder).map_err(|source| read(folder, source))?.is_dir() {
-            return Err(ConfigError::in_file(
-                folder,
-                Diagnostic::new("not a folder").hint("give the folder that holds `config.json`"),
-            ));
-        }
-        for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
-            match blis_diag::read_text(&path, BYTES_MAX) {
-                Ok(text) => {
-                    let sampling = sampling_beside(&path)?;
-                    return parse(name, path, &text).map(|model| Some(LoadedModel { sampling, ..model }));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(read(&path, source)),
-            }
-        }
-    }
-    if let Some(folder) = folder {
-        let what = format!("no config.json of `{name}` in this folder");
-        let hint = format!(
-            "put it there as `config.json` or `{name}/config.json`, or drop `--model-config-folder` for the built-in ones"
-        );
-        return Err(ConfigError::in_file(folder, Diagnostic::new(what).hint(hint)));
-    }
+/// Never for the files of the repository, which a test reads.
+pub(super) fn built_in(name: &str, formats: Option<Map<String, Value>>) -> Result<Option<LoadedModel>, ConfigError> {
     let Some(text) = embedded::model_config(name) else { return Ok(None) };
-    let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
+    let mut model = parse_beside(name, format!("model_configs/{name}/config.json").into(), text, formats)?;
     if let Some(text) = embedded::generation_config(name) {
         model.sampling = sampling(&PathBuf::from(format!("model_configs/{name}/generation_config.json")), text)?;
     }
     Ok(Some(model))
+}
+
+/// The architecture in the file `path`, with what lies beside it; `formats` as above, where neither names any.
+///
+/// # Errors
+/// If a file cannot be read or is invalid.
+pub(super) fn from_file(
+    name: &str,
+    path: PathBuf,
+    formats: Option<Map<String, Value>>,
+) -> Result<LoadedModel, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.clone(), source };
+    let text = blis_diag::read_text(&path, BYTES_MAX).map_err(read)?;
+    let (sampling, beside) = (sampling_beside(&path)?, formats_beside(&path)?);
+    let model = parse_beside(name, path, &text, beside.or(formats))?;
+    Ok(LoadedModel { sampling, ..model })
 }
 
 /// Reads the `config.json` of the model `name`; `path` is for messages.
@@ -92,6 +84,18 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
 /// # Errors
 /// If the content is invalid.
 pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
+    parse_beside(name, path, text, None)
+}
+
+/// The same, with the `quantization_config` that its `hf_quant_config.json` or its name stands for. vLLM reads that file only if the config has
+/// none of its own (transformers_utils/config.py).
+pub(crate) fn parse_beside(
+    name: &str,
+    path: PathBuf,
+    text: &str,
+    formats: Option<Map<String, Value>>,
+) -> Result<LoadedModel, ConfigError> {
+    let text = &python_json(text);
     // serde would read a list as a config, its items in the order of the fields.
     if text.trim_start().starts_with('[') {
         let list = Diagnostic::new("this is a JSON list").hint("a config is an object: {\"hidden_size\": …}");
@@ -101,21 +105,27 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         let null = Diagnostic::new(format!("`{key}` is null")).hint("a number belongs here: copy it from Hugging Face");
         return Err(ConfigError::in_file(&path, null));
     }
-    let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
+    // Read once as it is written, for the locations of mistakes.
+    let written: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
+    let multimodal = written.is_multimodal();
+    let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
-    let conditional = |names: &Vec<String>| names.iter().any(|name| name.ends_with("ForConditionalGeneration"));
-    let multimodal = keys.vision_config.is_some()
-        || (keys.text_config.is_some() && keys.architectures.as_ref().is_some_and(conditional));
-    let keys = keys.flatten();
+    let mut all_keys = all_keys(text);
+    let own_formats = all_keys.get("quantization_config").is_some_and(|config| !config.is_null());
+    if let (Some(formats), false) = (formats, own_formats) {
+        all_keys.insert("quantization_config".to_owned(), formats.into());
+    }
+    architecture::normalise(&mut all_keys, &mut notes).map_err(in_file)?;
+    let keys: ConfigKeys = serde_json::from_value(Value::Object(all_keys.clone()))
+        .map_err(|error| in_file(Diagnostic::new(json_words(&error))))?;
     // A released config of Llama 4 has the key; reduced ones are known by the type.
     let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
-    let chunked_attention = llama4 || nonzero(keys.attention_chunk_size).is_some();
+    let chunked_attention =
+        llama4 || keys.hybrid_layer_pattern.is_none() && nonzero(keys.attention_chunk_size).is_some();
     let dtype = keys.torch_dtype.clone().or_else(|| keys.dtype.clone());
     let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
-    let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let named = if quantization.is_none() { format_of_name(name) } else { None };
     let mut config = keys.resolve(name, named, &mut notes, &mut warnings).map_err(in_file)?;
-    let all_keys = all_keys(text);
     architecture::read(&all_keys, &mut config, &mut notes, &mut warnings).map_err(in_file)?;
     let quantization = quantization.or_else(|| named.map(|(method, _)| method.to_owned()));
     let formula_notes = formula_notes(name, &config);
@@ -135,13 +145,57 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     })
 }
 
-/// All keys, those of `text_config` before the others. The text was read as an object before.
+/// The keys under which multimodal models keep those of their language model.
+const LANGUAGE_MODELS: [&str; 3] = ["text_config", "llm_config", "language_config"];
+
+/// All keys, those of the language model before the others. The text was read as an object before.
 fn all_keys(text: &str) -> Map<String, Value> {
     let Ok(Value::Object(mut keys)) = serde_json::from_str(text) else { return Map::new() };
-    if let Some(Value::Object(inner)) = keys.remove("text_config") {
-        keys.extend(inner.into_iter().filter(|(_, value)| !value.is_null()));
+    for key in LANGUAGE_MODELS {
+        if let Some(Value::Object(inner)) = keys.remove(key) {
+            keys.extend(inner.into_iter().filter(|(_, value)| !value.is_null()));
+        }
     }
     keys
+}
+
+/// The text with the numbers that Python's `json` writes and JSON lacks replaced by others of the same length, so that locations
+/// stay: `Infinity` by the largest number, `NaN` by a text. No key that is read has one of them.
+fn python_json(text: &str) -> Cow<'_, str> {
+    const NUMBERS: [(&str, &str); 3] = [("-Infinity", "-1.7e+308"), ("Infinity", "1.7e+308"), ("NaN", "\"?\"")];
+    if !NUMBERS.iter().any(|(number, _)| text.contains(number)) {
+        return Cow::Borrowed(text);
+    }
+    let (mut replaced, mut rest, mut within) = (String::with_capacity(text.len()), text, false);
+    while let Some(next) = rest.chars().next() {
+        let number = NUMBERS.iter().find(|(number, _)| !within && rest.starts_with(number));
+        let (written, length) = match number {
+            Some((number, other)) => ((*other).to_owned(), number.len()),
+            None if within && next == '\\' => {
+                let escaped: String = rest.chars().take(2).collect();
+                let length = escaped.len();
+                (escaped, length)
+            }
+            None => (next.to_string(), next.len_utf8()),
+        };
+        within ^= number.is_none() && next == '"';
+        replaced.push_str(&written);
+        rest = &rest[length..];
+    }
+    Cow::Owned(replaced)
+}
+
+/// The number formats of the `hf_quant_config.json` beside the config at `path`; none without that file.
+fn formats_beside(path: &Path) -> Result<Option<Map<String, Value>>, ConfigError> {
+    let path = path.with_file_name("hf_quant_config.json");
+    let text = match blis_diag::read_text(&path, BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(ConfigError::Read { path, source }),
+    };
+    let keys: Map<String, Value> =
+        serde_json::from_str(&python_json(&text)).map_err(|error| ConfigError::json(&path, &error))?;
+    architecture::of_sidecar(keys).map(Some).map_err(|mistake| ConfigError::in_file(&path, mistake))
 }
 
 /// What the formulas of BLIS leave out of this model.
@@ -182,7 +236,7 @@ fn sampling_beside(path: &Path) -> Result<SamplingParams, ConfigError> {
 /// null are not set.
 fn sampling(path: &Path, text: &str) -> Result<SamplingParams, ConfigError> {
     type Keys = Map<String, Value>;
-    let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
+    let keys: Keys = serde_json::from_str(&python_json(text)).map_err(|error| ConfigError::json(path, &error))?;
     let mut params = SamplingParams::default();
     for param in SamplingParam::ALL {
         match keys.get(param.name()) {
@@ -217,16 +271,8 @@ macro_rules! keys {
         #[serde(default)]
         struct ConfigKeys {
             $($key: Option<$type>,)*
+            #[serde(alias = "llm_config", alias = "language_config")]
             text_config: Option<Box<ConfigKeys>>,
-        }
-
-        impl ConfigKeys {
-            fn flatten(mut self) -> Self {
-                if let Some(text) = self.text_config.take() {
-                    $(self.$key = text.$key.or(self.$key);)*
-                }
-                self
-            }
         }
     };
 }
@@ -239,33 +285,35 @@ keys! {
     num_kv_heads: u32,
     multi_query_group_num: u32,
     vocab_size: u32,
-    intermediate_size: u32,
+    intermediate_size: NumberOrList,
     ffn_hidden_size: u32,
     intermediate_size_mlp: u32,
+    dense_intermediate_size: u32,
     head_dim: u32,
     hidden_act: String,
     tie_word_embeddings: bool,
     torch_dtype: String,
     dtype: String,
     quantization_config: Value,
-    num_experts: u32,
-    moe_num_experts: u32,
+    num_experts: NumberOrList,
+    moe_num_experts: NumberOrList,
     n_routed_experts: u32,
     num_local_experts: u32,
     num_routed_experts: u32,
-    num_experts_per_tok: u32,
+    num_experts_per_tok: NumberOrList,
     experts_per_token: u32,
     top_k_experts: u32,
-    moe_intermediate_size: u32,
+    moe_intermediate_size: NumberOrList,
     shared_expert_intermediate_size: u32,
     shared_intermediate_size: u32,
-    n_shared_experts: u32,
+    n_shared_experts: NumberOrList,
     interleave_moe_layer_step: u32,
     first_k_dense_replace: u32,
     kv_lora_rank: u32,
     qk_rope_head_dim: u32,
     model_type: String,
     attention_chunk_size: u32,
+    hybrid_layer_pattern: Value,
     architectures: Vec<String>,
     vision_config: Value,
     max_position_embeddings: u64,
@@ -273,7 +321,49 @@ keys! {
     rope_parameters: Value,
 }
 
+/// A number, or a list of numbers, one per layer; lists are read as far as all of them are equal (`architecture::normalise`).
+#[derive(Clone, Copy, Debug)]
+struct NumberOrList(u32);
+
+impl<'de> Deserialize<'de> for NumberOrList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberReader;
+        impl<'de> Visitor<'de> for NumberReader {
+            type Value = NumberOrList;
+
+            fn expecting(&self, words: &mut fmt::Formatter<'_>) -> fmt::Result {
+                words.write_str("u32")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<NumberOrList, E> {
+                let narrow = u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self));
+                narrow.map(NumberOrList)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<NumberOrList, A::Error> {
+                let mut largest = 0;
+                while let Some(number) = list.next_element::<u32>()? {
+                    largest = largest.max(number);
+                }
+                Ok(NumberOrList(largest))
+            }
+        }
+        deserializer.deserialize_any(NumberReader)
+    }
+}
+
+fn number(value: Option<NumberOrList>) -> Option<u32> {
+    value.map(|NumberOrList(number)| number)
+}
+
 impl ConfigKeys {
+    /// Whether there is an encoder beside the language model.
+    fn is_multimodal(&self) -> bool {
+        let conditional = |names: &Vec<String>| names.iter().any(|name| name.ends_with("ForConditionalGeneration"));
+        self.vision_config.is_some()
+            || (self.text_config.is_some() && self.architectures.as_ref().is_some_and(conditional))
+    }
+
     /// The model `name`; `named`: the number format of its weights by the name, for a config without one.
     fn resolve(
         self,
@@ -295,7 +385,7 @@ impl ConfigKeys {
         let moe = self.moe();
         // Experts in this format have a width of their own in the architecture.
         let is_of_experts = moe.is_some() && method.and_then(Value::as_str) == Some("mxfp4");
-        let weight_bytes = match (self.quantized_weight_bytes(), named) {
+        let weight_bytes = match (self.quantized_weight_bytes(dtype_bytes)?, named) {
             (Some(bytes), _) => bytes,
             (None, Some((_, bytes))) => {
                 let bits = 8.0 * bytes;
@@ -319,13 +409,13 @@ impl ConfigKeys {
             head_dim: nonzero(self.head_dim),
             vocab_size: self.vocab_size.unwrap_or(0),
             intermediate_size: self.mlp_width(),
-            dense_intermediate_size: nonzero(self.intermediate_size_mlp),
+            dense_intermediate_size: first_nonzero(&[self.intermediate_size_mlp, self.dense_intermediate_size]),
             hidden_act: self.hidden_act.clone().unwrap_or_default(),
             tie_word_embeddings: self.tie_word_embeddings.unwrap_or(false),
             dtype_bytes,
             kv_dtype_bytes: dtype_bytes,
             weight_bytes,
-            fp4_activations: self.has_fp4_activations(),
+            fp4_activations: self.quantized().is_some_and(architecture::has_fp4_activations),
             qk_norm: false,
             moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
             moe,
@@ -338,7 +428,8 @@ impl ConfigKeys {
 
     /// Width of the MLP; models that have experts in every layer may have no other.
     fn mlp_width(&self) -> u32 {
-        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size, self.moe_intermediate_size]).unwrap_or(0)
+        let [dense, expert] = [self.intermediate_size, self.moe_intermediate_size].map(number);
+        first_nonzero(&[dense, self.ffn_hidden_size, expert]).unwrap_or(0)
     }
 
     fn dtype_bytes(&self) -> Result<f64, Diagnostic> {
@@ -353,12 +444,13 @@ impl ConfigKeys {
     }
 
     fn expert_counts(&self) -> [Option<u32>; 5] {
-        [self.num_experts, self.moe_num_experts, self.n_routed_experts, self.num_local_experts, self.num_routed_experts]
+        let [experts, of_ernie] = [self.num_experts, self.moe_num_experts].map(number);
+        [experts, of_ernie, self.n_routed_experts, self.num_local_experts, self.num_routed_experts]
     }
 
     fn moe(&self) -> Option<Moe> {
         let num_experts = self.expert_counts().into_iter().flatten().find(|count| *count >= 2)?;
-        let expert_width = nonzero(self.moe_intermediate_size);
+        let expert_width = nonzero(number(self.moe_intermediate_size));
         let each_shared = expert_width.unwrap_or(self.mlp_width());
         Some(Moe {
             num_experts,
@@ -368,42 +460,28 @@ impl ConfigKeys {
                 self.shared_expert_intermediate_size,
                 self.shared_intermediate_size,
             ])
-            .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
+            .unwrap_or_else(|| number(self.n_shared_experts).unwrap_or(0).saturating_mul(each_shared)),
             interleave_moe_layer_step: self.interleave_moe_layer_step.unwrap_or(0),
             first_k_dense_replace: self.first_k_dense_replace.unwrap_or(0),
         })
     }
 
     fn experts_per_token(&self) -> [Option<u32>; 3] {
-        [self.num_experts_per_tok, self.experts_per_token, self.top_k_experts]
+        [number(self.num_experts_per_tok), self.experts_per_token, self.top_k_experts]
     }
 
     fn has_experts_but_no_count(&self) -> bool {
-        let traits = [self.n_shared_experts, self.num_experts_per_tok];
+        let traits = [self.n_shared_experts, self.num_experts_per_tok].map(number);
         first_nonzero(&self.expert_counts()).is_none() && first_nonzero(&traits).is_some()
     }
 
+    fn quantized(&self) -> Option<&Map<String, Value>> {
+        self.quantization_config.as_ref()?.as_object()
+    }
+
     /// Bytes per weight by `quantization_config`, if it says so.
-    fn quantized_weight_bytes(&self) -> Option<f64> {
-        let config = self.quantization_config.as_ref()?;
-        let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
-        let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
-            "fp8" => Some(8.0),
-            "modelopt" | "modelopt_fp4" => match config.get("quant_algo").and_then(Value::as_str) {
-                Some("FP8") => Some(8.0),
-                // Each 16 weights of NVFP4 share a scale of 8 bits.
-                Some("NVFP4") => Some(4.5),
-                _ if self.has_fp4_activations() => Some(4.5),
-                _ => None,
-            },
-            "compressed-tensors" => {
-                // A JSON map of serde_json is sorted by key, as in BLIS.
-                let groups = config.get("config_groups")?.as_object()?;
-                groups.values().find_map(|group| number(group.get("weights")?.get("num_bits")?))
-            }
-            _ => None,
-        })?;
-        (bits > 0.0 && bits.is_finite()).then_some(bits / 8.0)
+    fn quantized_weight_bytes(&self, dtype_bytes: f64) -> Result<Option<f64>, Diagnostic> {
+        self.quantized().map_or(Ok(None), |config| architecture::weight_bytes(config, dtype_bytes))
     }
 
     fn quantization_method(&self) -> Option<String> {
@@ -415,18 +493,6 @@ impl ConfigKeys {
     fn has_fp8_kv_cache(&self) -> bool {
         let Some(Value::Object(config)) = &self.quantization_config else { return false };
         config.iter().any(|(key, value)| architecture::is_fp8_kv_cache(key, value))
-    }
-
-    /// Whether weights and inputs are rounded to FP4: ModelOpt's NVFP4, or 4-bit floating-point inputs of compressed-tensors.
-    fn has_fp4_activations(&self) -> bool {
-        let Some(config) = self.quantization_config.as_ref() else { return false };
-        let modelopt = config.get("quant_algo").and_then(Value::as_str).is_some_and(|name| name == "NVFP4");
-        let groups = config.get("config_groups").and_then(Value::as_object);
-        let inputs = groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| {
-            let inputs = group.get("input_activations")?;
-            Some(inputs.get("type")?.as_str()? == "float" && inputs.get("num_bits")?.as_f64()? == 4.0)
-        });
-        modelopt || inputs.into_iter().any(|fp4| fp4)
     }
 
     /// The context length, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
@@ -457,12 +523,20 @@ fn first_nonzero(values: &[Option<u32>]) -> Option<u32> {
     values.iter().copied().find_map(nonzero)
 }
 
-/// Method of quantisation and bytes per weight by the name: `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit
-/// ones.
+/// Method of quantisation and bytes per weight by the name: `…-quantized.w4a16`, `…-awq` and `…-gptq` have 4-bit weights, `…-fp8-dynamic`
+/// and `…-gptq-int8` 8-bit ones.
 fn format_of_name(name: &str) -> Option<(&'static str, f64)> {
-    name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|token| {
-        if token == "fp8" {
-            return Some(("fp8", 1.0));
+    let tokens = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    let eight = tokens().any(|token| matches!(token, "int8" | "8bit"));
+    let integers = if eight { 1.0 } else { 0.5 };
+    tokens().find_map(|token| {
+        match token {
+            "fp8" => return Some(("fp8", 1.0)),
+            "awq" => return Some(("awq", integers)),
+            "gptq" => return Some(("gptq", integers)),
+            "bnb" => return Some(("bitsandbytes", integers)),
+            "nvfp4" => return Some(("modelopt", 0.5625)),
+            _ => {}
         }
         let (weights, activations) = token.strip_prefix('w')?.split_once('a')?;
         activations.parse::<u32>().ok()?;
@@ -495,7 +569,7 @@ mod tests {
     #[test]
     fn every_embedded_config_is_complete() {
         for name in embedded::model_names() {
-            let model = load(name, None).unwrap().unwrap().config;
+            let model = built_in(name, None).unwrap().unwrap().config;
             assert!(model.num_hidden_layers > 0 && model.hidden_size > 0 && model.vocab_size > 0, "{name}");
             assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
             assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
@@ -515,9 +589,9 @@ mod tests {
         let greedy =
             of(r#"{"temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.0, "top_k": null}"#);
         assert_eq!(greedy.work(), Sampling::default());
-        let built_in = |name| load(name, None).unwrap().unwrap().sampling.work();
-        assert!(built_in("qwen2.5-7b-instruct").truncates && built_in("llama-3.1-8b-instruct").truncates);
-        assert_eq!(built_in("mixtral-8x7b-v0.1"), Sampling::default());
+        let of_model = |name| built_in(name, None).unwrap().unwrap().sampling.work();
+        assert!(of_model("qwen2.5-7b-instruct").truncates && of_model("llama-3.1-8b-instruct").truncates);
+        assert_eq!(of_model("mixtral-8x7b-v0.1"), Sampling::default());
         insta::assert_snapshot!(sampling(Path::new("g.json"), r#"{"top_p": "0.9"}"#).unwrap_err(), @r"
         g.json: `top_p` is not a number
         hint: copy the file from Hugging Face
@@ -666,11 +740,6 @@ mod tests {
         insta::assert_snapshot!(read("m", r#"{"torch_dtype": "float7"}"#).unwrap_err(), @r"
         config.json: unknown `torch_dtype`: `float7`
         hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4
-        ");
-        let error = load("m", Some(Path::new("/nonexistent/folder"))).unwrap_err();
-        insta::assert_snapshot!(error, @r"
-        `/nonexistent/folder` does not exist
-        hint: check the path and the current folder
         ");
     }
 }

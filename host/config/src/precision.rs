@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn weights_by_class_follow_the_formats() {
         let weights = |model: &str, precision: PrecisionArgs| {
-            let loaded = crate::model::load(model, None).unwrap();
+            let loaded = crate::model::built_in(model, None).unwrap();
             let (model, _) = precision.apply(model, loaded, &mut Vec::new()).unwrap();
             let config = model.unwrap().config;
             (config.weight_bytes, config.architecture().weights)

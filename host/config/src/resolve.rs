@@ -20,7 +20,7 @@ use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
-use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
+use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network, UsualGpu};
 use super::model::LoadedModel;
 use super::physics::{CoefficientFile, ErrorClass, WorstErrors};
 use super::precision::Precision;
@@ -919,7 +919,9 @@ fn choose_hardware<'a>(
     notes: &mut Vec<String>,
 ) -> Result<&'a Hardware, ConfigError> {
     if let Some(name) = args.hardware.as_deref().or(row.map(|row| row.hardware.as_str())) {
-        return catalogue.find(name);
+        let found = catalogue.find(name)?;
+        notes.extend(UsualGpu::of(name).filter(|usual| usual.meant == found.name).map(UsualGpu::note));
+        return Ok(found);
     }
     let hardware = match catalogue.only_given() {
         Some(hardware) => hardware,

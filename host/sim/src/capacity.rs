@@ -155,6 +155,9 @@ pub fn kv_blocks(
     budget: MemoryBudget,
 ) -> Result<u64, CapacityError> {
     check(model, gpu.memory_gib, parallelism, block_size)?;
+    if !GATED_ACTIVATIONS.contains(&model.hidden_act.as_str()) {
+        return Err(CapacityError::UnknownActivation { activation: model.hidden_act.clone() });
+    }
     let tp = f64::from(parallelism.tensor);
     let per_block = (kv_bytes_per_token(model, tp) * f64::from(block_size)).trunc();
     if per_block < 1.0 {
@@ -236,9 +239,6 @@ pub(crate) fn check(
     }
     if model.moe_without_expert_count {
         return Err(CapacityError::ExpertCountUnknown);
-    }
-    if !GATED_ACTIVATIONS.contains(&model.hidden_act.as_str()) {
-        return Err(CapacityError::UnknownActivation { activation: model.hidden_act.clone() });
     }
     let (kv_heads, tensor) = (model.num_key_value_heads, parallelism.tensor);
     if kv_heads >= tensor && !kv_heads.is_multiple_of(tensor) {

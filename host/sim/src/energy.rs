@@ -150,10 +150,13 @@ fn attention(model: &ModelConfig, tensor: u32) -> Vec<AttentionWork> {
     let gpus = f64::from(tensor);
     let work = |(layers, kind): (f64, Attention)| match kind {
         Attention::Heads(heads) => Some(AttentionWork {
-            limit: heads.span.limit().map_or(f64::INFINITY, f64::from),
-            pair_flop: layers * 4.0 * f64::from(heads.queries) * heads.dim,
+            limit: heads.limit().map_or(f64::INFINITY, f64::from),
+            pair_flop: layers * 2.0 * f64::from(heads.queries) * (heads.dim + heads.value_dim),
             // A KV head is never divided.
-            token_bytes: layers * 2.0 * f64::from(heads.kv.max(tensor)) * heads.dim * model.kv_dtype_bytes,
+            token_bytes: layers
+                * f64::from(heads.kv.max(tensor))
+                * (heads.dim + heads.value_dim)
+                * model.kv_dtype_bytes,
         }),
         Attention::Latent(latent) => {
             let (rank, rope) = (f64::from(latent.kv_rank), f64::from(latent.rope_dim));
@@ -163,10 +166,19 @@ fn attention(model: &ModelConfig, tensor: u32) -> Vec<AttentionWork> {
                 token_bytes: layers * gpus * (rank + rope) * model.kv_dtype_bytes,
             })
         }
+        // The window and, of sparse layers, the chosen vectors; what is read of a longer context is small.
+        Attention::Compressed(compressed) => {
+            let chosen = compressed.index.map_or(0.0, |index| f64::from(index.top_k));
+            Some(AttentionWork {
+                limit: f64::from(compressed.window) + chosen,
+                pair_flop: layers * 4.0 * f64::from(compressed.heads) * f64::from(compressed.dim),
+                token_bytes: layers * gpus * compressed.vector_bytes(),
+            })
+        }
         Attention::Linear(linear) => Some(AttentionWork {
             limit: 0.0,
             pair_flop: 0.0,
-            token_bytes: layers * 2.0 * linear.state_bytes(model.dtype_bytes),
+            token_bytes: layers * 2.0 * linear.state_bytes(1.0, model.dtype_bytes),
         }),
         Attention::Matrix | Attention::None => None,
     };

@@ -180,23 +180,26 @@ impl<'a> StageLayers<'a> {
         for group in &self.layers.groups {
             let mlp = match group.mlp {
                 Mlp::Dense { width } => 3.0 * d * f64::from(width) / tp * bytes(weights.dense),
+                Mlp::Plain { width } => 2.0 * d * f64::from(width) / tp * bytes(weights.dense),
                 Mlp::Experts(experts) => {
                     let routed = experts.expert_weights(d) * f64::from(experts.count) / (tp * dp);
                     routed * bytes(weights.experts)
                         + experts.shared_weights(d) / tp * bytes(weights.dense)
+                        + experts.latent_weights(d) * bytes(weights.dense)
                         + f64::from(experts.count) * d * whole
                 }
                 Mlp::Matrix => d * d / tp * bytes(weights.dense),
                 Mlp::None => 0.0,
             };
-            let attention = group.attention.weights(d, tp) * bytes(weights.attention);
+            let attention = group.attention.weights(d, tp) * bytes(weights.of(&group.attention));
             sum += f64::from(group.count) * (attention + mlp + 2.0 * d * whole);
         }
         let tables = match (self.first, self.last) {
             (true, true) if model.tie_word_embeddings => 1.0,
             (first, last) => f64::from(u8::from(first) + u8::from(last)),
         };
-        sum + (tables * f64::from(model.vocab_size) / tp + 1.0) * d * whole
+        let others = if self.first { self.layers.other_weights * whole } else { 0.0 };
+        sum + (tables * f64::from(model.vocab_size) / tp + 1.0) * d * whole + others
     }
 }
 

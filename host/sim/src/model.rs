@@ -128,6 +128,8 @@ impl ModelConfig {
             per_token: moe.num_experts_per_tok,
             width: self.expert_width(),
             shared_width: self.shared_width(),
+            matrices: 3,
+            latent: None,
         });
         let leading = moe.first_k_dense_replace.min(layers);
         let (rest, step) = (layers - leading, moe.interleave_moe_layer_step.max(1));
@@ -143,15 +145,18 @@ impl ModelConfig {
     #[must_use]
     pub fn uniform_attention(&self) -> Attention {
         let heads = self.num_attention_heads;
+        let dim = self.head_dim.map_or(f64::from(self.hidden_size) / f64::from(heads), f64::from);
         match self.mla {
             None => Attention::Heads(Heads {
                 queries: heads,
                 kv: self.num_key_value_heads,
-                dim: self.head_dim.map_or(f64::from(self.hidden_size) / f64::from(heads), f64::from),
+                dim,
+                value_dim: dim,
                 span: AttentionSpan::Full,
                 gated: false,
                 values_from_keys: false,
                 reuses_kv: false,
+                index: None,
             }),
             Some(Mla { kv_lora_rank, qk_rope_head_dim }) => {
                 let head = self.head_dim.unwrap_or(self.hidden_size / heads.max(1));
@@ -162,6 +167,7 @@ impl ModelConfig {
                     nope_dim: head,
                     value_dim: head,
                     query_rank: None,
+                    gated: false,
                     index: None,
                 })
             }
@@ -180,26 +186,24 @@ impl ModelConfig {
     /// so are the layers of speculative decoding and encoders of images.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
-        let (d, mut total, mut active) = (f64::from(self.hidden_size), 0.0, 0.0);
-        for LayerGroup { count, attention, mlp } in self.architecture().groups {
+        let architecture = self.architecture();
+        let (d, others) = (f64::from(self.hidden_size), architecture.other_weights);
+        let (mut total, mut active) = (0.0, 0.0);
+        for LayerGroup { count, attention, mlp } in architecture.groups {
             let layers = f64::from(count);
-            let (every, used) = match mlp {
-                Mlp::Dense { width } => (3.0 * d * f64::from(width), 3.0 * d * f64::from(width)),
+            let always = attention.weights(d, 1.0) + mlp.always_used(d);
+            let [every, used] = match mlp {
                 Mlp::Experts(experts) => {
-                    let always = experts.shared_weights(d) + f64::from(experts.count) * d;
-                    let [every, used] =
-                        [experts.count, experts.per_token].map(|count| f64::from(count) * experts.expert_weights(d));
-                    (every + always, used + always)
+                    [experts.count, experts.per_token].map(|count| f64::from(count) * experts.expert_weights(d))
                 }
-                Mlp::Matrix => (d * d, d * d),
-                Mlp::None => (0.0, 0.0),
+                _ => [0.0; 2],
             };
-            total += layers * (attention.weights(d, 1.0) + every);
-            active += layers * (attention.weights(d, 1.0) + used);
+            total += layers * (always + every);
+            active += layers * (always + used);
         }
         let table = f64::from(self.vocab_size) * d;
         let tables = if self.tie_word_embeddings { table } else { 2.0 * table };
-        Parameters { total: total + tables, active: active + tables }
+        Parameters { total: total + tables + others, active: active + tables + others }
     }
 }
 
@@ -270,7 +274,7 @@ pub struct Parallelism {
 pub(crate) mod samples {
     //! Models for tests, from their public configs.
     use super::*;
-    use crate::architecture::Linear;
+    use crate::architecture::{Linear, LinearKind};
 
     /// Llama-3.1-8B, a dense model.
     pub fn llama_8b() -> ModelConfig {
@@ -368,9 +372,20 @@ pub(crate) mod samples {
     pub fn gemma_4() -> ModelConfig {
         let heads = |span, kv, dim| {
             let values_from_keys = span == AttentionSpan::Full;
-            Attention::Heads(Heads { queries: 16, kv, dim, span, gated: false, values_from_keys, reuses_kv: false })
+            Attention::Heads(Heads {
+                queries: 16,
+                kv,
+                dim,
+                value_dim: dim,
+                span,
+                gated: false,
+                values_from_keys,
+                reuses_kv: false,
+                index: None,
+            })
         };
-        let experts = RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112 };
+        let experts =
+            RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112, matrices: 3, latent: None };
         let (local, global) = (heads(AttentionSpan::Window(1024), 8, 256.0), heads(AttentionSpan::Full, 2, 512.0));
         let layer = |layer| (1, if layer % 6 == 5 { global } else { local }, Mlp::Experts(experts));
         ModelConfig {
@@ -389,6 +404,7 @@ pub(crate) mod samples {
     /// Qwen3.5-35B-A3B: 30 layers of linear attention and 10 of full attention.
     pub fn qwen_3_5() -> ModelConfig {
         let linear = Attention::Linear(Linear {
+            kind: LinearKind::GatedDelta,
             key_heads: 16,
             value_heads: 32,
             key_dim: 128,
@@ -400,12 +416,15 @@ pub(crate) mod samples {
             queries: 16,
             kv: 2,
             dim: 256.0,
+            value_dim: 256.0,
             span: AttentionSpan::Full,
             gated: true,
             values_from_keys: false,
             reuses_kv: false,
+            index: None,
         });
-        let experts = RoutedExperts { count: 256, per_token: 8, width: 512, shared_width: 512 };
+        let experts =
+            RoutedExperts { count: 256, per_token: 8, width: 512, shared_width: 512, matrices: 3, latent: None };
         let layer = |layer| (1, if layer % 4 == 3 { full } else { linear }, Mlp::Experts(experts));
         ModelConfig {
             num_hidden_layers: 40,

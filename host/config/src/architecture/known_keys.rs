@@ -5,24 +5,21 @@ use blis_diag::Diagnostic;
 use blis_sim::model::ModelConfig;
 use serde_json::{Map, Value};
 
+use super::keys::shown;
+
 /// Keys of layers that are not modelled, with what they describe: the config is refused.
 const REFUSED: &[(&str, &str)] = &[
-    ("compress_ratios", "compressed sparse attention (DeepSeek-V4)"),
-    ("hybrid_override_pattern", "Mamba layers"),
-    ("layers_block_type", "Mamba or recurrent layers"),
-    ("mamba_d_state", "Mamba layers"),
-    ("mamba_num_heads", "Mamba layers"),
-    ("ssm_state_size", "Mamba layers"),
-    ("ssm_cfg", "Mamba layers"),
-    ("state_size", "Mamba layers"),
-    ("attn_layer_period", "Mamba layers"),
-    ("attn_layer_indices", "Mamba layers"),
+    ("ssm_cfg", "Mamba layers of its own kind"),
+    ("state_size", "Mamba-1 layers"),
+    ("attn_layer_period", "Mamba-1 layers (Jamba)"),
     ("block_types", "recurrent layers"),
     ("is_encoder_decoder", "an encoder beside the decoder"),
-    ("linear_attn_config", "linear attention of another kind than the gated delta rule of Qwen3-Next"),
-    ("attn_type_list", "lightning attention"),
     ("recurrent_block_type", "recurrent layers"),
 ];
+
+/// Keys of Mamba layers, and those that say which layers they are.
+const MAMBA: [&str; 5] = ["mamba_d_state", "mamba_n_heads", "mamba_num_heads", "mamba_d_ssm", "ssm_state_size"];
+const MAMBA_LISTS: [&str; 4] = ["layer_types", "layers_block_type", "hybrid_override_pattern", "attn_layer_indices"];
 
 /// Keys of configs that other architectures have instead of the usual one: GPT-2, GPT-J, Bloom, Falcon, MPT, DBRX, OPT, T5, ChatGLM.
 const FOREIGN: &[(&str, &[&str])] = &[
@@ -105,6 +102,49 @@ const READ: &[&str] = &[
     "num_global_key_value_heads",
     "num_kv_shared_layers",
     "block_configs",
+    "llm_config",
+    "language_config",
+    "layers_block_type",
+    "hybrid_override_pattern",
+    "hybrid_layer_pattern",
+    "attn_layer_indices",
+    "attn_type_list",
+    "linear_attn_config",
+    "sparse_attention_config",
+    "compress_ratios",
+    "indexer_types",
+    "index_topk_freq",
+    "o_groups",
+    "o_lora_rank",
+    "hc_mult",
+    "expert_dtype",
+    "swa_num_attention_heads",
+    "swa_num_key_value_heads",
+    "swa_head_dim",
+    "swa_v_head_dim",
+    "sliding_window_size",
+    "dense_intermediate_size",
+    "routed_expert_hidden_size",
+    "moe_layer_start_index",
+    "moe_layer_end_index",
+    "moe_layer_interval",
+    "moe_layer_num_skipped",
+    "use_cla",
+    "cla_share_factor",
+    "mla_use_output_gate",
+    "n_groups",
+    "conv_kernel",
+    "ssm_state_size",
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "mamba_n_heads",
+    "mamba_d_head",
+    "mamba_d_state",
+    "mamba_n_groups",
+    "mamba_d_conv",
+    "mamba_expand",
+    "hidden_size_per_layer_input",
+    "use_double_wide_mlp",
 ];
 
 /// Keys with names about attention, experts or precision, and that change neither shapes nor work: training,
@@ -186,6 +226,38 @@ const HARMLESS: &[&str] = &[
     "embedding_multiplier",
     "cache_implementation",
     "unquantized",
+    // Mamba-2: chunks of its kernels, biases, activations.
+    "mamba_chunk_size",
+    "chunk_size",
+    "mamba_conv_bias",
+    "use_conv_bias",
+    "mamba_proj_bias",
+    "mamba_hidden_act",
+    "attention_value_scale",
+    "add_swa_attention_sink_bias",
+    "add_full_attention_sink_bias",
+    "swa_rope_theta",
+    "mla_use_nope",
+    "use_mixed_mlp_moe",
+    "moe_use_aux_free",
+    "moe_gate_act",
+    "moe_renormalize",
+    "moe_router_activation_func",
+    "moe_router_topk_scaling_factor",
+    "use_grouped_topk",
+    "attn_res_block_size",
+    "mtp_hybrid_override_pattern",
+    "mtp_layers_block_type",
+    "num_attn_module",
+    "do_layer_norm_before",
+    "layernorm_embedding",
+    "output_multiplier_scale",
+    "logits_scaling",
+    "final_logit_softcapping",
+    "index_topk_pattern",
+    "compress_rope_theta",
+    "num_ln_in_parallel_attn",
+    "activation_sparsity_pattern",
 ];
 
 /// Parts of names that are about attention, experts or precision.
@@ -238,11 +310,22 @@ fn is_active(value: &Value) -> bool {
 
 /// Refuses layers that are not modelled.
 pub(super) fn refuse(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
-    let active = |key: &str| keys.get(key).is_some_and(is_active);
-    match REFUSED.iter().find(|(key, _)| active(key)) {
+    let active = |key: &str| keys.get(key).filter(|value| is_active(value));
+    let refused = |key: &str, value: &Value, describes: &str| {
+        Err(Diagnostic::new(format!("`{key}` is {}: {describes}, which is not modelled", shown(value)))
+            .hint("with coefficients of its own, a model needs no architecture: `--latency-model blackbox`"))
+    };
+    for (key, describes) in REFUSED {
+        if let Some(value) = active(key) {
+            return refused(key, value, describes);
+        }
+    }
+    if MAMBA_LISTS.into_iter().any(|key| active(key).is_some()) {
+        return Ok(());
+    }
+    match MAMBA.into_iter().find_map(|key| Some((key, active(key)?))) {
         None => Ok(()),
-        Some((key, describes)) => Err(Diagnostic::new(format!("`{key}` describes {describes}, which is not modelled"))
-            .hint("with coefficients of its own, a model needs no architecture: `--latency-model blackbox`")),
+        Some((key, value)) => refused(key, value, "Mamba layers, and no list says which layers they are"),
     }
 }
 
@@ -286,8 +369,10 @@ pub(super) fn refuse_uneven_heads(keys: &Map<String, Value>, model: &ModelConfig
 }
 
 /// Keys that describe layers only together with one of others.
-const INCOMPLETE: [(&str, &[&str]); 2] =
-    [("index_topk", &["kv_lora_rank"]), ("full_attention_interval", &["linear_num_value_heads", "layer_types"])];
+const INCOMPLETE: [(&str, &[&str]); 2] = [
+    ("index_topk", &["kv_lora_rank", "compress_ratios"]),
+    ("full_attention_interval", &["linear_num_value_heads", "layer_types"]),
+];
 
 /// Warns of keys that may change attention, experts or precision and that are not read, or have no effect in this config.
 pub(super) fn warn(keys: &Map<String, Value>, warnings: &mut Vec<String>) {

@@ -1,13 +1,13 @@
 //! Models that list each of their layers by its contents (`block_configs`: Nemotron Super and Ultra, `DeciLM`).
 
 use blis_diag::Diagnostic;
-use blis_sim::architecture::{Architecture, Attention, Heads, Mlp, WeightBytes};
+use blis_sim::architecture::{Attention, Heads, Mlp};
 use blis_sim::model::ModelConfig;
 use serde_json::Value;
 
-/// Sets the layers of `block_configs`, and the KV heads and MLP width that such a config leaves null to the largest of its
+/// The layers of `block_configs`; sets the KV heads and MLP width that such a config leaves null to the largest of its
 /// layers.
-pub(super) fn of_blocks(blocks: &Value, model: &mut ModelConfig, weights: WeightBytes) -> Result<(), Diagnostic> {
+pub(super) fn of_blocks(blocks: &Value, model: &mut ModelConfig) -> Result<Vec<(u32, Attention, Mlp)>, Diagnostic> {
     let list = blocks.as_array().ok_or_else(|| Diagnostic::new("`block_configs` is no list"))?;
     if list.len() as u64 != u64::from(model.num_hidden_layers) {
         let what = format!(
@@ -35,8 +35,7 @@ pub(super) fn of_blocks(blocks: &Value, model: &mut ModelConfig, weights: Weight
         _ => None,
     });
     model.intermediate_size = widths.max().unwrap_or(0).max(model.intermediate_size);
-    model.architecture = Some(Architecture::of_layers(layers, weights));
-    Ok(())
+    Ok(layers)
 }
 
 fn is_set(part: &Value, key: &str) -> bool {

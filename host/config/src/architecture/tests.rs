@@ -1,12 +1,15 @@
 use blis_sim::architecture::{Attention, AttentionSpan, LayerGroup, MXFP4_BYTES, Mlp, WeightBytes};
-use blis_sim::memory::{CachedBytes, kv_bytes_per_token};
-use blis_sim::model::ModelConfig;
+use blis_sim::memory::{CachedBytes, kv_bytes_per_token, weight_bytes};
+use blis_sim::model::{ModelConfig, Parallelism};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
 
 use crate::embedded;
-use crate::model::{LoadedModel, load, parse};
+use crate::model::{self, LoadedModel, parse};
 
 fn built_in(name: &str) -> LoadedModel {
-    load(name, None).unwrap().unwrap_or_else(|| panic!("{name} is not built in"))
+    model::built_in(name, None).unwrap().unwrap_or_else(|| panic!("{name} is not built in"))
 }
 
 fn read(text: &str) -> LoadedModel {
@@ -215,7 +218,11 @@ fn unknown_keys_are_named() {
     for key in ["alibi", "use_mla", "new_decoder_architecture", "mixture_of_depths"] {
         assert_eq!(warnings(&format!(r#", "{key}": true"#)).len(), 1, "{key}");
     }
-    assert_eq!(warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(), 2);
+    assert_eq!(
+        warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(),
+        1,
+        "`use_cla` is not set"
+    );
 }
 
 /// Regression: a folder called `my-fp8-experiments` had 8-bit weights in silence.
@@ -262,15 +269,20 @@ fn keys_without_effect_are_refused_or_warned_of() {
 
 #[test]
 fn layers_that_are_not_modelled_are_refused_by_name() {
-    insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"
-    config.json: `compress_ratios` describes compressed sparse attention (DeepSeek-V4), which is not modelled
+    insta::assert_snapshot!(refused(&small(r#", "state_size": 16"#)), @r"
+    config.json: `state_size` is 16: Mamba-1 layers, which is not modelled
     hint: with coefficients of its own, a model needs no architecture: `--latency-model blackbox`
     ");
-    let kinds = r#", "layer_types": ["full_attention", "mamba"], "num_hidden_layers": 2"#;
+    insta::assert_snapshot!(refused(&small(r#", "attn_type_list": [1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1]"#)), @r"
+    config.json: `attn_type_list` is 0 in layer 9: lightning attention, which is not modelled
+    hint: 1 is softmax attention; with coefficients of its own, a model needs no architecture: `--latency-model blackbox`
+    ");
+    assert!(refused(&small(r#", "mamba_d_state": 256, "mamba_n_heads": 24"#)).contains("`mamba_d_state` is 256"));
+    let kinds = r#", "layer_types": ["full_attention", "recurrent"], "num_hidden_layers": 2"#;
     let text = small(kinds).replacen(r#""num_hidden_layers": 12, "#, "", 1);
     insta::assert_snapshot!(refused(&text), @r#"
-    config.json: `layer_types`: layers of the kind "mamba" are not modelled
-    hint: known: full_attention, sliding_attention, chunked_attention, linear_attention
+    config.json: `layer_types`: layers of the kind "recurrent" are not modelled
+    hint: known: full_attention, sliding_attention, chunked_attention, linear_attention, mamba
     "#);
     insta::assert_snapshot!(refused(&small(r#", "layer_types": ["full_attention"]"#)), @r"
     config.json: `layer_types` has 1 entries, and `num_hidden_layers` is 12
@@ -313,4 +325,126 @@ fn modules_out_of_quantisation_keep_16_bits() {
         weights(r#""lm_head", "model.layers.0.mlp.gate""#),
         WeightBytes { router, output, ..WeightBytes::default() }
     );
+}
+
+/// Lists with another number of entries than layers, or with entries that mean nothing, are mistakes of the file.
+#[test]
+fn lists_of_layers_have_an_entry_for_each() {
+    insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"
+    config.json: `compress_ratios` has 2 entries, and `num_hidden_layers` is 12
+    hint: it lists every layer
+    ");
+    for (keys, names) in [
+        (r#""attn_type_list": [1, 1]"#, "`attn_type_list` has 2 entries"),
+        (r#""hybrid_layer_pattern": [0, 1], "sliding_window": 8"#, "`hybrid_layer_pattern` has 2 entries"),
+        (r#""hybrid_override_pattern": "M*-""#, "`hybrid_override_pattern` has 3 entries"),
+        (r#""hybrid_override_pattern": "X***********""#, "has `X`, which is no kind of layer"),
+        (r#""layers_block_type": ["mamba"]"#, "`layers_block_type` has 1 entries"),
+        (r#""num_experts": 4, "num_experts_per_tok": 1, "moe_layer_freq": [0, 1]"#, "`moe_layer_freq` has 2 entries"),
+        (r#""sliding_window": 8, "sliding_window_pattern": "LLX""#, "`X` is no kind of layer"),
+        (r#""linear_attn_config": {"kda_layers": [0]}"#, "`linear_attn_config.kda_layers` has layer 0"),
+        (r#""linear_attn_config": {"kda_layers": [1], "full_attn_layers": [2, 1]}"#, "full_attn_layers` has layer 1"),
+        (r#""linear_attn_config": {"kda_layers": [1], "full_attn_layers": [2]}"#, "has layer 3 in none of its lists"),
+        (r#""num_experts": 4, "moe_topk": [2, 2, 3]"#, "`moe_topk` is 2 in layer 0 and 3 in layer 2"),
+        (r#""index_topk_freq": 4, "kv_lora_rank": 8"#, "`index_topk_freq` is 4, and `indexer_types` is missing"),
+    ] {
+        let error = refused(&small(&format!(", {keys}")));
+        let latent = keys.contains("kv_lora_rank") && error.contains("latent attention");
+        assert!(error.contains(names) || latent, "{keys}: {error}");
+    }
+}
+
+/// What Python writes and JSON lacks is read, and the location of a mistake after it stays.
+#[test]
+fn numbers_of_python_are_read() {
+    let model = read(&small(r#", "time_step_limit": [0.0, Infinity, -Infinity, NaN], "note": "Infinity, \"NaN\"""#));
+    assert_eq!(model.config.num_hidden_layers, 12);
+    let wrong = "{\n \"a\": NaN, \"b\": -Infinity, \"hidden_size\": \"big\"\n}";
+    assert!(refused(wrong).starts_with("config.json:2:47: invalid type: string \"big\""), "{}", refused(wrong));
+    assert!(
+        refused(r#"{"hidden_size": Infinity}"#).contains("config.json:1:24"),
+        "{}",
+        refused(r#"{"hidden_size": Infinity}"#)
+    );
+}
+
+/// Keys that change layers, for configs of nonsense.
+const LAYER_KEYS: [&str; 40] = [
+    "layer_types",
+    "layers_block_type",
+    "hybrid_override_pattern",
+    "hybrid_layer_pattern",
+    "attn_layer_indices",
+    "attn_type_list",
+    "linear_attn_config",
+    "sparse_attention_config",
+    "compress_ratios",
+    "indexer_types",
+    "index_topk_freq",
+    "index_topk",
+    "index_n_heads",
+    "index_head_dim",
+    "kv_lora_rank",
+    "qk_rope_head_dim",
+    "qk_nope_head_dim",
+    "v_head_dim",
+    "q_lora_rank",
+    "o_groups",
+    "o_lora_rank",
+    "sliding_window",
+    "sliding_window_pattern",
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "ssm_state_size",
+    "n_groups",
+    "conv_kernel",
+    "mamba_d_head",
+    "moe_layer_freq",
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "routed_expert_hidden_size",
+    "use_cla",
+    "cla_share_factor",
+    "num_kv_shared_layers",
+    "model_type",
+    "quantization_config",
+    "head_dim",
+];
+
+/// Values of any type, some of which fit.
+fn any_value() -> impl Strategy<Value = Value> {
+    let text =
+        prop_oneof!["[M*E-]{12}", Just("LLLG".to_owned()), Just("falcon".to_owned()), Just("opt".to_owned()), ".{0,6}"];
+    let number = prop_oneof![0_u64..200, any::<u64>()];
+    let of_layer =
+        prop_oneof![(0_u64..5).prop_map(Value::from), Just(Value::from("mamba")), Just(Value::from("full_attention"))];
+    prop_oneof![
+        number.prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+        text.prop_map(Value::from),
+        vec(of_layer, 10..14).prop_map(Value::from),
+        Just(
+            serde_json::json!({"kda_layers": [1, 2, 3, 4, 5, 6], "full_attn_layers": [7, 8, 9, 10, 11, 12], "num_heads": 4, "head_dim": 8})
+        ),
+        Just(
+            serde_json::json!({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {"a.experts": {"quant_algo": "NVFP4"}}})
+        ),
+        Just(Value::Null),
+    ]
+}
+
+proptest! {
+    /// Any values of keys are refused, or give layers that can be counted.
+    #[test]
+    fn values_of_any_type_never_panic(values in vec((0..LAYER_KEYS.len(), any_value()), 0..8)) {
+        let Ok(Value::Object(mut keys)) = serde_json::from_str(&small("")) else { panic!("it is an object") };
+        keys.extend(values.into_iter().map(|(key, value)| (LAYER_KEYS[key].to_owned(), value)));
+        if let Ok(model) = parse("m", "config.json".into(), &Value::Object(keys).to_string()) {
+            let config = &model.config;
+            prop_assert!(config.parameters().total >= 0.0 && kv_bytes_per_token(config, 8) >= 0.0);
+            let eight = Parallelism { tensor: 8, data: 1 };
+            prop_assert!(weight_bytes(config, eight, 1) >= 0.0);
+        }
+    }
 }

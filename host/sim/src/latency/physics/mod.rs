@@ -36,7 +36,7 @@ use self::terms::AttentionTerms;
 use super::arithmetic::exact;
 use super::error::{check_coefficients, check_model, check_nonzero};
 use super::{Batch, ContextEffect, ContextLine, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
-use crate::architecture::{Architecture, Attention, Mlp};
+use crate::architecture::{Architecture, Attention, LinearKind, Mlp};
 use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
 use crate::model::{Gpu, ModelConfig, Parallelism};
 use crate::numbers::index;
@@ -350,8 +350,12 @@ fn check_heads(attention: Attention, tensor: u32) -> Result<(), LatencyError> {
             if heads.kv > 0 && tensor.is_multiple_of(heads.kv) { Ok(()) } else { divided("KV", heads.kv) }
         }
         Attention::Latent(latent) => divided("attention", latent.heads),
+        Attention::Compressed(compressed) => divided("attention", compressed.heads),
         Attention::Linear(linear) => {
-            divided("linear attention", linear.key_heads)?;
+            // Groups of Mamba-2 that cannot be divided are on every GPU.
+            if linear.kind != LinearKind::Mamba2 {
+                divided("linear attention", linear.key_heads)?;
+            }
             divided("linear attention", linear.value_heads)
         }
         Attention::Matrix | Attention::None => Ok(()),

@@ -3,7 +3,9 @@
 use super::attention::{self, AttentionCost, Rates};
 use super::kernels::{Curve, Kernels, RowCurve};
 use super::links::Collectives;
-use crate::architecture::{Architecture, Attention, Latent, Mlp, RoutedExperts};
+use crate::architecture::{
+    Architecture, Attention, Compressed, Heads, Index, Latent, Linear, LinearKind, Mlp, RoutedExperts,
+};
 use crate::model::{Gpu, ModelConfig, Parallelism};
 use crate::numbers::truncated;
 
@@ -51,7 +53,7 @@ impl StepParts {
         let (mut attention, mut attentions, mut reductions) = (Vec::new(), 0.0, 0.0);
         let mut small_kernels = f64::from(architecture.layers());
         for (count, kind) in architecture.attentions() {
-            layers.attention(count, &kind, bytes(weights.attention));
+            layers.attention(count, &kind, bytes(weights.of(&kind)));
             let costs = attention::costs(count, &kind, tp, machine.rates());
             attentions += count * costs.len() as f64;
             reductions += if kind == Attention::None { 0.0 } else { count };
@@ -140,32 +142,14 @@ impl LayerParts<'_> {
     fn attention(&mut self, layers: f64, kind: &Attention, bytes: f64) {
         let (d, tp) = (self.d, self.tp);
         let mixed = match *kind {
-            Attention::Heads(shape) => {
-                let queries = f64::from(shape.queries) / tp;
-                // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
-                let kv = (f64::from(shape.kv) / tp).max(1.0);
-                let gate = if shape.gated { queries } else { 0.0 };
-                let projected = match (shape.reuses_kv, shape.values_from_keys) {
-                    (true, _) => 0.0,
-                    (false, true) => 1.0,
-                    (false, false) => 2.0,
-                };
-                self.add(layers, (queries + gate + projected * kv) * shape.dim, d, bytes);
-                self.add(layers, d, queries * shape.dim, bytes);
-                (queries + gate + 2.0 * kv) * shape.dim
-            }
+            Attention::Heads(shape) => self.heads(layers, shape, bytes),
             Attention::Latent(latent) => {
                 self.latent(layers, latent, bytes);
                 let heads = f64::from(latent.heads) / tp;
                 (heads + 2.0 * heads) * f64::from(latent.nope_dim)
             }
-            Attention::Linear(linear) => {
-                let (mixed, values) = (linear.mixed() / tp, linear.values() / tp);
-                self.add(layers, mixed + values, d, bytes);
-                self.add(layers, 2.0 * f64::from(linear.value_heads) / tp, d, bytes);
-                self.add(layers, d, values, bytes);
-                2.0 * mixed + values
-            }
+            Attention::Compressed(compressed) => self.compressed(layers, compressed, bytes),
+            Attention::Linear(linear) => self.linear(layers, linear, bytes),
             Attention::Matrix => {
                 self.add(layers, d, d / tp, bytes);
                 0.0
@@ -173,6 +157,79 @@ impl LayerParts<'_> {
             Attention::None => 0.0,
         };
         self.elements += layers * (8.0 * d + 2.0 * mixed);
+    }
+
+    /// Elements per token between the products of a layer with keys and values.
+    fn heads(&mut self, layers: f64, shape: Heads, bytes: f64) -> f64 {
+        let (d, tp) = (self.d, self.tp);
+        let queries = f64::from(shape.queries) / tp;
+        // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
+        let kv = shape.kv_on(tp);
+        let gate = if shape.gated { queries } else { 0.0 };
+        let projections = shape.projections();
+        let keys = (queries + projections.keys * kv) * shape.dim;
+        self.add(layers, keys + (gate + projections.values * kv) * shape.value_dim, d, bytes);
+        self.add(layers, d, queries * shape.value_dim, bytes);
+        if let Some(index) = shape.index {
+            self.add(layers, (f64::from(index.heads) + 1.0) * f64::from(index.dim), d, bytes);
+        }
+        (queries + kv) * shape.dim + (gate + kv) * shape.value_dim
+    }
+
+    /// The same of a layer with a state. KDA has gates of its own beside the projections.
+    fn linear(&mut self, layers: f64, linear: Linear, bytes: f64) -> f64 {
+        let (d, tp) = (self.d, self.tp);
+        let (mixed, values) = (linear.mixed_on(tp), linear.values() / tp);
+        let heads = f64::from(linear.value_heads) / tp;
+        match linear.kind {
+            LinearKind::GatedDelta => {
+                self.add(layers, mixed + values, d, bytes);
+                self.add(layers, 2.0 * heads, d, bytes);
+            }
+            LinearKind::Mamba2 => self.add(layers, mixed + values + heads, d, bytes),
+            LinearKind::Kda { full_rank_gate, .. } => {
+                let narrow = f64::from(linear.value_dim);
+                self.add(layers, mixed + heads, d, bytes);
+                let pairs = if full_rank_gate { 1.0 } else { 2.0 };
+                self.add(pairs * layers, narrow, d, bytes);
+                self.add(pairs * layers, values, narrow, bytes);
+                if full_rank_gate {
+                    self.add(layers, values, d, bytes);
+                }
+            }
+        }
+        self.add(layers, d, values, bytes);
+        let decays = if matches!(linear.kind, LinearKind::Kda { .. }) { values } else { 0.0 };
+        2.0 * mixed + values + decays
+    }
+
+    /// The same of DeepSeek-V4. The residual streams are read and written once more around attention and around the MLP: 16 bytes
+    /// per element of `d` and stream in all, in 16 bits (architectures.md §4).
+    fn compressed(&mut self, layers: f64, shape: Compressed, bytes: f64) -> f64 {
+        let (d, dtype_bytes) = (self.d, self.machine.dtype_bytes);
+        let (heads, dim) = (f64::from(shape.heads) / self.tp, f64::from(shape.dim));
+        let (query, output) = (f64::from(shape.query_rank), f64::from(shape.output_rank));
+        let (groups, overlap) =
+            (f64::from(shape.output_groups) / self.tp, if shape.index.is_some() { 2.0 } else { 1.0 });
+        self.add(layers, query + dim, d, bytes);
+        self.add(layers, heads * dim, query, bytes);
+        if groups > 0.0 {
+            // Block-diagonal: each group has the heads of its own as inputs.
+            self.add(layers, groups * output, heads * dim / groups, bytes);
+            self.add(layers, d, groups * output, bytes);
+        }
+        if shape.ratio > 0 {
+            self.add(layers, 2.0 * overlap * dim, d, dtype_bytes);
+        }
+        if let Some(index) = shape.index {
+            let (heads, dim) = (f64::from(index.heads), f64::from(index.dim));
+            self.add(layers, heads * dim, query, bytes);
+            self.add(layers, heads + 2.0 * overlap * dim, d, dtype_bytes);
+        }
+        if shape.streams > 1 {
+            self.elements += layers * 4.0 * f64::from(shape.streams) * d;
+        }
+        (heads + 2.0) * dim
     }
 
     /// Compressions of query and KV are on every GPU, and so is the index. The matrices absorbed into query and output
@@ -192,10 +249,13 @@ impl LayerParts<'_> {
             self.add(layers, heads * nope, rank, dtype_bytes);
             self.add(layers, heads * value, rank, dtype_bytes);
         }
-        if let Some(index) = latent.index {
+        if let Some(index) = latent.index.and_then(Index::own) {
             let (heads, dim) = (f64::from(index.heads), f64::from(index.dim));
             self.add(layers, heads * dim, inputs, bytes);
             self.add(layers, dim + heads, d, dtype_bytes);
+        }
+        if latent.gated {
+            self.add(layers, heads * value, d, bytes);
         }
         self.add(layers, d, heads * value, bytes);
     }
@@ -203,22 +263,28 @@ impl LayerParts<'_> {
     /// `dense` and `router`: bytes per weight of the MLP itself, and of the router of its experts.
     fn mlp(&mut self, layers: f64, mlp: &Mlp, dense: f64, router: f64) {
         let d = self.d;
-        let width = match *mlp {
-            Mlp::Dense { width } => f64::from(width) / self.tp,
+        let gated = |matrices: u32| if matrices > 2 { 2.0 } else { 1.0 };
+        let (width, inputs) = match *mlp {
+            Mlp::Dense { width } => (f64::from(width) / self.tp, 2.0),
+            Mlp::Plain { width } => (f64::from(width) / self.tp, 1.0),
             Mlp::Experts(experts) => {
                 self.add(layers, f64::from(experts.count), d, router);
-                f64::from(experts.shared_width) / self.tp
+                if let Some(latent) = experts.latent.map(f64::from) {
+                    self.add(layers, latent, d, dense);
+                    self.add(layers, d, latent, dense);
+                }
+                (f64::from(experts.shared_width) / self.tp, gated(experts.matrices))
             }
             Mlp::Matrix => {
                 self.add(layers, d, d / self.tp, dense);
-                0.0
+                (0.0, 2.0)
             }
-            Mlp::None => 0.0,
+            Mlp::None => (0.0, 2.0),
         };
         if width > 0.0 {
-            self.add(layers, 2.0 * width, d, dense);
+            self.add(layers, inputs * width, d, dense);
             self.add(layers, d, width, dense);
-            self.elements += layers * 3.0 * width;
+            self.elements += layers * (inputs + 1.0) * width;
         }
     }
 }
@@ -230,6 +296,9 @@ enum ProductFormat {
     Bits8,
     Bits4,
 }
+
+/// Bytes of a weight of 8 bits, scales of blocks included (MXFP8: 33 / 32).
+const EIGHT_BITS: std::ops::RangeInclusive<f64> = 1.0..=1.0625;
 
 /// A GPU with the weights of one model: rates in bytes/µs and FLOP/µs.
 struct Machine<'a> {
@@ -273,7 +342,7 @@ impl<'a> Machine<'a> {
         let in_4bit = self.fp4_activations && self.gpu.tflops_fp4 > 0.0 && !self.kernels.gemm_4bit.is_empty();
         if weight_bytes < 1.0 && in_4bit {
             (ProductFormat::Bits4, self.gpu.tflops_fp4 * 1e6)
-        } else if weight_bytes == 1.0 && flops_8bit > self.flops_dense {
+        } else if EIGHT_BITS.contains(&weight_bytes) && flops_8bit > self.flops_dense {
             (ProductFormat::Bits8, flops_8bit)
         } else {
             (ProductFormat::Bits16, self.flops_dense)
@@ -430,7 +499,7 @@ impl Experts {
         whole: bool,
     ) -> Self {
         let (curve, peak) = machine.experts(weight_bytes);
-        let width = f64::from(shape.width);
+        let (width, matrices, d) = (f64::from(shape.width), f64::from(shape.matrices), shape.inputs(d));
         let (experts, visits) = (f64::from(shape.count), f64::from(shape.per_token));
         let (bandwidth, flops) = (machine.bandwidth * curve.bandwidth, peak * curve.flops);
         let width_here = if whole { width } else { width / gpus };
@@ -441,14 +510,14 @@ impl Experts {
             layers,
             launch: curve.launch_us,
             groups: popularity(shape).into_iter().map(|(count, visited)| (count * here, 1.0 - visited)).collect(),
-            weights: 3.0 * d * width_here * weight_bytes / bandwidth,
-            arithmetic: visits_here * 6.0 * d * width_here / flops,
+            weights: matrices * d * width_here * weight_bytes / bandwidth,
+            arithmetic: visits_here * 2.0 * matrices * d * width_here / flops,
             activations: machine.kernels.expert_activations
                 * visits_here
-                * (2.0 * d + 3.0 * width_here)
+                * (2.0 * d + matrices * width_here)
                 * machine.dtype_bytes
                 / machine.bandwidth,
-            tile: curve.tile_rows * 6.0 * d * width_here / flops,
+            tile: curve.tile_rows * 2.0 * matrices * d * width_here / flops,
         }
     }
 
