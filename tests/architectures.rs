@@ -152,3 +152,15 @@ fn linear_attention_saves_memory_and_time() {
     assert!(with.0 > 3.0 * without.0, "10 of 40 layers cache tokens: {with:?} {without:?}");
     assert!(with.1 < 0.95 * without.1, "{with:?} {without:?}");
 }
+
+/// `blis models explain` on a hybrid with experts, on two GPUs: half of the states and of the KV heads on each.
+#[test]
+fn a_model_is_explained() {
+    let text = blis!("models explain qwen3.5-35b-a3b --tp 2 --output text").done().stdout;
+    insta::assert_snapshot!(text, @"");
+    let facts = blis!("models explain qwen3.5-35b-a3b --output json").json();
+    let state = facts["caches"].as_array().expect("caches").iter().find(|cache| cache["bytes_per_token"] == 0.0);
+    assert_eq!(state.expect("a state")["bytes_per_request_and_layer"], 2_146_304.0);
+    let unknown = blis!("models explain qwen3-33b").refused();
+    assert!(unknown.contains("did you mean `qwen3-32b`?"), "{unknown}");
+}

@@ -177,6 +177,8 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("plugin", "plugin_bench", "plugin bench round-robin".to_owned()),
         ("workload", "workload_inspect", "workload inspect examples/workload-spec/mixed.yaml".to_owned()),
         ("models", "models", "models".to_owned()),
+        ("models", "models_explain", "models explain qwen3.5-35b-a3b --tp 2".to_owned()),
+        ("models", "models_explain", "models explain gemma-4-26b-a4b".to_owned()),
         ("models", "hardware", "hardware".to_owned()),
         ("models", "validate", format!("validate {measured} --stages 2x40+4x60")),
         ("models", "validate", "validate tests/measured/runs.csv --parity blis".to_owned()),

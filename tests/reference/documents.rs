@@ -141,6 +141,7 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
         title: "JSON of blis models, hardware, validate and fit: the documents on standard output",
         printed: &[
             ("models", "ModelList"),
+            ("models_explain", "ModelFactsDocument"),
             ("hardware", "GpuList"),
             ("validate", "ValidatedRuns"),
             ("validate_kernels", "KernelErrors"),

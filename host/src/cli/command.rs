@@ -9,7 +9,7 @@ use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
-use super::listing::ListingArgs;
+use super::listing::{ListingArgs, ModelsArgs};
 use super::mock_server::MockServerArgs;
 use super::observe::ObserveArgs;
 use super::output::ColorChoice;
@@ -144,8 +144,8 @@ pub(super) enum Command {
     /// Write settings for other programs: llm-d's router, vLLM's CPU tier, KEDA
     Export(ExportArgs),
 
-    /// List the models with a configuration
-    Models(ListingArgs),
+    /// List the models with a configuration, or explain one
+    Models(ModelsArgs),
     /// List the GPUs with a description
     Hardware(ListingArgs),
     /// Calibrate the physics latency model against measured runs of real servers

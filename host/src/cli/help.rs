@@ -324,6 +324,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("All models", "blis models"),
         ("Their names alone", "blis models --output json | grep '\"name\"'"),
     ]),
+    ("blis models explain", &[
+        ("What a model is and keeps", "blis models explain qwen3.5-35b-a3b"),
+        ("One of your own, on each of two GPUs", "blis models explain acme/chat --model-config-folder model_configs/qwen3-32b --tp 2 --output json"),
+    ]),
     ("blis hardware", &[
         ("All GPUs", "blis hardware"),
         ("As JSON", "blis hardware --output json"),

@@ -2,9 +2,10 @@
 
 use blis_config::{Hardware, KnownModel, LatencyKind, known_hardware, known_models};
 use blis_eval::error::RunError;
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::model_facts::{self, ExplainModelArgs};
 use super::output::{OutputForm, print_document, print_lines, wants_text_form};
 
 /// The latency models that need the configuration of a model.
@@ -17,9 +18,32 @@ pub(super) struct ListingArgs {
     output: OutputForm,
 }
 
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct ModelsArgs {
+    #[command(subcommand)]
+    command: Option<ModelsCommand>,
+    #[command(flatten)]
+    listing: ListingArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum ModelsCommand {
+    /// Show a model as its config.json is understood: layers by kind, parameters, weights, KV cache and states
+    Explain(ExplainModelArgs),
+}
+
+/// `blis models`: the list, or one model.
+pub(super) fn dispatch_models(args: &ModelsArgs) -> Result<(), RunError> {
+    match &args.command {
+        Some(ModelsCommand::Explain(explained)) => model_facts::explain(explained),
+        None => models(&args.listing),
+    }
+}
+
 /// `blis models`: each built-in model with the latency models that can simulate it, and the deployments with blackbox
 /// coefficients.
-pub(super) fn models(args: &ListingArgs) -> Result<(), RunError> {
+fn models(args: &ListingArgs) -> Result<(), RunError> {
     let models = known_models();
     if !wants_text_form(args.output) {
         let document: ModelList = models.iter().map(ModelDocument::new).collect();

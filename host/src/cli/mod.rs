@@ -22,6 +22,7 @@ mod help;
 mod listing;
 mod markdown;
 mod mock_server;
+mod model_facts;
 mod observe;
 mod one_of;
 mod output;
@@ -155,7 +156,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Workload(args)) => workload::dispatch(args),
         Some(Command::Import(args)) => exchange::import(&args),
         Some(Command::Export(args)) => exchange::export(&args),
-        Some(Command::Models(args)) => listing::models(&args),
+        Some(Command::Models(args)) => listing::dispatch_models(&args),
         Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
