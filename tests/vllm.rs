@@ -199,6 +199,7 @@ impl Scenario {
             free_blocks: step.free_blocks_after_update,
             // Not recorded.
             waiting: 0,
+            held_pages: Vec::new(),
             running: 0,
         }
     }
