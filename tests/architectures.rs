@@ -157,7 +157,20 @@ fn linear_attention_saves_memory_and_time() {
 #[test]
 fn a_model_is_explained() {
     let text = blis!("models explain qwen3.5-35b-a3b --tp 2 --output text").done().stdout;
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r"
+    qwen3.5-35b-a3b  (model_configs/qwen3.5-35b-a3b/config.json)
+      parameters             34.660 G, 3.455 G active
+      number formats         bfloat16, KV cache bfloat16
+      weights per GPU        34.68 GB on each of 2
+      context                262144 tokens
+      layers                 30 × gated delta rule, 32 states of 128 × 128; 8 of 256
+                             experts of 512, shared 512
+      layers                 10 × full attention, 16 heads, 2 of KV, width 256; 8 of
+                             256 experts of 512, shared 512
+      state per request      state of gated delta rule: 30 layers × 1073152 B =
+                             32194560 B
+      KV per token           full: 10240 B in 10 layers
+    ");
     let facts = blis!("models explain qwen3.5-35b-a3b --output json").json();
     let state = facts["caches"].as_array().expect("caches").iter().find(|cache| cache["bytes_per_token"] == 0.0);
     assert_eq!(state.expect("a state")["bytes_per_request_and_layer"], 2_146_304.0);

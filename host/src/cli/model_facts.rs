@@ -77,7 +77,7 @@ fn lines(facts: &ModelFacts, gpus: u32) -> Vec<String> {
 /// What `blis models explain` prints with `--output json`.
 #[derive(Serialize)]
 struct ModelFactsDocument<'a> {
-    /// Number of weights that one token uses.
+    /// Number of weights that one token uses. Unit: weights.
     active_parameters: f64,
     /// What the layers keep on one GPU, by kind.
     caches: Vec<CacheDocument<'a>>,
@@ -95,7 +95,7 @@ struct ModelFactsDocument<'a> {
     name: &'a str,
     /// What was assumed.
     notes: &'a [String],
-    /// Number of weights, norms and encoders left out.
+    /// Number of weights, norms and encoders left out. Unit: weights.
     parameters: f64,
     /// Method of quantisation; `null` if weights have the type of the activations.
     quantization: Option<&'a str>,
