@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use blis_diag::{decompressed, read_bytes, unreadable};
 use blis_eval::error::RunError;
-use blis_eval::steps::{Case, EngineKind, steps};
+use blis_eval::steps::{EngineKind, RecordedScenario, steps};
 use clap::{Args, ValueEnum};
 
 use super::output::print_document;
@@ -39,7 +39,7 @@ pub(super) fn run(args: &StepsArgs) -> Result<(), RunError> {
         RunError::usage(format_args!("`{shown}`: {what}")).hint("scenarios have `config` and `requests`")
     };
     let text = String::from_utf8(bytes).map_err(|error| refused(&error))?;
-    let case = Case::read(&text).map_err(|error| refused(&error))?;
+    let case = RecordedScenario::read(&text).map_err(|error| refused(&error))?;
     let engine = match args.simulation {
         SimulationChoice::Fast => EngineKind::Fast,
         SimulationChoice::Plain => EngineKind::Plain,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use blis_config::engine::EngineProfile;
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{InstanceConfig, InstancePolicies, KvGroups, Preemption, Scheduler, SchedulerOptions};
-use blis_sim::kv::pages::{KvLayout, LayerCache, LayerRule, LayoutSettings, Packing, StateMode, plan};
+use blis_sim::kv::pages::{CacheSpec, KvLayout, LayerRule, LayoutSettings, Packing, StateMode, plan};
 use blis_sim::latency::{Batch, LatencyModel};
 use blis_sim::policy::InstanceLabels;
 use blis_sim::request::{Content, Request, Span};
@@ -17,9 +17,9 @@ use thiserror::Error;
 /// One step is this long, so that step numbers are times.
 pub(super) const STEP: u64 = 1000;
 
-/// A scenario, without the recorded answers.
+/// A scenario, without what was recorded of it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Case {
+pub struct RecordedScenario {
     /// Version of vLLM that was recorded; without it the newest.
     vllm: Option<String>,
     config: CaseConfig,
@@ -30,7 +30,7 @@ pub struct Case {
 
 /// The scenario cannot be run.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum CaseError {
+pub enum ScenarioError {
     /// The text is no scenario.
     #[error("{0}")]
     Unreadable(String),
@@ -45,9 +45,9 @@ pub enum CaseError {
     /// A value that no recording has.
     #[error("`{key}` is `{value}`: {expected}")]
     Value {
-        /// The key.
+        /// The key in the scenario.
         key: &'static str,
-        /// Its value.
+        /// The value that it has there.
         value: String,
         /// What it may be.
         expected: &'static str,
@@ -162,8 +162,8 @@ struct CaseRule {
 }
 
 impl CaseRule {
-    fn rule(&self) -> Result<LayerRule, CaseError> {
-        let missing = |key| CaseError::Value { key, value: "missing".into(), expected: "a number of tokens" };
+    fn rule(&self) -> Result<LayerRule, ScenarioError> {
+        let missing = |key| ScenarioError::Value { key, value: "missing".into(), expected: "a number of tokens" };
         Ok(match self.kind.as_str() {
             "full_attention" => LayerRule::Full,
             "mla_attention" => LayerRule::Latent { tokens_per_state: self.tokens_per_state.unwrap_or(1) },
@@ -176,7 +176,7 @@ impl CaseRule {
                 checkpoint_alignment: self.checkpoint_alignment.unwrap_or(1),
             },
             other => {
-                return Err(CaseError::Value {
+                return Err(ScenarioError::Value {
                     key: "kind",
                     value: other.into(),
                     expected: "known are full_attention, mla_attention, sliding_window, sliding_window_mla, \
@@ -197,9 +197,9 @@ impl LatencyModel for EqualSteps {
 }
 
 /// What the recorded layers cache.
-fn caches(layers: &[CaseLayers]) -> Result<Vec<LayerCache>, CaseError> {
+fn caches(layers: &[CaseLayers]) -> Result<Vec<CacheSpec>, ScenarioError> {
     let caches = layers.iter().map(|kind| {
-        Ok(LayerCache {
+        Ok(CacheSpec {
             rule: kind.spec.rule.rule()?,
             block: kind.spec.rule.block,
             page_bytes: kind.spec.page_bytes,
@@ -211,19 +211,19 @@ fn caches(layers: &[CaseLayers]) -> Result<Vec<LayerCache>, CaseError> {
 
 /// The layers of a recorded plan.
 #[cfg(test)]
-pub(super) fn layers_of(layers: &serde_json::Value) -> Result<Vec<LayerCache>, CaseError> {
+pub(super) fn layers_of(layers: &serde_json::Value) -> Result<Vec<CacheSpec>, ScenarioError> {
     let layers: Vec<CaseLayers> =
-        serde_json::from_value(layers.clone()).map_err(|error| CaseError::Unreadable(error.to_string()))?;
+        serde_json::from_value(layers.clone()).map_err(|error| ScenarioError::Unreadable(error.to_string()))?;
     caches(&layers)
 }
 
-impl Case {
+impl RecordedScenario {
     /// Reads a scenario.
     ///
     /// # Errors
     /// If the text is no JSON, or lacks what every scenario has.
-    pub fn read(json: &str) -> Result<Self, CaseError> {
-        serde_json::from_str(json).map_err(|error| CaseError::Unreadable(error.to_string()))
+    pub fn read(json: &str) -> Result<Self, ScenarioError> {
+        serde_json::from_str(json).map_err(|error| ScenarioError::Unreadable(error.to_string()))
     }
 
     /// Whether it describes KV groups.
@@ -245,7 +245,7 @@ impl Case {
     ///
     /// # Errors
     /// If there are neither, or they have no form that vLLM has.
-    pub fn layout(&self) -> Result<KvLayout, CaseError> {
+    pub fn layout(&self) -> Result<KvLayout, ScenarioError> {
         if let Some(layers) = &self.layers {
             let caches = caches(layers)?;
             let side_by_side = caches.iter().any(|layer| matches!(layer.rule, LayerRule::LatentWindow(_)));
@@ -255,9 +255,9 @@ impl Case {
                 prefix_match_unit: self.config.prefix_match_unit,
                 packing: if side_by_side { Packing::BlocksOutermost } else { Packing::EqualPages },
             };
-            return plan(&caches, settings).map_err(|error| CaseError::Groups(error.to_string()));
+            return plan(&caches, settings).map_err(|error| ScenarioError::Groups(error.to_string()));
         }
-        let plan = self.plan.as_ref().ok_or(CaseError::NoLayers)?;
+        let plan = self.plan.as_ref().ok_or(ScenarioError::NoLayers)?;
         let groups = plan.groups.iter().map(|group| {
             Ok(blis_sim::kv::pages::KvGroup {
                 rule: group.rule.rule()?,
@@ -267,7 +267,7 @@ impl Case {
             })
         });
         Ok(KvLayout {
-            groups: groups.collect::<Result<_, CaseError>>()?,
+            groups: groups.collect::<Result<_, ScenarioError>>()?,
             bytes_per_block: plan.bytes_per_block,
             scheduler_block: plan.scheduler_block,
             hash_block: plan.hash_block,
@@ -284,14 +284,14 @@ impl Case {
     ///
     /// # Errors
     /// If its KV cache is unknown.
-    pub(super) fn instance(&self) -> Result<InstanceConfig, CaseError> {
+    pub(super) fn instance(&self) -> Result<InstanceConfig, ScenarioError> {
         let config = &self.config;
         let engine = self.engine();
         let by_priority = match config.policy.as_str() {
             "fcfs" => false,
             "priority" => true,
             other => {
-                return Err(CaseError::Value { key: "policy", value: other.into(), expected: "fcfs or priority" });
+                return Err(ScenarioError::Value { key: "policy", value: other.into(), expected: "fcfs or priority" });
             }
         };
         let layout = if self.has_groups() { Some(self.layout()?) } else { None };
@@ -308,7 +308,7 @@ impl Case {
             max_num_batched_tokens: config.max_num_batched_tokens,
             long_prefill_token_threshold: config.long_prefill_token_threshold,
             max_model_len: Some(config.max_model_len),
-            block_size: block_size.ok_or(CaseError::NoLayers)?,
+            block_size: block_size.ok_or(ScenarioError::NoLayers)?,
             total_kv_blocks: config.num_blocks.saturating_sub(1), // one is vLLM's null block
             kv_groups: groups,
             enable_prefix_caching: config.enable_prefix_caching,

@@ -1,20 +1,20 @@
-//! The answer to a scenario, in the form of its recording.
+//! What the scheduler did with a scenario, in the form of its recording.
 
 use serde::Serialize;
 
 /// What the scheduler did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct SchedulerSteps {
     /// One row per step.
-    pub steps: Vec<Row>,
+    pub steps: Vec<ScenarioRow>,
     /// Sums over all steps.
-    pub summary: Summary,
+    pub summary: StepTotals,
 }
 
-/// One step.
+/// What one step of the scheduler did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Row {
+pub enum ScenarioRow {
     /// Of a scenario with KV groups.
     Groups(GroupRow),
     /// Of a scenario with one block size.
@@ -48,7 +48,7 @@ pub struct GroupRow {
 pub struct BlockRow {
     /// Number of the step.
     pub step: u64,
-    /// Scheduled requests.
+    /// Requests with tokens in this step, in order.
     pub scheduled: Vec<ScheduledRow>,
     /// Preempted requests, in the order of their arrival.
     pub preempted: Vec<String>,
@@ -60,16 +60,16 @@ pub struct BlockRow {
     pub free_blocks_after_update: u32,
 }
 
-/// A scheduled request.
+/// A request with tokens in a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScheduledRow {
-    /// Its name.
+    /// Its name in the scenario.
     pub id: String,
     /// `new`, `running` or `resumed`.
     pub kind: &'static str,
-    /// Tokens computed.
+    /// Number of tokens that it computes.
     pub tokens: u32,
-    /// Tokens computed before.
+    /// Number of tokens that were computed before.
     pub computed_before: u32,
     /// Whether a token comes out.
     pub samples: bool,
@@ -102,12 +102,12 @@ impl From<GroupRow> for BlockRow {
 
 /// Sums, as the counters of vLLM's metrics have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// Steps.
+pub struct StepTotals {
+    /// Number of rows above.
     pub steps: u64,
     /// Tokens of all steps.
     pub scheduled_tokens: u64,
-    /// Preemptions.
+    /// Number of preempted requests, each time.
     pub preemptions: u64,
     /// Cached tokens at first admissions.
     pub hit: u64,

@@ -4,13 +4,13 @@ use blis_sim::ids::RequestId;
 use blis_sim::instance::{Fast, Instance, Plain, StepRecord};
 use blis_sim::units::Micros;
 
-use super::case::{Case, CaseError, STEP};
-use super::rows::{Answer, BlockRow, GroupRow, Row, Summary};
+use super::case::{RecordedScenario, STEP, ScenarioError};
+use super::rows::{BlockRow, GroupRow, ScenarioRow, SchedulerSteps, StepTotals};
 
 /// The engine that runs a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
-    /// The reference.
+    /// The reference engine of the simulator.
     Plain,
     /// The one that runs simulations.
     Fast,
@@ -20,7 +20,7 @@ pub enum EngineKind {
 ///
 /// # Errors
 /// If the scenario has no KV cache, or comes to no end.
-pub fn steps(case: &Case, engine: EngineKind) -> Result<Answer, CaseError> {
+pub fn steps(case: &RecordedScenario, engine: EngineKind) -> Result<SchedulerSteps, ScenarioError> {
     let config = case.instance()?;
     let block_size = config.block_size;
     match engine {
@@ -36,29 +36,29 @@ pub fn steps(case: &Case, engine: EngineKind) -> Result<Answer, CaseError> {
 
 /// Follows the requests through the steps of an engine.
 struct Driver<'a> {
-    case: &'a Case,
-    requests: Vec<Progress>,
+    case: &'a RecordedScenario,
+    requests: Vec<Followed>,
     rows: Vec<GroupRow>,
-    summary: Summary,
+    summary: StepTotals,
     /// Requests that finished in the last step, to be reported with the next one (asynchronous scheduling).
     late: Vec<String>,
     groups: usize,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Progress {
+struct Followed {
     admitted: bool,
     preempted: bool,
     generated: u32,
 }
 
 impl<'a> Driver<'a> {
-    fn new(case: &'a Case) -> Self {
+    fn new(case: &'a RecordedScenario) -> Self {
         Self {
             case,
-            requests: vec![Progress::default(); case.requests.len()],
+            requests: vec![Followed::default(); case.requests.len()],
             rows: Vec::new(),
-            summary: Summary::default(),
+            summary: StepTotals::default(),
             late: Vec::new(),
             groups: 0,
         }
@@ -69,7 +69,7 @@ impl<'a> Driver<'a> {
         mut instance: I,
         block_size: u32,
         last_step: impl Fn(&I) -> StepRecord,
-    ) -> Result<Answer, CaseError> {
+    ) -> Result<SchedulerSteps, ScenarioError> {
         let mut arrivals = self.case.arrivals(block_size).into_iter().peekable();
         let mut last = StepRecord { now: Micros::MAX, ..last_step(&instance) };
         loop {
@@ -83,7 +83,7 @@ impl<'a> Driver<'a> {
                 }
                 (_, Some(event)) => {
                     let advanced = instance.advance(event + Micros(1), &mut ());
-                    advanced.map_err(|error| CaseError::Groups(error.to_string()))?;
+                    advanced.map_err(|error| ScenarioError::Groups(error.to_string()))?;
                     let step = last_step(&instance);
                     if step.now != last.now && step.end > step.now {
                         self.fill_up_to(step.now);
@@ -95,7 +95,7 @@ impl<'a> Driver<'a> {
             }
         }
         self.fill_up_to(Micros::MAX);
-        Ok(self.answer())
+        Ok(self.finish())
     }
 
     /// The step after the last end runs with nothing, unless there is a request.
@@ -170,11 +170,13 @@ impl<'a> Driver<'a> {
         (kind, u8::from(samples))
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> SchedulerSteps {
         let groups = self.case.has_groups();
-        let summary = Summary { steps: self.rows.len() as u64, ..self.summary };
+        let summary = StepTotals { steps: self.rows.len() as u64, ..self.summary };
         let rows = self.rows.into_iter();
-        let steps = rows.map(|row| if groups { Row::Groups(row) } else { Row::Blocks(BlockRow::from(row)) }).collect();
-        Answer { steps, summary }
+        let steps = rows
+            .map(|row| if groups { ScenarioRow::Groups(row) } else { ScenarioRow::Blocks(BlockRow::from(row)) })
+            .collect();
+        SchedulerSteps { steps, summary }
     }
 }

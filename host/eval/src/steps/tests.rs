@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::case::layers_of;
-use super::{Case, EngineKind, steps};
+use super::{EngineKind, RecordedScenario, steps};
 use blis_sim::kv::pages::{KvLayout, LayerRule, LayoutSettings, NeedsTooMuch, Packing, StartLimits, plan};
 
 /// The folder of the recordings, if it is there.
@@ -163,10 +163,10 @@ fn steps_are_those_of_vllm() {
 
 fn first_difference(json: &str, engine: EngineKind) -> Option<(usize, String)> {
     let recorded: Value = serde_json::from_str(json).expect("JSON");
-    let case = Case::read(json).expect("a scenario");
-    let answer = serde_json::to_value(steps(&case, engine).expect("it runs")).expect("JSON");
+    let case = RecordedScenario::read(json).expect("a scenario");
+    let done = serde_json::to_value(steps(&case, engine).expect("it runs")).expect("JSON");
     let rows = |value: &Value| value["steps"].as_array().cloned().unwrap_or_default();
-    let (want, got) = (rows(&recorded), rows(&answer));
+    let (want, got) = (rows(&recorded), rows(&done));
     for (row, (want, got)) in want.iter().zip(&got).enumerate() {
         if want != got {
             return Some((row, format!("{got} expected {want}")));
@@ -176,8 +176,8 @@ fn first_difference(json: &str, engine: EngineKind) -> Option<(usize, String)> {
     if want.len() != got.len() {
         return Some((last, format!("{} rows expected {}", got.len(), want.len())));
     }
-    (recorded["summary"] != answer["summary"])
-        .then(|| (last, format!("{} expected {}", answer["summary"], recorded["summary"])))
+    (recorded["summary"] != done["summary"])
+        .then(|| (last, format!("{} expected {}", done["summary"], recorded["summary"])))
 }
 
 /// A state group without prefix caching has one page per request, whatever its length.

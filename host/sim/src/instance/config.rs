@@ -6,7 +6,7 @@ use super::policy::{InstancePolicies, JoiningRequest, QueueKey, SchedulingChoice
 use crate::adapters::{AdapterSettings, AdapterSlots};
 use crate::ids::InstanceIndex;
 use crate::kv::cache::PlainCache;
-use crate::kv::pages::{GroupedKv, KvLayout, PoolSettings};
+use crate::kv::pages::{GroupedKv, KvLayout, PagePoolSettings};
 use crate::kv::plain::PlainKv;
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
@@ -184,13 +184,13 @@ pub struct KvGroups {
 
 impl InstanceConfig {
     /// The settings of the pool of pages with these groups.
-    pub(super) fn pool_settings(&self, groups: &KvGroups) -> PoolSettings {
+    pub(super) fn pool_settings(&self, groups: &KvGroups) -> PagePoolSettings {
         let batches = u64::from(groups.pipeline) + u64::from(self.async_scheduling);
         let longest_chunk = match self.long_prefill_token_threshold {
             0 => self.max_num_batched_tokens,
             threshold => threshold.min(self.max_num_batched_tokens),
         };
-        PoolSettings {
+        PagePoolSettings {
             caching: self.enable_prefix_caching,
             retention: groups.retention,
             max_model_len: self.max_model_len.unwrap_or(u32::MAX),

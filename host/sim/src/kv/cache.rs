@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::hit::CachedPrefix;
 use super::pages::{GroupedKv, PageDemand, PageHit, PageTables};
 use super::plain::{AllocationRequest, PlainKv};
 use crate::ids::RequestId;
@@ -22,26 +23,6 @@ pub enum PlainCache {
 pub struct PagedCache {
     pool: GroupedKv,
     tables: BTreeMap<RequestId, PageTables>,
-}
-
-/// What a look-up found of a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CachedPrefix {
-    /// Leading blocks.
-    Blocks(Vec<u32>),
-    /// Pages by group.
-    Pages(PageHit),
-}
-
-impl CachedPrefix {
-    /// Leading tokens that are cached.
-    #[must_use]
-    pub fn tokens(&self, block_size: u32) -> u32 {
-        match self {
-            Self::Blocks(blocks) => crate::numbers::count(blocks.len()) * block_size,
-            Self::Pages(hit) => hit.tokens,
-        }
-    }
 }
 
 impl AllocationRequest<'_> {

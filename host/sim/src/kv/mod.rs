@@ -10,6 +10,7 @@
 
 pub mod cache;
 pub(crate) mod fast;
+pub mod hit;
 mod paged;
 pub mod pages;
 pub mod plain;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::cache::CachedPrefix;
+use super::hit::CachedPrefix;
 use super::leading;
 use super::pages::PageHit;
 use crate::ids::RequestId;

@@ -6,7 +6,7 @@ use super::{Plain, PlainRequest, allocate};
 use crate::adapters::AdapterGate;
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
-use crate::kv::cache::CachedPrefix;
+use crate::kv::hit::CachedPrefix;
 use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Decision, SchedulingDecision, SchedulingResult, WaitReason};

@@ -2,7 +2,7 @@
 
 /// Equal layers of a model with a cache of their own: what vLLM calls a specification (`v1/kv_cache_interface.py`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayerCache {
+pub struct CacheSpec {
     /// Which tokens a page holds, and when it is given back.
     pub rule: LayerRule,
     /// Tokens of a block of these layers, at least 1.
@@ -74,6 +74,27 @@ impl LayerRule {
     pub fn window(self) -> Option<u32> {
         match self {
             Self::Window(tokens) | Self::LatentWindow(tokens) => Some(tokens),
+            _ => None,
+        }
+    }
+}
+
+/// The rule of a group of states that can be found again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StateRule {
+    /// Further pages where a chunk stores a checkpoint.
+    pub checkpoints: u32,
+    /// A checkpoint lies at a multiple of so many tokens from the start of its chunk.
+    pub alignment: u32,
+}
+
+impl LayerRule {
+    /// The rule of states, if it is one of states that can be found again.
+    pub(super) fn of_states(self) -> Option<StateRule> {
+        match self {
+            Self::State { mode: StateMode::Align, checkpoints, checkpoint_alignment } => {
+                Some(StateRule { checkpoints, alignment: checkpoint_alignment.max(1) })
+            }
             _ => None,
         }
     }

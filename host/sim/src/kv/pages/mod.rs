@@ -13,7 +13,7 @@ mod state;
 mod table;
 
 pub use counts::{NeedsTooMuch, StartLimits, estimated_length, pages_of_request};
-pub use layers::{LayerCache, LayerRule, StateMode};
+pub use layers::{CacheSpec, LayerRule, StateMode};
 pub use plan::{KvGroup, KvLayout, LayoutSettings, MixedPages, Packing, plan};
-pub use pool::{GroupedKv, PageDemand, PageHit, PoolSettings};
+pub use pool::{GroupedKv, PageDemand, PageHit, PagePoolSettings};
 pub use table::PageTables;

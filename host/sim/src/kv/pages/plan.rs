@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::layers::{LayerCache, LayerRule, StateMode};
+use super::layers::{CacheSpec, LayerRule, StateMode};
 
 /// Layers that share a block table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +98,13 @@ pub enum MixedPages {
 ///
 /// # Errors
 /// If pages of these sizes cannot share a pool, or `prefix_match_unit` does not fit the blocks.
-pub fn plan(layers: &[LayerCache], settings: LayoutSettings) -> Result<KvLayout, MixedPages> {
+pub fn plan(layers: &[CacheSpec], settings: LayoutSettings) -> Result<KvLayout, MixedPages> {
     let layers = merged(layers.iter().map(|&layer| if settings.hybrid { layer } else { layer.holding_all(layers) }));
     let (groups, bytes_per_block) = match &layers[..] {
         [] => return Err(MixedPages::NoLayers),
         [only] => (vec![KvGroup::of_layers(*only, only.layers)], only.page_bytes * u64::from(only.layers)),
         _ if is_uniform(&layers) => summed(&layers),
-        _ if settings.packing == Packing::BlocksOutermost => packed(&layers),
+        _ if settings.packing == Packing::BlocksOutermost => side_by_side(&layers),
         _ => equal_pages(&layers)?,
     };
     let scheduler_block = groups.iter().fold(1, |multiple, group| lcm(multiple, group.block));
@@ -138,7 +138,7 @@ fn hashing(groups: &[KvGroup], scheduler_block: u32, settings: LayoutSettings) -
     Ok((unit, if fine { unit } else { scheduler_block }))
 }
 
-impl LayerCache {
+impl CacheSpec {
     /// The same layers without windows and chunks, if others of `layers` hold all tokens.
     fn holding_all(self, layers: &[Self]) -> Self {
         let bounded = !matches!(self.rule, LayerRule::State { .. }) && !self.rule.holds_all();
@@ -154,7 +154,7 @@ impl LayerCache {
 }
 
 impl KvGroup {
-    fn of_layers(layer: LayerCache, layers: u32) -> Self {
+    fn of_layers(layer: CacheSpec, layers: u32) -> Self {
         Self { rule: layer.rule, block: layer.block, page_bytes: layer.page_bytes, layers }
     }
 
@@ -166,10 +166,10 @@ impl KvGroup {
 }
 
 /// Equal specifications as one entry, in the order of their first occurrence.
-fn merged(layers: impl Iterator<Item = LayerCache>) -> Vec<LayerCache> {
-    let mut kinds: Vec<LayerCache> = Vec::new();
+fn merged(layers: impl Iterator<Item = CacheSpec>) -> Vec<CacheSpec> {
+    let mut kinds: Vec<CacheSpec> = Vec::new();
     for layer in layers.filter(|layer| layer.layers > 0) {
-        let same = |kind: &&mut LayerCache| LayerCache { layers: layer.layers, ..**kind } == layer;
+        let same = |kind: &&mut CacheSpec| CacheSpec { layers: layer.layers, ..**kind } == layer;
         match kinds.iter_mut().find(same) {
             Some(kind) => kind.layers += layer.layers,
             None => kinds.push(layer),
@@ -179,9 +179,9 @@ fn merged(layers: impl Iterator<Item = LayerCache>) -> Vec<LayerCache> {
 }
 
 /// Whether all layers take pages at the same rate, so that one block table serves them whatever their pages.
-fn is_uniform(layers: &[LayerCache]) -> bool {
+fn is_uniform(layers: &[CacheSpec]) -> bool {
     let first = layers[0];
-    let same_rate = |layer: &LayerCache| {
+    let same_rate = |layer: &CacheSpec| {
         layer.block == first.block
             && (layer.rule.holds_all() && first.rule.holds_all()
                 || layer.rule.window().is_some() && layer.rule.window() == first.rule.window())
@@ -190,13 +190,13 @@ fn is_uniform(layers: &[LayerCache]) -> bool {
 }
 
 /// One group; its page is the sum of its layers' pages.
-fn summed(layers: &[LayerCache]) -> (Vec<KvGroup>, u64) {
-    let page_bytes = layers.iter().map(LayerCache::bytes).sum();
+fn summed(layers: &[CacheSpec]) -> (Vec<KvGroup>, u64) {
+    let page_bytes = layers.iter().map(CacheSpec::bytes).sum();
     let count = layers.iter().map(|layer| layer.layers).sum();
     (vec![KvGroup { page_bytes, ..KvGroup::of_layers(layers[0], count) }], page_bytes)
 }
 
-impl LayerCache {
+impl CacheSpec {
     /// Bytes of a block of all these layers.
     fn bytes(&self) -> u64 {
         self.page_bytes * u64::from(self.layers)
@@ -205,15 +205,15 @@ impl LayerCache {
 
 /// Groups with pages of different sizes side by side: a block is as wide as the widest group that holds all tokens; windows are
 /// split to fit it.
-fn packed(layers: &[LayerCache]) -> (Vec<KvGroup>, u64) {
-    let mut buckets: Vec<Vec<LayerCache>> = Vec::new();
+fn side_by_side(layers: &[CacheSpec]) -> (Vec<KvGroup>, u64) {
+    let mut buckets: Vec<Vec<CacheSpec>> = Vec::new();
     for &layer in layers {
         match buckets.iter_mut().find(|bucket| is_uniform(&[bucket[0], layer])) {
             Some(bucket) => bucket.push(layer),
             None => buckets.push(vec![layer]),
         }
     }
-    let bytes = |bucket: &Vec<LayerCache>| bucket.iter().map(LayerCache::bytes).sum::<u64>();
+    let bytes = |bucket: &Vec<CacheSpec>| bucket.iter().map(CacheSpec::bytes).sum::<u64>();
     let widest = |bounded: bool| {
         let of_kind = buckets.iter().filter(|bucket| bucket[0].rule.holds_all() != bounded);
         of_kind.map(bytes).max()
@@ -229,7 +229,7 @@ fn packed(layers: &[LayerCache]) -> (Vec<KvGroup>, u64) {
 }
 
 /// Part number `part` of `parts` of the layers of a bucket: each takes every `parts`-th layer.
-fn part_of(bucket: &[LayerCache], part: u64, parts: u64) -> KvGroup {
+fn part_of(bucket: &[CacheSpec], part: u64, parts: u64) -> KvGroup {
     let mut group = KvGroup { page_bytes: 0, ..KvGroup::of_layers(bucket[0], 0) };
     let mut index = 0;
     for layer in bucket {
@@ -245,27 +245,27 @@ fn part_of(bucket: &[LayerCache], part: u64, parts: u64) -> KvGroup {
 }
 
 /// Groups with pages of one size, the largest: smaller ones get more tokens or padding.
-fn equal_pages(layers: &[LayerCache]) -> Result<(Vec<KvGroup>, u64), MixedPages> {
+fn equal_pages(layers: &[CacheSpec]) -> Result<(Vec<KvGroup>, u64), MixedPages> {
     let page = layers.iter().map(|layer| layer.page_bytes).max().unwrap_or(1);
-    let indivisible = |layer: &&LayerCache| {
+    let indivisible = |layer: &&CacheSpec| {
         matches!(layer.rule, LayerRule::Latent { .. } | LayerRule::LatentWindow(_))
             && !page.is_multiple_of(layer.page_bytes)
     };
     if let Some(latent) = layers.iter().find(indivisible) {
         // Windows that hold all tokens can share a block table with it: then their pages add up.
-        let all: Vec<LayerCache> = merged(layers.iter().map(|layer| layer.holding_all(layers)));
+        let all: Vec<CacheSpec> = merged(layers.iter().map(|layer| layer.holding_all(layers)));
         if is_uniform(&all) {
             return Ok(summed(&all));
         }
         return Err(MixedPages::Latent { page: latent.page_bytes, largest: page });
     }
     let widened = layers.iter().map(|layer| match layer.rule {
-        LayerRule::State { .. } => LayerCache { page_bytes: page, ..*layer },
+        LayerRule::State { .. } => CacheSpec { page_bytes: page, ..*layer },
         _ if page.is_multiple_of(layer.page_bytes) => {
             let times = u32::try_from(page / layer.page_bytes).unwrap_or(u32::MAX);
-            LayerCache { page_bytes: page, block: layer.block.saturating_mul(times), ..*layer }
+            CacheSpec { page_bytes: page, block: layer.block.saturating_mul(times), ..*layer }
         }
-        _ => LayerCache { page_bytes: page, ..*layer },
+        _ => CacheSpec { page_bytes: page, ..*layer },
     });
     let buckets = merged(widened);
     let sizes = buckets.iter().map(|bucket| bucket.layers);

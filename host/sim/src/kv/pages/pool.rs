@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 
 use super::layers::LayerRule;
 use super::plan::{KvGroup, KvLayout};
-use super::state::StateRule;
 use super::table::{BlockTable, PageTables};
 use crate::ids::RequestId;
 use crate::numbers::count;
@@ -17,7 +16,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the pool does beside the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolSettings {
+pub struct PagePoolSettings {
     /// Whether blocks can be found again.
     pub caching: bool,
     /// Windows and states are kept at multiples of so many tokens, beside the end of a prompt and where prompts fork; 0 only
@@ -47,7 +46,7 @@ enum PageHash {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Page {
+struct KvPage {
     refs: u32,
     prev: u32,
     next: u32,
@@ -89,8 +88,8 @@ pub struct PageDemand<'a> {
 #[derive(Clone, Debug)]
 pub struct GroupedKv {
     pub(super) layout: KvLayout,
-    pub(super) settings: PoolSettings,
-    pages: Vec<Page>,
+    pub(super) settings: PagePoolSettings,
+    pages: Vec<KvPage>,
     head: u32,
     tail: u32,
     free: u32,
@@ -108,8 +107,8 @@ pub struct GroupedKv {
 impl GroupedKv {
     /// A pool of `pages` empty pages, the null block not counted.
     #[must_use]
-    pub fn new(layout: KvLayout, settings: PoolSettings, pages: u32) -> Self {
-        let page = |index: u32| Page {
+    pub fn new(layout: KvLayout, settings: PagePoolSettings, pages: u32) -> Self {
+        let page = |index: u32| KvPage {
             refs: 0,
             prev: index.checked_sub(1).unwrap_or(NONE),
             next: if index + 1 == pages { NONE } else { index + 1 },
@@ -174,7 +173,7 @@ impl GroupedKv {
     ) -> u32 {
         let table = tables.groups.get(index);
         let partial = u32::from(!hit.tokens.is_multiple_of(group.block));
-        if let Some(rule) = StateRule::of_group(group) {
+        if let Some(rule) = group.rule.of_states() {
             let claimed = hit.pages.get(index).map_or(0, |pages| self.free_among(pages));
             let checkpoint = self.checkpoint_of(group, rule, table, demand);
             let held = table.map_or(hit.tokens.div_ceil(group.block), BlockTable::len);
@@ -196,7 +195,7 @@ impl GroupedKv {
     /// Blocks for `tokens` tokens; `capped` to what a window or chunk and the tokens in flight hold at most.
     fn required(&self, group: &KvGroup, tokens: u32, capped: bool) -> u32 {
         let required = tokens.div_ceil(group.block);
-        let PoolSettings { tokens_in_flight, max_model_len, .. } = self.settings;
+        let PagePoolSettings { tokens_in_flight, max_model_len, .. } = self.settings;
         let within = |held: u64| {
             let held = held.min(u64::from(max_model_len)).div_ceil(u64::from(group.block));
             u32::try_from(held).unwrap_or(u32::MAX)
@@ -247,7 +246,7 @@ impl GroupedKv {
                 let copy = self.take_page();
                 table.push(copy);
             }
-            if let Some(rule) = StateRule::of_group(&group) {
+            if let Some(rule) = group.rule.of_states() {
                 // All groups of states have equal blocks, and store the same checkpoint.
                 checkpoint = self.checkpoint_of(&group, rule, Some(table), demand);
                 self.grow_states(table, blocks, checkpoint);
@@ -357,16 +356,16 @@ impl GroupedKv {
         self.layout.hit_alignment < self.layout.scheduler_block
     }
 
-    /// The last place before the end of `tokens` tokens where a hit may end.
+    /// The last token before the end of `tokens` tokens after which a hit may end.
     pub(super) fn last_boundary(&self, tokens: u32) -> u32 {
         tokens.saturating_sub(1) / self.layout.hit_alignment * self.layout.hit_alignment
     }
 
     /// Which blocks of a prompt of `prompt` tokens are registered in `group`.
-    fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> KeptBlocks {
+    fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> RegisteredBlocks {
         let multiple = self.layout.scheduler_block;
         let boundary = prompt.saturating_sub(1) / multiple * multiple;
-        KeptBlocks {
+        RegisteredBlocks {
             all: group.rule.holds_all() || matches!(group.rule, LayerRule::Chunk(_)),
             block: group.block,
             before: blocks_of_window(group),
@@ -469,7 +468,7 @@ impl GroupedKv {
     }
 
     fn unlink(&mut self, page: u32) {
-        let Page { prev, next, .. } = self.pages[page as usize];
+        let KvPage { prev, next, .. } = self.pages[page as usize];
         self.set_next(prev, next);
         self.set_prev(next, prev);
         self.free -= 1;
@@ -512,7 +511,7 @@ impl GroupedKv {
 }
 
 /// Which blocks of a group are registered when they are full.
-struct KeptBlocks {
+struct RegisteredBlocks {
     all: bool,
     block: u32,
     /// Blocks before a boundary that are needed there.
@@ -523,7 +522,7 @@ struct KeptBlocks {
     interval: Option<u32>,
 }
 
-impl KeptBlocks {
+impl RegisteredBlocks {
     fn keeps(&self, block: u32) -> bool {
         let (from, to) = (block * self.block, (block + 1) * self.block);
         let covers = |end: u32| to <= end && end <= from + self.before * self.block;

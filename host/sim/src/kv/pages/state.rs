@@ -1,28 +1,10 @@
 //! Pages of recurrent states: a request holds the state at its end, for one step after a block boundary the one before, and where the
 //! last chunk of its prompt stores a checkpoint, that. Prompts are cut so that states fall on block boundaries.
 
-use super::layers::{LayerRule, StateMode};
+use super::layers::StateRule;
 use super::plan::KvGroup;
 use super::pool::{GroupedKv, PageDemand};
 use super::table::{BlockTable, PageTables};
-
-/// The rule of a group of states that can be found again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StateRule {
-    checkpoints: u32,
-    alignment: u32,
-}
-
-impl StateRule {
-    pub fn of_group(group: &KvGroup) -> Option<Self> {
-        match group.rule {
-            LayerRule::State { mode: StateMode::Align, checkpoints, checkpoint_alignment } => {
-                Some(Self { checkpoints, alignment: checkpoint_alignment.max(1) })
-            }
-            _ => None,
-        }
-    }
-}
 
 impl GroupedKv {
     /// The block of the checkpoint that a chunk stores beside its last state, if it stores one: a chunk that ends the prefill goes
@@ -73,7 +55,7 @@ impl GroupedKv {
     /// (vLLM's `_mamba_block_aligned_split`); 0 if the request waits for a larger chunk.
     #[must_use]
     pub fn cut_chunk(&self, demand: &PageDemand<'_>, known: u32, junction: Option<u32>) -> u32 {
-        let states = self.layout.groups.iter().find_map(|group| Some((group, StateRule::of_group(group)?)));
+        let states = self.layout.groups.iter().find_map(|group| Some((group, group.rule.of_states()?)));
         let Some((group, rule)) = states.filter(|_| self.settings.caching) else { return demand.end - demand.start };
         let (start, mut end, last) = (demand.start, demand.end, demand.prefill_end);
         if start >= last {
