@@ -14,6 +14,10 @@ use blis_sim::units::Micros;
 use serde::Deserialize;
 use thiserror::Error;
 
+/// Blocks, and tokens of a request, of a scenario at most: each is kept in memory.
+const MOST_BLOCKS: u32 = 10_000_000;
+const MOST_TOKENS: u64 = 10_000_000;
+
 /// One step is this long, so that step numbers are times.
 pub(super) const STEP: u64 = 1000;
 
@@ -196,7 +200,7 @@ impl LatencyModel for EqualSteps {
     }
 }
 
-/// What the recorded layers cache.
+/// What the recorded layers cache; a block of 0 tokens, which nothing can be planned with, is refused.
 fn caches(layers: &[CaseLayers]) -> Result<Vec<CacheSpec>, ScenarioError> {
     let caches = layers.iter().map(|kind| {
         Ok(CacheSpec {
@@ -248,6 +252,11 @@ impl RecordedScenario {
     pub fn layout(&self) -> Result<KvLayout, ScenarioError> {
         if let Some(layers) = &self.layers {
             let caches = caches(layers)?;
+            if caches.iter().any(|layer| layer.block == 0 || layer.page_bytes == 0) {
+                return Err(ScenarioError::Groups(
+                    "blocks and pages of `layers` are of 1 token and 1 byte or more".into(),
+                ));
+            }
             let side_by_side = caches.iter().any(|layer| matches!(layer.rule, LayerRule::LatentWindow(_)));
             let settings = LayoutSettings {
                 hybrid: !self.config.disable_hybrid,
@@ -280,6 +289,43 @@ impl RecordedScenario {
         if is_old { EngineProfile::Vllm015 } else { EngineProfile::Vllm033 }
     }
 
+    /// Refuses numbers with which nothing can be planned, and sizes that no recording has.
+    fn check(&self, layout: Option<&KvLayout>) -> Result<(), ScenarioError> {
+        let config = &self.config;
+        let wrong = |key, value: u64, expected| ScenarioError::Value { key, value: value.to_string(), expected };
+        let positive = [
+            ("max_num_seqs", Some(config.max_num_seqs)),
+            ("max_num_batched_tokens", Some(config.max_num_batched_tokens)),
+            ("max_model_len", Some(config.max_model_len)),
+            ("block_size", config.block_size),
+        ];
+        if let Some(&(key, _)) = positive.iter().find(|(_, value)| *value == Some(0)) {
+            return Err(wrong(key, 0, "it must be at least 1"));
+        }
+        if config.num_blocks > MOST_BLOCKS {
+            return Err(wrong("num_blocks", u64::from(config.num_blocks), "there may be 10 million blocks"));
+        }
+        for request in &self.requests {
+            let tokens: u64 = request.prompt.iter().map(|&(_, length)| u64::from(length)).sum();
+            if tokens == 0 || tokens + u64::from(request.max_tokens) > MOST_TOKENS {
+                return Err(wrong("prompt", tokens, "a prompt has 1 token to 10 million tokens, its output included"));
+            }
+        }
+        let Some(layout) = layout else { return Ok(()) };
+        let of_layout = [layout.scheduler_block, layout.hash_block, layout.hit_alignment];
+        let fits = |group: &blis_sim::kv::pages::KvGroup| {
+            let window = group.rule.window().unwrap_or(1);
+            let chunk = if let LayerRule::Chunk(tokens) = group.rule { tokens } else { 1 };
+            group.block > 0 && group.block.is_multiple_of(layout.hash_block) && window > 0 && chunk > 0
+        };
+        if of_layout.contains(&0) || layout.groups.is_empty() || !layout.groups.iter().all(fits) {
+            return Err(ScenarioError::Groups(
+                "blocks, windows and chunks are of 1 token or more, and blocks are multiples of the hash block".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The instance of the scenario.
     ///
     /// # Errors
@@ -295,6 +341,7 @@ impl RecordedScenario {
             }
         };
         let layout = if self.has_groups() { Some(self.layout()?) } else { None };
+        self.check(layout.as_ref())?;
         let block_size = layout.as_ref().map_or(config.block_size, |layout| Some(layout.hash_block));
         let retention = match config.retention_interval {
             Given::Missing => Some(0),

@@ -194,3 +194,20 @@ fn a_state_without_a_cache_is_one_page() {
     let limits = StartLimits { max_model_len: 4096, tokens_in_flight: 2048 };
     assert_eq!(layout.groups.iter().map(|group| group.pages(limits)).collect::<Vec<_>>(), [1, 128]);
 }
+
+/// Numbers with which nothing can be planned are refused, not divided by.
+#[test]
+fn nonsense_is_refused() {
+    let scenario = |config: &str, prompt: u32| {
+        format!(
+            r#"{{"config":{{"max_num_seqs":1,"max_num_batched_tokens":16,"num_blocks":9,"max_model_len":99,{config}}},
+            "requests":[{{"id":"a","prompt":[[0,{prompt}]],"max_tokens":2,"arrival_step":0}}]}}"#
+        )
+    };
+    let run = |json: &str| RecordedScenario::read(json).and_then(|scenario| steps(&scenario, EngineKind::Plain));
+    assert!(run(&scenario(r#""block_size":16"#, 5)).is_ok());
+    for (config, prompt) in [(r#""block_size":0"#, 5), (r#""block_size":16"#, 0), (r#""block_size":16"#, u32::MAX)] {
+        assert!(run(&scenario(config, prompt)).is_err(), "{config} {prompt}");
+    }
+    assert!(run(&scenario(r#""policy":"fcfs""#, 5)).is_err(), "neither a block size nor groups");
+}
