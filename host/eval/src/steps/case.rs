@@ -316,7 +316,9 @@ impl RecordedScenario {
         let fits = |group: &blis_sim::kv::pages::KvGroup| {
             let window = group.rule.window().unwrap_or(1);
             let chunk = if let LayerRule::Chunk(tokens) = group.rule { tokens } else { 1 };
-            group.block > 0 && group.block.is_multiple_of(layout.hash_block) && window > 0 && chunk > 0
+            // Without prefix caching nothing is hashed.
+            let hashed = self.is_cached() && group.is_cacheable();
+            group.block > 0 && window > 0 && chunk > 0 && (!hashed || group.block.is_multiple_of(layout.hash_block))
         };
         if of_layout.contains(&0) || layout.groups.is_empty() || !layout.groups.iter().all(fits) {
             return Err(ScenarioError::Groups(
