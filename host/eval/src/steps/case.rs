@@ -18,6 +18,10 @@ use thiserror::Error;
 const MOST_BLOCKS: u32 = 10_000_000;
 const MOST_TOKENS: u64 = 10_000_000;
 
+/// Number of a step, and bytes of a page, at most: far beyond any recording, and products of them fit their types.
+const MOST_STEPS: u64 = 1 << 40;
+const MOST_PAGE_BYTES: u64 = 1 << 40;
+
 /// One step is this long, so that step numbers are times.
 pub(super) const STEP: u64 = 1000;
 
@@ -25,11 +29,14 @@ pub(super) const STEP: u64 = 1000;
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedScenario {
     /// Version of vLLM that was recorded; without it the newest.
+    #[serde(alias = "vllm_version")]
     vllm: Option<String>,
     config: CaseConfig,
     pub(super) requests: Vec<CaseRequest>,
     layers: Option<Vec<CaseLayers>>,
     plan: Option<CasePlan>,
+    #[serde(skip)]
+    engine: Option<EngineProfile>,
 }
 
 /// The scenario cannot be run.
@@ -200,15 +207,17 @@ impl LatencyModel for EqualSteps {
     }
 }
 
-/// What the recorded layers cache; a block of 0 tokens, which nothing can be planned with, is refused.
+/// What the recorded layers cache.
 fn caches(layers: &[CaseLayers]) -> Result<Vec<CacheSpec>, ScenarioError> {
     let caches = layers.iter().map(|kind| {
-        Ok(CacheSpec {
-            rule: kind.spec.rule.rule()?,
-            block: kind.spec.rule.block,
-            page_bytes: kind.spec.page_bytes,
-            layers: u32::try_from(kind.layers.len()).unwrap_or(u32::MAX),
-        })
+        let (block, page_bytes) = (kind.spec.rule.block, kind.spec.page_bytes);
+        if block == 0 || !(1..=MOST_PAGE_BYTES).contains(&page_bytes) {
+            return Err(ScenarioError::Groups(
+                "`layers`: a block has at least 1 token, and a page 1 byte to 1 TiB".into(),
+            ));
+        }
+        let layers = u32::try_from(kind.layers.len()).unwrap_or(u32::MAX);
+        Ok(CacheSpec { rule: kind.spec.rule.rule()?, block, page_bytes, layers })
     });
     caches.collect()
 }
@@ -228,6 +237,12 @@ impl RecordedScenario {
     /// If the text is no JSON, or lacks what every scenario has.
     pub fn read(json: &str) -> Result<Self, ScenarioError> {
         serde_json::from_str(json).map_err(|error| ScenarioError::Unreadable(error.to_string()))
+    }
+
+    /// The same with the scheduler of `engine`, for recordings that do not name their version.
+    #[must_use]
+    pub fn with_engine(self, engine: EngineProfile) -> Self {
+        Self { engine: Some(engine), ..self }
     }
 
     /// Whether it describes KV groups.
@@ -252,11 +267,6 @@ impl RecordedScenario {
     pub fn layout(&self) -> Result<KvLayout, ScenarioError> {
         if let Some(layers) = &self.layers {
             let caches = caches(layers)?;
-            if caches.iter().any(|layer| layer.block == 0 || layer.page_bytes == 0) {
-                return Err(ScenarioError::Groups(
-                    "blocks and pages of `layers` are of 1 token and 1 byte or more".into(),
-                ));
-            }
             let side_by_side = caches.iter().any(|layer| matches!(layer.rule, LayerRule::LatentWindow(_)));
             let settings = LayoutSettings {
                 hybrid: !self.config.disable_hybrid,
@@ -285,6 +295,9 @@ impl RecordedScenario {
     }
 
     fn engine(&self) -> EngineProfile {
+        if let Some(engine) = self.engine {
+            return engine;
+        }
         let is_old = self.vllm.as_deref().is_some_and(|version| version.starts_with("0.15"));
         if is_old { EngineProfile::Vllm015 } else { EngineProfile::Vllm033 }
     }
@@ -309,6 +322,10 @@ impl RecordedScenario {
             let tokens: u64 = request.prompt.iter().map(|&(_, length)| u64::from(length)).sum();
             if tokens == 0 || tokens + u64::from(request.max_tokens) > MOST_TOKENS {
                 return Err(wrong("prompt", tokens, "a prompt has 1 token to 10 million tokens, its output included"));
+            }
+            let step = request.arrival_step.max(request.abort_step.unwrap_or(0));
+            if step > MOST_STEPS {
+                return Err(wrong("arrival_step", step, "steps are numbered to 2^40"));
             }
         }
         let Some(layout) = layout else { return Ok(()) };

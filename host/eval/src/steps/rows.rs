@@ -1,5 +1,7 @@
 //! What the scheduler did with a scenario, in the form of its recording.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// What the scheduler did.
@@ -9,6 +11,18 @@ pub struct SchedulerSteps {
     pub steps: Vec<ScenarioRow>,
     /// Sums over all steps.
     pub summary: StepTotals,
+    /// What the engine reports of each request at its end, by its name in the scenario.
+    #[serde(skip)]
+    pub per_request: BTreeMap<String, RequestTotals>,
+}
+
+/// What the engine reports of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTotals {
+    /// Tokens of its prompt that were cached when it was first admitted.
+    pub cached_tokens: u32,
+    /// Tokens that it generated.
+    pub output_tokens: u32,
 }
 
 /// What one step of the scheduler did.

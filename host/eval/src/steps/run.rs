@@ -2,10 +2,11 @@
 
 use blis_sim::ids::RequestId;
 use blis_sim::instance::{Fast, Instance, Plain, StepRecord};
+use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::units::Micros;
 
 use super::case::{RecordedScenario, STEP, ScenarioError};
-use super::rows::{BlockRow, GroupRow, ScenarioRow, SchedulerSteps, StepTotals};
+use super::rows::{BlockRow, GroupRow, RequestTotals, ScenarioRow, SchedulerSteps, StepTotals};
 
 /// The engine that runs a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +39,28 @@ pub fn steps(case: &RecordedScenario, engine: EngineKind) -> Result<SchedulerSte
 struct Driver<'a> {
     case: &'a RecordedScenario,
     requests: Vec<Followed>,
+    outcomes: Outcomes,
     rows: Vec<GroupRow>,
     summary: StepTotals,
     /// Requests that finished in the last step, to be reported with the next one (asynchronous scheduling).
     late: Vec<String>,
     groups: usize,
+}
+
+/// What the engine reports of each request at its end.
+struct Outcomes(Vec<RequestTotals>);
+
+impl Observer for Outcomes {
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.0[outcome.id.0 as usize] =
+                RequestTotals { cached_tokens: outcome.cached_tokens, output_tokens: outcome.generated_tokens };
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -57,6 +75,7 @@ impl<'a> Driver<'a> {
         Self {
             case,
             requests: vec![Followed::default(); case.requests.len()],
+            outcomes: Outcomes(vec![RequestTotals::default(); case.requests.len()]),
             rows: Vec::new(),
             summary: StepTotals::default(),
             late: Vec::new(),
@@ -82,7 +101,7 @@ impl<'a> Driver<'a> {
                     }
                 }
                 (_, Some(event)) => {
-                    let advanced = instance.advance(event + Micros(1), &mut ());
+                    let advanced = instance.advance(event + Micros(1), &mut self.outcomes);
                     advanced.map_err(|error| ScenarioError::Groups(error.to_string()))?;
                     let step = last_step(&instance);
                     if step.now != last.now && step.end > step.now {
@@ -95,6 +114,7 @@ impl<'a> Driver<'a> {
             }
         }
         self.fill_up_to(Micros::MAX);
+        instance.finish(Micros::MAX, &mut self.outcomes);
         Ok(self.finish())
     }
 
@@ -177,6 +197,7 @@ impl<'a> Driver<'a> {
         let steps = rows
             .map(|row| if groups { ScenarioRow::Groups(row) } else { ScenarioRow::Blocks(BlockRow::from(row)) })
             .collect();
-        SchedulerSteps { steps, summary }
+        let names = self.case.requests.iter().map(|request| request.id.clone());
+        SchedulerSteps { steps, summary, per_request: names.zip(self.outcomes.0).collect() }
     }
 }

@@ -33,7 +33,7 @@ pub enum LayerRule {
     State {
         /// Whether states are kept for the prefix cache.
         mode: StateMode,
-        /// Further pages of a request whose last chunk stores a checkpoint of the state: 0 or 1.
+        /// Further pages of a request in the step that stores a checkpoint of its state: 0 or 1.
         checkpoints: u32,
         /// A checkpoint lies at a multiple of so many tokens from the start of the chunk.
         checkpoint_alignment: u32,

@@ -102,7 +102,7 @@ pub fn plan(layers: &[CacheSpec], settings: LayoutSettings) -> Result<KvLayout, 
     let layers = merged(layers.iter().map(|&layer| if settings.hybrid { layer } else { layer.holding_all(layers) }));
     let (groups, bytes_per_block) = match &layers[..] {
         [] => return Err(MixedPages::NoLayers),
-        [only] => (vec![KvGroup::of_layers(*only, only.layers)], only.page_bytes * u64::from(only.layers)),
+        [only] => (vec![KvGroup::of_layers(*only, only.layers)], only.bytes()),
         _ if is_uniform(&layers) => summed(&layers),
         _ if settings.packing == Packing::BlocksOutermost => side_by_side(&layers),
         _ => equal_pages(&layers)?,
@@ -191,7 +191,7 @@ fn is_uniform(layers: &[CacheSpec]) -> bool {
 
 /// One group; its page is the sum of its layers' pages.
 fn summed(layers: &[CacheSpec]) -> (Vec<KvGroup>, u64) {
-    let page_bytes = layers.iter().map(CacheSpec::bytes).sum();
+    let page_bytes = layers.iter().map(CacheSpec::bytes).fold(0, u64::saturating_add);
     let count = layers.iter().map(|layer| layer.layers).sum();
     (vec![KvGroup { page_bytes, ..KvGroup::of_layers(layers[0], count) }], page_bytes)
 }
@@ -199,7 +199,7 @@ fn summed(layers: &[CacheSpec]) -> (Vec<KvGroup>, u64) {
 impl CacheSpec {
     /// Bytes of a block of all these layers.
     fn bytes(&self) -> u64 {
-        self.page_bytes * u64::from(self.layers)
+        self.page_bytes.saturating_mul(u64::from(self.layers))
     }
 }
 
@@ -213,7 +213,7 @@ fn side_by_side(layers: &[CacheSpec]) -> (Vec<KvGroup>, u64) {
             None => buckets.push(vec![layer]),
         }
     }
-    let bytes = |bucket: &Vec<CacheSpec>| bucket.iter().map(CacheSpec::bytes).sum::<u64>();
+    let bytes = |bucket: &Vec<CacheSpec>| bucket.iter().map(CacheSpec::bytes).fold(0, u64::saturating_add);
     let widest = |bounded: bool| {
         let of_kind = buckets.iter().filter(|bucket| bucket[0].rule.holds_all() != bounded);
         of_kind.map(bytes).max()
@@ -278,7 +278,7 @@ fn equal_pages(layers: &[CacheSpec]) -> Result<(Vec<KvGroup>, u64), MixedPages> 
         let layers = |part: u32| (bucket.layers - part).div_ceil(parts);
         groups.extend((0..parts).map(|part| KvGroup::of_layers(*bucket, layers(part))));
     }
-    Ok((groups, page * u64::from(size)))
+    Ok((groups, page.saturating_mul(u64::from(size))))
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

@@ -525,10 +525,10 @@ struct RegisteredBlocks {
 impl RegisteredBlocks {
     fn keeps(&self, block: u32) -> bool {
         let (from, to) = (block * self.block, (block + 1) * self.block);
-        let covers = |end: u32| to <= end && end <= from + self.before * self.block;
+        let covers = |end: u32| to <= end && end <= from.saturating_add(self.before.saturating_mul(self.block));
         self.all
             || self.ends.into_iter().flatten().any(covers)
-            || self.interval.is_some_and(|interval| covers(to.div_ceil(interval) * interval))
+            || self.interval.is_some_and(|interval| covers(to.div_ceil(interval).saturating_mul(interval)))
     }
 }
 
