@@ -32,7 +32,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 ];
 
 /// Keys that are read here or in `model.rs`.
-const READ: &[&str] = &[
+pub(super) const READ: &[&str] = &[
     "architectures",
     "model_type",
     "text_config",

@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::known_keys::READ;
 use crate::embedded;
 use crate::model::{self, LoadedModel, parse};
 
@@ -368,50 +369,6 @@ fn numbers_of_python_are_read() {
     );
 }
 
-/// Keys that change layers, for configs of nonsense.
-const LAYER_KEYS: [&str; 40] = [
-    "layer_types",
-    "layers_block_type",
-    "hybrid_override_pattern",
-    "hybrid_layer_pattern",
-    "attn_layer_indices",
-    "attn_type_list",
-    "linear_attn_config",
-    "sparse_attention_config",
-    "compress_ratios",
-    "indexer_types",
-    "index_topk_freq",
-    "index_topk",
-    "index_n_heads",
-    "index_head_dim",
-    "kv_lora_rank",
-    "qk_rope_head_dim",
-    "qk_nope_head_dim",
-    "v_head_dim",
-    "q_lora_rank",
-    "o_groups",
-    "o_lora_rank",
-    "sliding_window",
-    "sliding_window_pattern",
-    "mamba_num_heads",
-    "mamba_head_dim",
-    "ssm_state_size",
-    "n_groups",
-    "conv_kernel",
-    "mamba_d_head",
-    "moe_layer_freq",
-    "num_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "routed_expert_hidden_size",
-    "use_cla",
-    "cla_share_factor",
-    "num_kv_shared_layers",
-    "model_type",
-    "quantization_config",
-    "head_dim",
-];
-
 /// Values of any type, some of which fit.
 fn any_value() -> impl Strategy<Value = Value> {
     let text =
@@ -437,9 +394,9 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     /// Any values of keys are refused, or give layers that can be counted.
     #[test]
-    fn values_of_any_type_never_panic(values in vec((0..LAYER_KEYS.len(), any_value()), 0..8)) {
+    fn values_of_any_type_never_panic(values in vec((0..READ.len(), any_value()), 0..8)) {
         let Ok(Value::Object(mut keys)) = serde_json::from_str(&small("")) else { panic!("it is an object") };
-        keys.extend(values.into_iter().map(|(key, value)| (LAYER_KEYS[key].to_owned(), value)));
+        keys.extend(values.into_iter().map(|(key, value)| (READ[key].to_owned(), value)));
         if let Ok(model) = parse("m", "config.json".into(), &Value::Object(keys).to_string()) {
             let config = &model.config;
             prop_assert!(config.parameters().total >= 0.0 && kv_bytes_per_token(config, 8) >= 0.0);
