@@ -95,11 +95,12 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (batch_limits, batch_limits_source) = choice.batch_limits();
     let mut memory_warnings = Vec::new();
-    let kv_cache = choice.kv_cache(tensor_parallel_size, &mut notes)?;
-    let KvCache { total_kv_blocks, source: kv_blocks_source, .. } = kv_cache;
+    let kv_cache = choice.kv_cache(tensor_parallel_size, &mut notes, &mut memory_warnings)?;
+    let DeployedCache { total_kv_blocks, source: kv_blocks_source, .. } = kv_cache;
     let max_model_len = choice.max_model_len(&kv_cache, &mut notes, &mut memory_warnings)?;
+    choice.warn_of_long_requests(&kv_cache, &mut memory_warnings);
     let memory = choice.memory(tensor_parallel_size, &kv_cache, &mut memory_warnings);
-    notes.extend(memory.iter().filter_map(|memory| choice.memory_note(memory, &kv_cache)));
+    notes.extend(memory.iter().filter_map(|memory| choice.memory_note(memory, &kv_cache, tensor_parallel_size)));
 
     if kind != LatencyKind::Blackbox {
         notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
@@ -270,7 +271,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, parallelism: P
 
 /// KV blocks that fit a group of GPUs.
 #[derive(Clone, Copy)]
-enum Capacity {
+enum FittingBlocks {
     /// By BLIS's formula, over all data-parallel ranks.
     Blis(u64),
     /// By vLLM's balance, of one rank.
@@ -279,7 +280,7 @@ enum Capacity {
 
 /// The KV cache of an instance.
 #[derive(Clone, Copy)]
-struct KvCache {
+struct DeployedCache {
     /// Blocks of all engine processes.
     total_kv_blocks: u32,
     source: KvBlocksSource,
@@ -346,9 +347,9 @@ impl Resolution<'_> {
         let Some(longest) = self.request_tokens().filter(|_| !self.args.auto_model_len) else {
             return Ok((size, holds()));
         };
-        let starts = |capacity: Capacity| match capacity {
-            Capacity::Blis(_) => true,
-            Capacity::Vllm(blocks) => blocks.check_start(longest).is_ok(),
+        let starts = |capacity: FittingBlocks| match capacity {
+            FittingBlocks::Blis(_) => true,
+            FittingBlocks::Vllm(blocks) => blocks.check_start(longest).is_ok(),
         };
         let largest = if self.pipeline > 1 { LARGEST_STAGE } else { LARGEST_TENSOR_PARALLEL };
         Ok(match self.smallest(largest, starts) {
@@ -378,7 +379,7 @@ impl Resolution<'_> {
     }
 
     /// The smallest size with which the weights fit, and `starts` holds.
-    fn smallest(&self, largest: u32, starts: impl Fn(Capacity) -> bool) -> Result<u32, ConfigError> {
+    fn smallest(&self, largest: u32, starts: impl Fn(FittingBlocks) -> bool) -> Result<u32, ConfigError> {
         let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
         let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
         let mut refusal = None;
@@ -596,7 +597,7 @@ impl Resolution<'_> {
         BatchSettings { engine: self.args.batch.engine, ..BatchSettings::default() }
     }
 
-    fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<Capacity, CapacityError> {
+    fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<FittingBlocks, CapacityError> {
         self.capacity_with(config, tensor, self.args.utilization(), self.args.batch)
     }
 
@@ -606,17 +607,18 @@ impl Resolution<'_> {
         tensor: u32,
         utilization: f64,
         batch: BatchSettings,
-    ) -> Result<Capacity, CapacityError> {
+    ) -> Result<FittingBlocks, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         let block_size = self.args.block_size;
         match batch.engine {
             None => {
                 let budget = MemoryBudget { utilization, reserved_gib: self.reserved_gib(tensor) };
-                capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget).map(Capacity::Blis)
+                capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget)
+                    .map(FittingBlocks::Blis)
             }
             Some(_) => {
                 let profile = self.memory_profile(tensor, utilization, batch);
-                memory::kv_blocks(config, parallelism, block_size, profile).map(Capacity::Vllm)
+                memory::kv_blocks(config, parallelism, block_size, profile).map(FittingBlocks::Vllm)
             }
         }
     }
@@ -687,13 +689,9 @@ impl Resolution<'_> {
             let hint = self.fitting_hint(tensor);
             // vLLM's own sentence where vLLM is simulated.
             if self.args.batch.engine.is_some() {
-                let message = format!(
-                    "`{}` on {}: {}; vLLM: {}",
-                    self.name,
-                    self.hardware.name,
-                    source.what(),
-                    StartRefusal::NoMemory
-                );
+                let what = if hint.is_some() { "" } else { "KV cache of " };
+                let on = if hint.is_some() { String::new() } else { format!(" on {}", self.hardware.name) };
+                let message = format!("{what}`{}`{on}: {}; vLLM: {}", self.name, source.what(), StartRefusal::NoMemory);
                 return ConfigError::Conflict { message, hint: hint.unwrap_or_else(|| source.hint()) };
             }
             if let Some(hint) = hint {

@@ -80,11 +80,9 @@ impl EngineVersion {
     #[must_use]
     pub fn unmeasured(self, parallelism: Parallelism) -> Option<&'static str> {
         match (self.0, parallelism.tensor) {
-            (10 | 12..=14 | 16 | 20 | 22..=23 | 25..=30 | 32.., ..=1) => {
-                Some("interpolated between logs of other versions")
-            }
-            (16..=17 | 20..=28, 2..) => Some("context of tensor parallelism taken from other versions"),
-            (_, 9..) => Some("context of tensor parallelism above 8 taken from 8 GPUs"),
+            (10 | 12..=14 | 16 | 20 | 22..=23 | 25..=30 | 32, ..=1) => Some("between those of logged versions"),
+            (16..=17 | 20..=28, 2..) => Some("with tensor parallelism those of other versions"),
+            (_, 9..) => Some("those of 8 GPUs"),
             _ => None,
         }
     }

@@ -720,7 +720,7 @@ mod tests {
         assert_eq!(check_start(24 << 30, 1 << 21, need).is_err(), true, "a block is set aside");
         assert_eq!(check_start(0, 1, need), Err(StartRefusal::NoMemory));
         assert_eq!(check_start(-1, 1, need), Err(StartRefusal::NoMemory));
-        insta::assert_snapshot!(check_start(15_870_000_000, 1 << 21, need).unwrap_err(), @"");
+        insta::assert_snapshot!(check_start(15_870_000_000, 1 << 21, need).unwrap_err(), @r"To serve at least one request with the model's max seq len (262144), (24.00 GiB KV cache is needed, which is larger than the available KV cache memory (14.78 GiB). Based on the available memory, the estimated maximum model length is 161440. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.");
         let none = RequestNeed { longest: 0, ..need };
         assert!(!check_start(1 << 30, 1 << 21, none).unwrap_err().to_string().contains("estimated"));
     }

@@ -5,7 +5,7 @@ use blis_sim::capacity;
 use blis_sim::memory::{self, CachedBytes, EngineBlocks, MemoryBalance, StartRefusal};
 use blis_sim::model::Parallelism;
 
-use super::{Capacity, KvCache, MemoryWarning, RECORDED_BLOCK_SIZE, Resolution};
+use super::{DeployedCache, FittingBlocks, MemoryWarning, RECORDED_BLOCK_SIZE, Resolution};
 use crate::error::ConfigError;
 use crate::{DeployedMemory, DeploymentArgs, KvBlocksSource};
 
@@ -21,7 +21,12 @@ impl Resolution<'_> {
     }
 
     /// The KV blocks: as set, computed, or as recorded with blackbox coefficients where nothing can be computed or BLIS takes them.
-    pub(super) fn kv_cache(&self, tensor: u32, notes: &mut Vec<String>) -> Result<KvCache, ConfigError> {
+    pub(super) fn kv_cache(
+        &self,
+        tensor: u32,
+        notes: &mut Vec<String>,
+        warnings: &mut Vec<MemoryWarning>,
+    ) -> Result<DeployedCache, ConfigError> {
         let recorded = self.row.and_then(|row| row.total_kv_blocks);
         let uses_recorded = self.args.batch.engine.is_none() || self.config.is_none();
         let mut computed = None;
@@ -38,28 +43,68 @@ impl Resolution<'_> {
             let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
             let capacity = self.capacity(config, tensor).map_err(|error| self.capacity_error(Some(tensor), error))?;
             let blocks = match capacity {
-                Capacity::Blis(blocks) => blocks,
-                Capacity::Vllm(blocks) => {
+                FittingBlocks::Blis(blocks) => blocks,
+                FittingBlocks::Vllm(blocks) => {
                     computed = Some(blocks);
                     blocks.count.saturating_mul(u64::from(self.engine_processes()))
                 }
             };
             if let Some(recorded) = recorded {
-                notes.push(format!(
-                    "KV blocks of {}: {blocks}, computed from the memory of the GPUs; {recorded} of 16 tokens are recorded with the \
-                     blackbox coefficients",
-                    self.name
-                ));
+                self.note_recorded(tensor, u64::from(recorded), blocks, notes, warnings);
             }
             (blocks, KvBlocksSource::Computed)
         };
         match u32::try_from(blocks) {
-            Ok(total_kv_blocks) if total_kv_blocks > 0 => Ok(KvCache { total_kv_blocks, source, computed }),
+            Ok(total_kv_blocks) if total_kv_blocks > 0 => Ok(DeployedCache { total_kv_blocks, source, computed }),
             _ => Err(ConfigError::OutOfRange {
                 option: "--total-kv-blocks",
                 given: blocks.to_string(),
                 expected: "there must be 1 to 4294967295 KV blocks",
             }),
+        }
+    }
+
+    /// Says that computed blocks replace those recorded with blackbox coefficients; a warning if these exceed the GPUs.
+    fn note_recorded(
+        &self,
+        tensor: u32,
+        recorded: u64,
+        blocks: u64,
+        notes: &mut Vec<String>,
+        warnings: &mut Vec<MemoryWarning>,
+    ) {
+        let Some(model) = self.config.map(|model| &model.config) else { return };
+        let bytes = recorded as f64 * RECORDED_BLOCK_SIZE as f64 * memory::kv_bytes_per_token(model, tensor);
+        let weights = memory::weight_bytes(model, Parallelism { tensor, data: 1 }, 1);
+        let what = format!(
+            "KV blocks of {}: {blocks}, computed from the memory of the GPUs; the {recorded} of 16 tokens that are recorded with the blackbox \
+             coefficients take {:.1} GiB of each GPU, which has {:.1} GiB",
+            self.name,
+            bytes / GIB,
+            self.hardware.usable_gib
+        );
+        if bytes + weights > self.hardware.usable_gib * GIB {
+            let hint = "set `--total-kv-blocks` to the blocks of your server's log".to_owned();
+            warnings.push(MemoryWarning { what, hint });
+        } else {
+            notes.push(what);
+        }
+    }
+
+    /// Warns where the blocks of a model with windows or states are counted for few requests of the model's longest length: shorter ones
+    /// take more memory per token than these blocks have.
+    pub(super) fn warn_of_long_requests(&self, cache: &DeployedCache, warnings: &mut Vec<MemoryWarning>) {
+        let given = self.args.max_model_len.is_some_and(|given| given > 0) || self.args.auto_model_len;
+        let (Some(blocks), Some(longest)) = (cache.computed.filter(|_| !given), self.request_tokens()) else { return };
+        let requests = blocks.concurrency(longest);
+        if blocks.cached.depends_on_length() && (1.0..FEW_REQUESTS).contains(&requests) {
+            warnings.push(MemoryWarning {
+                what: format!(
+                    "the KV cache holds {requests:.1} requests of the model's max_model_len {longest} at once, and its blocks are counted for \
+                     such requests: shorter ones take more memory per token"
+                ),
+                hint: "give the length of your requests as `--max-model-len`".to_owned(),
+            });
         }
     }
 
@@ -80,7 +125,7 @@ impl Resolution<'_> {
     /// is cut, with a warning.
     pub(super) fn max_model_len(
         &self,
-        cache: &KvCache,
+        cache: &DeployedCache,
         notes: &mut Vec<String>,
         warnings: &mut Vec<MemoryWarning>,
     ) -> Result<Option<u32>, ConfigError> {
@@ -164,7 +209,7 @@ impl Resolution<'_> {
     pub(super) fn memory(
         &self,
         tensor: u32,
-        cache: &KvCache,
+        cache: &DeployedCache,
         warnings: &mut Vec<MemoryWarning>,
     ) -> Option<DeployedMemory> {
         let (balance, block_bytes) = match cache.computed {
@@ -224,7 +269,7 @@ impl Resolution<'_> {
     }
 
     /// The balance in a line, where the blocks follow from it.
-    pub(super) fn memory_note(&self, memory: &DeployedMemory, cache: &KvCache) -> Option<String> {
+    pub(super) fn memory_note(&self, memory: &DeployedMemory, cache: &DeployedCache, tensor: u32) -> Option<String> {
         let Some(blocks) = cache.computed else { return memory.note.clone().filter(|_| self.takes_too_much(memory)) };
         let balance = &memory.balance;
         let gib = |bytes: u64| bytes as f64 / GIB;
@@ -244,6 +289,14 @@ impl Resolution<'_> {
         let longest = self.request_tokens().map(|longest| (longest, blocks.concurrency(longest)));
         if let Some((longest, requests)) = longest.filter(|&(_, requests)| (1.0..FEW_REQUESTS).contains(&requests)) {
             note += &format!("; {requests:.1} requests of max_model_len {longest} fit at once");
+        }
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        let elsewhere = !["H100", "A100"].iter().any(|measured| self.hardware.name.starts_with(measured));
+        let unmeasured = balance.version.unmeasured(parallelism);
+        let unmeasured: Vec<&str> =
+            unmeasured.into_iter().chain(elsewhere.then_some("fitted to logs of H100 and A100")).collect();
+        if !unmeasured.is_empty() {
+            note += &format!("; its constants are {}", unmeasured.join(", and "));
         }
         Some(note)
     }

@@ -397,15 +397,7 @@ fn the_limits_of_a_batch_never_change_the_tensor_parallel_size() {
         }
     }
     insta::assert_snapshot!(refused.join("\n"), @r"
-    `qwen3-32b`: the model does not fit: it needs 71.9 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 65536: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 262144: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 1000000: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 96.2 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `llama-4-scout-17b-16e-instruct`: the model does not fit: it needs 412.6 GiB, and 4 GPU(s) offer 285.1 GiB
+    `llama-4-scout-17b-16e-instruct`: the model does not fit: it needs 299.4 GiB, and 4 GPU(s) offer 291.4 GiB; vLLM: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.
     hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
     ");
 }

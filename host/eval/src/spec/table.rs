@@ -226,8 +226,8 @@ settings! {
         /// Maximum input plus output tokens of a request, which have to fit the KV cache; 0 for the model's own limit, as far as it fits; -1
         /// for the longest that fits
         max_model_len: i64 = "max-model-len", "N" MODEL_LEN, default "0", { example: "1500" };
-        /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: that of --engine-version: 0.92 from 0.21 on, 0.9
-        /// before and with --parity blis]
+        /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: 0.92 of vLLM 0.21 and later; 0.9 of versions before
+        /// and with --parity blis]
         // vLLM's.
         gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
         /// Memory of each GPU for the KV cache, bytes ≥ 1, instead of --gpu-memory-utilization: the weights have to fit beside it
