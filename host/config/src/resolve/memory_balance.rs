@@ -148,15 +148,14 @@ impl Resolution<'_> {
                 None => format!("the model allows {length}"),
             };
             let note = format!("max_model_len {capped}: the size of the KV cache; {limit}");
-            match given.filter(|_| self.args.batch.engine.is_some()) {
-                // vLLM lets the number of blocks be set, but not a length that they do not hold.
-                Some(given) => warnings.push(MemoryWarning {
+            // vLLM lets the number of blocks be set, but not a length that they do not hold.
+            if let Some(given) = given.filter(|_| self.args.batch.engine.is_some()) {
+                warnings.push(MemoryWarning {
                     what: note.clone(),
                     hint: format!(
                         "give a `--total-kv-blocks` that holds {given} tokens, or `--max-model-len {capped}`"
                     ),
-                }),
-                None => {}
+                });
             }
             notes.push(note);
         }
