@@ -102,7 +102,7 @@ pub fn measured_memory(path: &Path, options: &StartOptions) -> Result<MeasuredMe
         computed_gib: rounded(computed_gib),
         error_gib: measured_gib.map(|measured| rounded(computed_gib - measured)),
     };
-    let non_torch = log.non_torch_gib.or_else(|| Some(log.consumed_gib? - log.weights_gib?).map(rounded));
+    let non_torch = log.non_torch_gib.or_else(|| Some(rounded(log.consumed_gib? - log.weights_gib?)));
     let parts = vec![
         part("total", log.total_gib, gib(balance.total)),
         part("weights", log.weights_gib, gib(balance.weights)),
