@@ -717,7 +717,7 @@ mod tests {
     fn a_server_that_would_not_start_is_refused_with_vllms_sentence() {
         let need = RequestNeed { max_model_len: 262_144, bytes: 24 << 30, longest: 161_440 };
         assert_eq!(check_start(25 << 30, 1 << 21, need), Ok(()));
-        assert_eq!(check_start(24 << 30, 1 << 21, need).is_err(), true, "a block is set aside");
+        assert!(check_start(24 << 30, 1 << 21, need).is_err(), "a block is set aside");
         assert_eq!(check_start(0, 1, need), Err(StartRefusal::NoMemory));
         assert_eq!(check_start(-1, 1, need), Err(StartRefusal::NoMemory));
         insta::assert_snapshot!(check_start(15_870_000_000, 1 << 21, need).unwrap_err(), @r"To serve at least one request with the model's max seq len (262144), (24.00 GiB KV cache is needed, which is larger than the available KV cache memory (14.78 GiB). Based on the available memory, the estimated maximum model length is 161440. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.");
