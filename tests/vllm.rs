@@ -198,6 +198,7 @@ impl Scenario {
             free_blocks_planned: step.free_blocks_after_schedule,
             free_blocks: step.free_blocks_after_update,
             // Not recorded.
+            held_pages: Vec::new(),
             waiting: 0,
             running: 0,
         }

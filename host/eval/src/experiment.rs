@@ -787,8 +787,10 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         coefficients: spec.coefficients.clone(),
         total_kv_blocks: spec.total_kv_blocks,
         block_size: spec.block_size_in_tokens(),
-        max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
-        gpu_memory_utilization: spec.gpu_memory_utilization(),
+        max_model_len: spec.max_model_len.and_then(|tokens| u32::try_from(tokens).ok()).filter(|&tokens| tokens > 0),
+        auto_model_len: spec.max_model_len.is_some_and(|tokens| tokens < 0),
+        gpu_memory_utilization: spec.gpu_memory_utilization,
+        engine_version: spec.engine_version,
         kv_cache_memory_bytes: spec.kv_cache_memory_bytes,
         batch: BatchSettings {
             engine: (parity == ParityName::Vllm).then_some(engine),
@@ -909,14 +911,15 @@ impl EngineConfig {
 
     /// The configuration of the instance `index` with this scheduler on `deployment`, without tiers.
     fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
+        let limits = deployment.instance_limits();
+        let active = self.options.max_num_active_seqs;
         InstanceConfig {
             index,
             labels: blis_sim::policy::InstanceLabels::default(),
-            max_num_seqs: deployment.batch_limits.max_num_seqs,
+            max_num_seqs: limits.max_num_seqs,
             // Each of the micro-batches of a round has the budget: `blis_sim::latency::Pipeline`.
-            max_num_batched_tokens: (deployment.batch_limits.max_num_batched_tokens)
-                .saturating_mul(deployment.pipeline_parallel_size),
-            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            max_num_batched_tokens: (limits.max_num_batched_tokens).saturating_mul(deployment.pipeline_parallel_size),
+            long_prefill_token_threshold: deployment.prompt_threshold(self.long_prefill_token_threshold),
             max_model_len: deployment.max_model_len,
             block_size: self.block_size,
             total_kv_blocks: deployment.total_kv_blocks,
@@ -926,6 +929,7 @@ impl EngineConfig {
             reserve_full_prompt: self.reserve_full_prompt,
             options: SchedulerOptions {
                 // vLLM counts the null block, too, and rounds down.
+                max_num_active_seqs: active.map(|most| most.saturating_mul(deployment.engine_processes.max(1))),
                 watermark_blocks: (self.watermark * (f64::from(deployment.total_kv_blocks) + 1.0)) as u32,
                 ..self.options
             },

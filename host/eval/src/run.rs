@@ -166,7 +166,7 @@ fn simulate(
         (None, Some(scaling)) => scaling.max.max(cluster.instances()),
         (None, None) => cluster.instances(),
     };
-    let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
+    let slots = u64::from(deployment.instance_limits().max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref()));
@@ -285,7 +285,7 @@ fn export(
         block_size: config.engine.block_size,
         total_kv_blocks: deployment.total_kv_blocks,
         tensor_parallel: deployment.tensor_parallel_size,
-        max_num_seqs: deployment.batch_limits.max_num_seqs,
+        max_num_seqs: deployment.instance_limits().max_num_seqs,
         max_model_len: deployment.max_model_len,
         seed: config.seed,
         slo_targets: slo_targets.clone(),
@@ -395,6 +395,9 @@ fn warnings(
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     for key in &deployment.warnings {
         warn(key.clone(), "compare with measurements of the model before acting on the figures: `blis validate`");
+    }
+    for warning in &deployment.memory_warnings {
+        warn(warning.what.clone(), &warning.hint);
     }
     if let Some(first) = skipped.first.first() {
         // The hint of the line itself is left out.

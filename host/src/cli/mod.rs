@@ -16,6 +16,7 @@ mod export_keda;
 mod export_plugin;
 mod exported_file;
 mod fidelity;
+mod fit_memory;
 mod flags;
 mod grant_flags;
 mod help;
@@ -159,6 +160,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Models(args)) => listing::dispatch_models(&args),
         Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
+        Some(Command::FitMemory(args)) => fit_memory::run(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
         Some(Command::Completions(args)) => pages::completions(&args, help::command()),
         Some(Command::Man(args)) => pages::man(&args, help::command()),
