@@ -1,5 +1,6 @@
 //! A deployment: the options of the user, and the resolved form.
 
+use crate::kv_groups::{CacheArgs, DeployedLayout};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,6 +72,8 @@ pub struct DeploymentArgs {
     pub engine_version: Option<EngineVersion>,
     /// `--kv-cache-memory-bytes`, of each GPU, instead of that share.
     pub kv_cache_memory_bytes: Option<u64>,
+    /// Settings that decide about KV groups.
+    pub cache: CacheArgs,
     /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
     pub batch: BatchSettings,
@@ -115,6 +118,7 @@ impl DeploymentArgs {
             gpu_memory_utilization: None,
             engine_version: None,
             kv_cache_memory_bytes: None,
+            cache: CacheArgs::default(),
             batch: BatchSettings::default(),
             offload: None,
             blis_tiers: None,
@@ -179,6 +183,10 @@ pub struct Deployment {
     pub total_kv_blocks: u32,
     /// Origin of that number.
     pub kv_blocks_source: KvBlocksSource,
+    /// Tokens of a KV block; with KV groups of one content hash, of which their blocks are multiples.
+    pub block_size: u32,
+    /// The KV groups; `None` as in BLIS, and without a config of the model.
+    pub kv_layout: Option<DeployedLayout>,
     /// Share of the memory of a GPU that the engine may use.
     pub gpu_memory_utilization: f64,
     /// The memory of a GPU as vLLM divides it; `None` if it cannot be computed, as without a config of the model.

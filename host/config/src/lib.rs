@@ -15,6 +15,7 @@ pub mod engine;
 mod error;
 mod hardware;
 mod known;
+mod kv_groups;
 mod kv_offload;
 mod latency_kind;
 mod latency_parameters;
@@ -38,6 +39,7 @@ pub use deployment::{DeployedMemory, Deployment, DeploymentArgs, KvBlocksSource,
 pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware, same_hardware};
 pub use known::{KnownModel, known_hardware, known_models};
+pub use kv_groups::{CacheArgs, DeployedLayout, GdnPrefill};
 pub use kv_offload::{KvOffload, TierArgs};
 pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};

@@ -195,7 +195,7 @@ fn formats_beside(path: &Path) -> Result<Option<Map<String, Value>>, ConfigError
     };
     let keys: Map<String, Value> =
         serde_json::from_str(&python_json(&text)).map_err(|error| ConfigError::json(&path, &error))?;
-    architecture::of_sidecar(keys).map(Some).map_err(|mistake| ConfigError::in_file(&path, mistake))
+    architecture::of_sidecar(&keys).map(Some).map_err(|mistake| ConfigError::in_file(&path, mistake))
 }
 
 /// What the formulas of BLIS leave out of this model.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use blis_sim::architecture::{Attention, AttentionSpan};
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::energy::StepEnergy;
+use blis_sim::kv::pages::{CacheSettings, KvLayout, NeedsTooMuch};
 use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
     Serving, TrainedPhysics,
 };
-use blis_sim::memory::{self, EngineBlocks, MemoryProfile, StartRefusal};
+use blis_sim::memory::{self, EngineBlocks, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::offload::OffloadConfig;
 
@@ -21,6 +22,7 @@ use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network, UsualGpu};
+use super::kv_groups::GdnPrefill;
 use super::model::LoadedModel;
 use super::physics::{CoefficientFile, ErrorClass, WorstErrors};
 use super::precision::Precision;
@@ -96,9 +98,9 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let (batch_limits, batch_limits_source) = choice.batch_limits();
     let mut memory_warnings = Vec::new();
     let kv_cache = choice.kv_cache(tensor_parallel_size, &mut notes, &mut memory_warnings)?;
-    let DeployedCache { total_kv_blocks, source: kv_blocks_source, .. } = kv_cache;
+    let DeployedCache { total_kv_blocks, source: kv_blocks_source, block_size, .. } = kv_cache;
     let max_model_len = choice.max_model_len(&kv_cache, &mut notes, &mut memory_warnings)?;
-    choice.warn_of_long_requests(&kv_cache, &mut memory_warnings);
+    let kv_layout = choice.deployed_layout(&kv_cache, max_model_len);
     let memory = choice.memory(tensor_parallel_size, &kv_cache, &mut memory_warnings);
     notes.extend(memory.iter().filter_map(|memory| choice.memory_note(memory, &kv_cache, tensor_parallel_size)));
 
@@ -108,7 +110,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         if kind != LatencyKind::Physics {
             notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
-        choice.note_cache(tensor_parallel_size, total_kv_blocks, kv_blocks_source, &mut notes);
+        choice.note_cache(&kv_cache, &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
     if let Some(kernels) = &choice.kernels {
@@ -153,6 +155,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         engine_processes,
         total_kv_blocks,
         kv_blocks_source,
+        block_size,
+        kv_layout,
         gpu_memory_utilization: args.utilization(),
         memory,
         batch_limits,
@@ -270,7 +274,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, parallelism: P
 }
 
 /// KV blocks that fit a group of GPUs.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum FittingBlocks {
     /// By BLIS's formula, over all data-parallel ranks.
     Blis(u64),
@@ -279,13 +283,17 @@ enum FittingBlocks {
 }
 
 /// The KV cache of an instance.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct DeployedCache {
     /// Blocks of all engine processes.
     total_kv_blocks: u32,
     source: KvBlocksSource,
     /// What vLLM would find, where the number of blocks follows from it.
     computed: Option<EngineBlocks>,
+    /// Tokens of a block, or of one content hash of the groups.
+    block_size: u32,
+    /// The KV groups, if they are known.
+    layout: Option<KvLayout>,
 }
 
 /// The part of the deployment that is resolved first.
@@ -347,7 +355,7 @@ impl Resolution<'_> {
         let Some(longest) = self.request_tokens().filter(|_| !self.args.auto_model_len) else {
             return Ok((size, holds()));
         };
-        let starts = |capacity: FittingBlocks| match capacity {
+        let starts = |capacity: &FittingBlocks| match capacity {
             FittingBlocks::Blis(_) => true,
             FittingBlocks::Vllm(blocks) => blocks.check_start(longest).is_ok(),
         };
@@ -379,7 +387,7 @@ impl Resolution<'_> {
     }
 
     /// The smallest size with which the weights fit, and `starts` holds.
-    fn smallest(&self, largest: u32, starts: impl Fn(FittingBlocks) -> bool) -> Result<u32, ConfigError> {
+    fn smallest(&self, largest: u32, starts: impl Fn(&FittingBlocks) -> bool) -> Result<u32, ConfigError> {
         let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
         let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
         let mut refusal = None;
@@ -395,7 +403,7 @@ impl Resolution<'_> {
             }
             // By the server's own share of memory and limits of a batch, which settings of these do not change.
             match self.capacity_with(config, size, self.args.default_utilization(), self.default_batch()) {
-                Ok(capacity) if starts(capacity) => return Ok(size),
+                Ok(capacity) if starts(&capacity) => return Ok(size),
                 Ok(_) => {}
                 Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
                 Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
@@ -618,7 +626,7 @@ impl Resolution<'_> {
             }
             Some(_) => {
                 let profile = self.memory_profile(tensor, utilization, batch);
-                memory::kv_blocks(config, parallelism, block_size, profile).map(FittingBlocks::Vllm)
+                memory::kv_blocks(config, parallelism, profile).map(FittingBlocks::Vllm)
             }
         }
     }
@@ -642,7 +650,23 @@ impl Resolution<'_> {
             eager: self.args.enforce_eager,
             multimodal: self.config.is_some_and(|model| model.multimodal),
             pipeline: self.pipeline,
-            request_tokens: self.request_tokens(),
+            cache: self.cache_settings(),
+            batches: self.pipeline.saturating_add(u32::from(self.args.cache.asynchronous)),
+        }
+    }
+
+    /// What decides about KV groups and their blocks.
+    fn cache_settings(&self) -> CacheSettings {
+        let cache = &self.args.cache;
+        let longest = self.request_tokens().unwrap_or(u64::from(u32::MAX));
+        CacheSettings {
+            block_size: self.args.block_size,
+            max_model_len: u32::try_from(longest).unwrap_or(u32::MAX),
+            prefix_caching: cache.prefix_caching,
+            disable_hybrid: cache.disable_hybrid || self.args.offload.is_some(),
+            prefix_match_unit: cache.prefix_match_unit,
+            flashinfer_prefill: cache.gdn_prefill.unwrap_or_else(|| GdnPrefill::of_gpu(&self.hardware.name))
+                == GdnPrefill::FlashInfer,
         }
     }
 
@@ -691,7 +715,7 @@ impl Resolution<'_> {
             if self.args.batch.engine.is_some() {
                 let what = if hint.is_some() { "" } else { "KV cache of " };
                 let on = if hint.is_some() { String::new() } else { format!(" on {}", self.hardware.name) };
-                let message = format!("{what}`{}`{on}: {}; vLLM: {}", self.name, source.what(), StartRefusal::NoMemory);
+                let message = format!("{what}`{}`{on}: {}; vLLM: {}", self.name, source.what(), NeedsTooMuch::NoMemory);
                 return ConfigError::Conflict { message, hint: hint.unwrap_or_else(|| source.hint()) };
             }
             if let Some(hint) = hint {

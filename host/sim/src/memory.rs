@@ -2,14 +2,15 @@
 //! may use, less the weights and what its profile run needs, divided by the KV bytes of that GPU.
 //!
 //! vLLM measures; here the parts of that measurement are computed, by `memory.md` §4, with the constants of the version
-//! ([`EngineVersion`]). [`balances`] has the parts, [`check_start`] decides whether a server would start with them. BLIS's formula for the group
+//! ([`EngineVersion`]). [`balances`] has the parts, [`EngineBlocks::check_start`] decides whether a server would start with them. BLIS's formula for the group
 //! of GPUs is [`crate::capacity`].
-
-use thiserror::Error;
 
 use crate::architecture::{Architecture, Mlp};
 use crate::capacity::{CapacityError, MemoryBudget, check};
 use crate::engine_version::{EngineVersion, GraphCapture};
+use crate::kv::pages::{
+    CacheSettings, KvLayout, MixedPages, NeedsTooMuch, StartLimits, estimated_length, layout_of, pages_of_request,
+};
 use crate::limits;
 use crate::model::{ModelConfig, Parallelism};
 use crate::numbers::truncated;
@@ -49,9 +50,10 @@ pub struct MemoryProfile {
     pub multimodal: bool,
     /// Pipeline stages, at least 1: each has its own layers and its own GPUs.
     pub pipeline: u32,
-    /// Length of the requests for which blocks are counted where layers keep a window or a state, tokens: vLLM takes
-    /// `max_model_len`. `None`: windows count as full attention, and states as nothing.
-    pub request_tokens: Option<u64>,
+    /// What decides about KV groups and their blocks.
+    pub cache: CacheSettings,
+    /// Batches in flight: pipeline stages, and one more with asynchronous scheduling.
+    pub batches: u32,
 }
 
 /// The memory balance of one GPU of an engine process, bytes. The parts and [`Self::kv_cache`] add up to [`Self::budget`], unless the
@@ -129,51 +131,6 @@ pub struct RequestNeed {
     pub longest: u64,
 }
 
-/// Why vLLM does not start: its sentences, of which the texts are stable (`memory.md` §1.8).
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
-pub enum StartRefusal {
-    /// Nothing is left for KV blocks.
-    #[error(
-        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
-    )]
-    NoMemory,
-    /// One request of `max_model_len` does not fit.
-    #[error("{}", too_long(need, *available))]
-    TooLong {
-        /// That request.
-        need: RequestNeed,
-        /// Memory for KV blocks, bytes per GPU.
-        available: u64,
-    },
-}
-
-fn too_long(need: &RequestNeed, available: u64) -> String {
-    let RequestNeed { max_model_len, bytes, longest } = need;
-    let [needed, there] = [*bytes, available].map(|bytes| bytes as f64 / GIB);
-    let estimate = match longest {
-        0 => String::new(),
-        longest => format!("Based on the available memory, the estimated maximum model length is {longest}. "),
-    };
-    format!(
-        "To serve at least one request with the model's max seq len ({max_model_len}), ({needed:.2} GiB KV cache is needed, which is \
-         larger than the available KV cache memory ({there:.2} GiB). {estimate}Try increasing `gpu_memory_utilization` or decreasing \
-         `max_model_len` when initializing the engine."
-    )
-}
-
-/// Whether a server would start with `available` bytes for KV blocks on each GPU, of which a block takes `block_bytes`: one block is set
-/// aside, and beside it a request of the longest length has to fit.
-///
-/// # Errors
-/// If it would not.
-pub fn check_start(available: i64, block_bytes: u64, need: RequestNeed) -> Result<(), StartRefusal> {
-    let available = u64::try_from(available).unwrap_or(0);
-    let Some(usable) = available.checked_sub(block_bytes).filter(|&usable| usable > 0) else {
-        return Err(StartRefusal::NoMemory);
-    };
-    if need.bytes > usable { Err(StartRefusal::TooLong { need, available }) } else { Ok(()) }
-}
-
 /// The memory balance of one GPU of each pipeline stage, in their order.
 ///
 /// # Errors
@@ -195,15 +152,14 @@ pub fn balances(
 pub fn kv_blocks(
     model: &ModelConfig,
     parallelism: Parallelism,
-    block_size: u32,
     profile: MemoryProfile,
 ) -> Result<EngineBlocks, CapacityError> {
-    check(model, profile.usable_gib, parallelism, block_size)?;
+    check(model, profile.usable_gib, parallelism, profile.cache.block_size)?;
     let stages = StageLayers::all(model, profile.pipeline);
     let mut fewest: Option<EngineBlocks> = None;
     for stage in &stages {
-        if let Some(blocks) = stage.kv_blocks(parallelism, block_size, profile)?
-            && fewest.is_none_or(|fewest| blocks.count < fewest.count)
+        if let Some(blocks) = stage.kv_blocks(parallelism, profile)?
+            && fewest.as_ref().is_none_or(|fewest| blocks.count < fewest.count)
         {
             fewest = Some(blocks);
         }
@@ -211,18 +167,31 @@ pub fn kv_blocks(
     fewest.ok_or(CapacityError::Missing { field: "num_key_value_heads" })
 }
 
+/// The KV groups of a model on one GPU of its first pipeline stage, whatever its memory.
+///
+/// # Errors
+/// If the pages of its layers cannot share a pool.
+pub fn kv_layout(
+    model: &ModelConfig,
+    parallelism: Parallelism,
+    pipeline: u32,
+    cache: CacheSettings,
+) -> Result<KvLayout, MixedPages> {
+    let stages = StageLayers::all(model, pipeline);
+    let first = stages.first().ok_or(MixedPages::NoLayers)?;
+    layout_of(&first.layers, model, parallelism.tensor, cache)
+}
+
 /// KV blocks of an engine process, with the stage that has the fewest.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineBlocks {
-    /// Blocks of each rank.
+    /// Blocks of each rank, vLLM's null block included.
     pub count: u64,
-    /// Tokens of a block.
-    pub block_size: u32,
-    /// Bytes of a block on one GPU of that stage.
-    pub block_bytes: f64,
-    /// What its layers cache.
-    pub cached: CachedBytes,
-    /// The memory of that GPU.
+    /// The KV groups of that stage.
+    pub layout: KvLayout,
+    /// Tokens of the steps in flight.
+    pub tokens_in_flight: u64,
+    /// The memory of one of its GPUs.
     pub balance: MemoryBalance,
 }
 
@@ -230,29 +199,34 @@ impl EngineBlocks {
     /// What a request of `max_model_len` tokens takes, and the longest one that fits.
     #[must_use]
     pub fn need(&self, max_model_len: u64) -> RequestNeed {
-        let bytes = |tokens: u64| truncated(self.cached.of_request(tokens, self.block_size));
-        let usable = self.balance.available().saturating_sub(truncated(self.block_bytes));
-        // vLLM's bisection: the largest length between both that fits.
-        let (mut fits, mut beyond) = (0, max_model_len.saturating_add(1));
-        while beyond - fits > 1 {
-            let middle = fits + (beyond - fits) / 2;
-            if bytes(middle) <= usable { fits = middle } else { beyond = middle }
+        let limits = self.limits(max_model_len);
+        let usable = self.balance.available().saturating_sub(self.layout.bytes_per_block);
+        RequestNeed {
+            max_model_len,
+            bytes: pages_of_request(&self.layout, limits).saturating_mul(self.layout.bytes_per_block),
+            longest: u64::from(estimated_length(&self.layout, limits, usable)),
         }
-        RequestNeed { max_model_len, bytes: bytes(max_model_len), longest: fits }
     }
 
     /// Whether a server with that `max_model_len` would start.
     ///
     /// # Errors
     /// If it would not.
-    pub fn check_start(&self, max_model_len: u64) -> Result<(), StartRefusal> {
-        check_start(self.balance.kv_cache, truncated(self.block_bytes), self.need(max_model_len))
+    pub fn check_start(&self, max_model_len: u64) -> Result<(), NeedsTooMuch> {
+        self.layout.blocks(self.balance.available(), self.limits(max_model_len)).map(|_| ())
     }
 
     /// Requests of `max_model_len` tokens that fit at once ("Maximum concurrency").
     #[must_use]
     pub fn concurrency(&self, max_model_len: u64) -> f64 {
-        self.balance.available() as f64 / (self.need(max_model_len).bytes as f64).max(1.0)
+        self.layout.max_concurrency(self.count, self.limits(max_model_len))
+    }
+
+    /// The limits of a server with that `max_model_len`.
+    #[must_use]
+    pub fn limits(&self, max_model_len: u64) -> StartLimits {
+        let max_model_len = u32::try_from(max_model_len).unwrap_or(u32::MAX);
+        StartLimits { max_model_len, tokens_in_flight: self.tokens_in_flight }
     }
 }
 
@@ -287,23 +261,23 @@ impl<'a> StageLayers<'a> {
     fn kv_blocks(
         &self,
         parallelism: Parallelism,
-        block_size: u32,
         profile: MemoryProfile,
     ) -> Result<Option<EngineBlocks>, CapacityError> {
-        let cached = CachedBytes::new(self.model, &self.layers, parallelism.tensor, profile.max_num_batched_tokens);
-        let block_bytes = cached.per_token(profile.request_tokens) * f64::from(block_size);
-        if block_bytes < 1.0 {
-            return Ok(None);
-        }
+        let layout = match layout_of(&self.layers, self.model, parallelism.tensor, profile.cache) {
+            Ok(layout) if layout.bytes_per_block > 0 => layout,
+            // This stage caches nothing.
+            Ok(_) | Err(MixedPages::NoLayers) => return Ok(None),
+            Err(error) => return Err(CapacityError::Pages(error)),
+        };
         let balance = self.balance(parallelism, profile);
-        let free = balance.kv_cache as f64;
-        let given = profile.kv_bytes.is_some();
+        let (free, block_bytes) = (balance.available(), layout.bytes_per_block);
         // If not even this many tokens fit the cache, the memory is too small, not the block too large.
-        const SMALL_BLOCK: f64 = 256.0;
+        const SMALL_BLOCK: u64 = 256;
         if profile.exceeds(&balance) || free < block_bytes {
-            let fits_small = given || free >= block_bytes / f64::from(block_size) * SMALL_BLOCK;
-            if fits_small && !profile.exceeds(&balance) {
-                let (block_gib, free_gib) = (block_bytes / GIB, free / GIB);
+            let block_size = layout.scheduler_block;
+            let small = block_bytes / u64::from(block_size.max(1)) * SMALL_BLOCK;
+            if (profile.kv_bytes.is_some() || free >= small) && !profile.exceeds(&balance) {
+                let (block_gib, free_gib) = (block_bytes as f64 / GIB, free as f64 / GIB);
                 return Err(CapacityError::BlockTooLarge { block_size, block_gib, free_gib });
             }
             let of_group = |bytes: u64| bytes as f64 / GIB * f64::from(parallelism.tensor);
@@ -314,7 +288,8 @@ impl<'a> StageLayers<'a> {
                 minimum_gpus: self.minimum_gpus(parallelism, profile),
             });
         }
-        Ok(Some(EngineBlocks { count: truncated(free / block_bytes), block_size, block_bytes, cached, balance }))
+        let tokens_in_flight = u64::from(profile.max_num_batched_tokens) * u64::from(profile.batches);
+        Ok(Some(EngineBlocks { count: free / block_bytes, layout, tokens_in_flight, balance }))
     }
 
     /// The smallest larger group that holds the weights and what the profile run needs.

@@ -54,6 +54,7 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
 use blis_eval::identity::RunIdentity;
+use blis_eval::kv_layout::KvCacheDocument;
 use blis_eval::open;
 use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
@@ -262,6 +263,7 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
         fitness,
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
+        kv_cache: finished.kv_cache.as_ref(),
         run: WithGrants { document: &finished.identity, granted: granted() },
     }
 }
@@ -300,6 +302,9 @@ struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// Regret of sampled decisions, with `--regret`.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
+    /// KV groups and pages of an engine process; absent without a config of the model, and with `--parity blis`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_cache: Option<&'a KvCacheDocument>,
     /// What the results are the results of.
     run: WithGrants<&'a RunIdentity>,
 }

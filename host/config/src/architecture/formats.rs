@@ -108,7 +108,7 @@ pub(crate) fn has_fp4_activations(config: &Map<String, Value>) -> bool {
 ///
 /// # Errors
 /// If it has no formats.
-pub(crate) fn of_sidecar(sidecar: Map<String, Value>) -> Result<Map<String, Value>, Diagnostic> {
+pub(crate) fn of_sidecar(sidecar: &Map<String, Value>) -> Result<Map<String, Value>, Diagnostic> {
     let config = match sidecar.get("quantization") {
         Some(Value::Object(config)) => Ok(config.clone()),
         Some(other) => Err(Diagnostic::new(format!("`quantization` is {}", shown(other)))),

@@ -69,8 +69,7 @@ pub(super) fn mamba(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<A
         }
         _ => either("mamba_head_dim", "mamba_d_head")?,
     };
-    let usual =
-        if keys.text("model_type").starts_with("nemotron_h") { 4.0 } else { model.dtype_bytes.min(2.0).max(1.0) };
+    let usual = if keys.text("model_type").starts_with("nemotron_h") { 4.0 } else { model.dtype_bytes.clamp(1.0, 2.0) };
     Ok(Attention::Linear(Linear {
         kind: LinearKind::Mamba2,
         key_heads: either("n_groups", "mamba_n_groups")?,

@@ -2,17 +2,28 @@
 //! result has.
 
 use blis_sim::capacity;
-use blis_sim::memory::{self, CachedBytes, EngineBlocks, MemoryBalance, StartRefusal};
+use std::sync::Arc;
+
+use blis_sim::instance::KvGroups;
+use blis_sim::kv::pages::{KvLayout, NeedsTooMuch, StartLimits};
+use blis_sim::memory::{self, EngineBlocks, MemoryBalance};
 use blis_sim::model::Parallelism;
 
 use super::{DeployedCache, FittingBlocks, MemoryWarning, RECORDED_BLOCK_SIZE, Resolution};
+use crate::engine::BatchLimits;
 use crate::error::ConfigError;
+use crate::kv_groups::DeployedLayout;
 use crate::{DeployedMemory, DeploymentArgs, KvBlocksSource};
 
 const GIB: f64 = 1_073_741_824.0;
 
 /// Requests of `max_model_len` at once below which the automatic number of GPUs is noted as small.
 const FEW_REQUESTS: f64 = 8.0;
+
+/// Whether some layers keep less than every token.
+pub(super) fn has_groups(layout: &KvLayout) -> bool {
+    !matches!(&layout.groups[..], [only] if only.rule.holds_all())
+}
 
 impl Resolution<'_> {
     /// Engine processes of an instance: in vLLM each data-parallel rank is one, with its own scheduler, limits and KV cache.
@@ -29,39 +40,88 @@ impl Resolution<'_> {
     ) -> Result<DeployedCache, ConfigError> {
         let recorded = self.row.and_then(|row| row.total_kv_blocks);
         let uses_recorded = self.args.batch.engine.is_none() || self.config.is_none();
-        let mut computed = None;
-        let (blocks, source) = if let Some(blocks) = self.args.total_kv_blocks {
-            (blocks, KvBlocksSource::Flag)
+        let (blocks, source, computed) = if let Some(blocks) = self.args.total_kv_blocks {
+            (blocks, KvBlocksSource::Flag, None)
         } else if let Some(blocks) = recorded.filter(|_| uses_recorded) {
             self.check_unused_memory()?;
             let size = u64::from(self.args.block_size);
             if size != RECORDED_BLOCK_SIZE {
                 notes.push(format!("{blocks} recorded KV blocks of 16 tokens are converted to blocks of {size}"));
             }
-            (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
+            (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow, None)
         } else {
             let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
             let capacity = self.capacity(config, tensor).map_err(|error| self.capacity_error(Some(tensor), error))?;
-            let blocks = match capacity {
-                FittingBlocks::Blis(blocks) => blocks,
-                FittingBlocks::Vllm(blocks) => {
-                    computed = Some(blocks);
-                    blocks.count.saturating_mul(u64::from(self.engine_processes()))
-                }
+            let (blocks, computed) = match capacity {
+                FittingBlocks::Blis(blocks) => (blocks, None),
+                FittingBlocks::Vllm(blocks) => (self.usable_blocks(&blocks), Some(blocks)),
             };
             if let Some(recorded) = recorded {
                 self.note_recorded(tensor, u64::from(recorded), blocks, notes, warnings);
             }
-            (blocks, KvBlocksSource::Computed)
+            (blocks, KvBlocksSource::Computed, computed)
         };
-        match u32::try_from(blocks) {
-            Ok(total_kv_blocks) if total_kv_blocks > 0 => Ok(DeployedCache { total_kv_blocks, source, computed }),
-            _ => Err(ConfigError::OutOfRange {
+        let Some(total_kv_blocks) = u32::try_from(blocks).ok().filter(|&blocks| blocks > 0) else {
+            return Err(ConfigError::OutOfRange {
                 option: "--total-kv-blocks",
                 given: blocks.to_string(),
                 expected: "there must be 1 to 4294967295 KV blocks",
-            }),
-        }
+            });
+        };
+        let layout = match &computed {
+            Some(blocks) => Some(blocks.layout.clone()),
+            None => self.layout(tensor).filter(has_groups),
+        };
+        let simulated = layout.as_ref().filter(|layout| !self.keeps_one_number(layout));
+        let block_size = simulated.map_or(self.args.block_size, |layout| layout.hash_block);
+        Ok(DeployedCache { total_kv_blocks, source, computed, block_size, layout })
+    }
+
+    /// The KV groups, where the number of their pages does not follow from the memory.
+    fn layout(&self, tensor: u32) -> Option<KvLayout> {
+        let model = &self.config.filter(|_| self.args.batch.engine.is_some())?.config;
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        memory::kv_layout(model, parallelism, self.pipeline, self.cache_settings()).ok()
+    }
+
+    /// Blocks that requests may hold, of all engine processes. With KV groups vLLM's null block is none of them.
+    fn usable_blocks(&self, blocks: &EngineBlocks) -> u64 {
+        let of_process = match blocks.layout {
+            ref layout if self.keeps_one_number(layout) => {
+                let longest = self.request_tokens().unwrap_or(1);
+                layout.logged_tokens(blocks.count, blocks.limits(longest)) / u64::from(self.args.block_size)
+            }
+            ref layout if has_groups(layout) => blocks.count.saturating_sub(1),
+            _ => blocks.count,
+        };
+        of_process.saturating_mul(u64::from(self.engine_processes()))
+    }
+
+    /// Whether the groups are simulated as blocks of equal layers: the CPU tier knows no groups. Windows hold all tokens then, and states
+    /// take what they take of a request of the greatest length.
+    pub(super) fn keeps_one_number(&self, layout: &KvLayout) -> bool {
+        self.args.offload.is_some() && has_groups(layout)
+    }
+
+    /// The KV groups of the deployment.
+    pub(super) fn deployed_layout(&self, cache: &DeployedCache, max_model_len: Option<u32>) -> Option<DeployedLayout> {
+        let layout = cache.layout.clone()?;
+        let (BatchLimits { max_num_batched_tokens, .. }, _) = self.batch_limits();
+        let batches = self.pipeline.saturating_add(u32::from(self.args.cache.asynchronous));
+        let limits = StartLimits {
+            max_model_len: max_model_len.unwrap_or(u32::MAX),
+            tokens_in_flight: u64::from(max_num_batched_tokens) * u64::from(batches),
+        };
+        let groups = (has_groups(&layout) && !self.keeps_one_number(&layout)).then(|| {
+            Arc::new(KvGroups { layout: layout.clone(), retention: self.args.cache.retention, pipeline: self.pipeline })
+        });
+        Some(DeployedLayout {
+            num_blocks: cache.computed.as_ref().map_or(u64::from(cache.total_kv_blocks) + 1, |blocks| blocks.count),
+            available_bytes: cache.computed.as_ref().map(|blocks| blocks.balance.available()),
+            layout,
+            limits,
+            groups,
+        })
     }
 
     /// Says that computed blocks replace those recorded with blackbox coefficients; a warning if these exceed the GPUs.
@@ -88,23 +148,6 @@ impl Resolution<'_> {
             warnings.push(MemoryWarning { what, hint });
         } else {
             notes.push(what);
-        }
-    }
-
-    /// Warns where the blocks of a model with windows or states are counted for few requests of the model's longest length: shorter ones
-    /// take more memory per token than these blocks have.
-    pub(super) fn warn_of_long_requests(&self, cache: &DeployedCache, warnings: &mut Vec<MemoryWarning>) {
-        let given = self.args.max_model_len.is_some_and(|given| given > 0) || self.args.auto_model_len;
-        let (Some(blocks), Some(longest)) = (cache.computed.filter(|_| !given), self.request_tokens()) else { return };
-        let requests = blocks.concurrency(longest);
-        if blocks.cached.depends_on_length() && (1.0..FEW_REQUESTS).contains(&requests) {
-            warnings.push(MemoryWarning {
-                what: format!(
-                    "the KV cache holds {requests:.1} requests of the model's max_model_len {longest} at once, and its blocks are counted for \
-                     such requests: shorter ones take more memory per token"
-                ),
-                hint: "give the length of your requests as `--max-model-len`".to_owned(),
-            });
         }
     }
 
@@ -135,10 +178,14 @@ impl Resolution<'_> {
             return Ok(None);
         };
         let narrow = |length| Some(u32::try_from(length).unwrap_or(u32::MAX));
-        if let Some(blocks) = cache.computed
-            && let Err(refusal) = blocks.check_start(length)
-        {
-            return self.refused_length(length, given, blocks, refusal, notes, warnings).map(narrow);
+        if let Some(blocks) = &cache.computed {
+            return match blocks.check_start(length) {
+                Ok(()) => Ok(narrow(length)),
+                Err(refusal) => self.refused_length(length, given, blocks, refusal, notes, warnings).map(narrow),
+            };
+        }
+        if cache.layout.as_ref().is_some_and(has_groups) {
+            return Ok(narrow(length)); // requests that do not fit the given pages are refused one by one
         }
         let of_rank = u64::from(cache.total_kv_blocks / self.engine_processes().max(1));
         let capped = capacity::max_model_len(length, of_rank.max(1), self.args.block_size);
@@ -167,8 +214,8 @@ impl Resolution<'_> {
         &self,
         length: u64,
         given: Option<u64>,
-        blocks: EngineBlocks,
-        refusal: StartRefusal,
+        blocks: &EngineBlocks,
+        refusal: NeedsTooMuch,
         notes: &mut Vec<String>,
         warnings: &mut Vec<MemoryWarning>,
     ) -> Result<u64, ConfigError> {
@@ -211,8 +258,8 @@ impl Resolution<'_> {
         cache: &DeployedCache,
         warnings: &mut Vec<MemoryWarning>,
     ) -> Option<DeployedMemory> {
-        let (balance, block_bytes) = match cache.computed {
-            Some(blocks) => (blocks.balance, blocks.block_bytes),
+        let (balance, block_bytes) = match &cache.computed {
+            Some(blocks) => (blocks.balance, blocks.layout.bytes_per_block as f64),
             None => self.balance(tensor)?,
         };
         let of_rank = f64::from(cache.total_kv_blocks) / f64::from(self.ranks_of_blocks());
@@ -262,14 +309,16 @@ impl Resolution<'_> {
         let profile = self.memory_profile(tensor, self.args.utilization(), self.args.batch);
         let balances = memory::balances(model, parallelism, profile).ok()?;
         let balance = balances.into_iter().min_by_key(|balance| balance.kv_cache)?;
-        let cached = CachedBytes::of_model(model, tensor, profile.max_num_batched_tokens);
-        let stages = f64::from(self.pipeline.max(1));
-        Some((balance, cached.per_token(profile.request_tokens) / stages * f64::from(self.args.block_size)))
+        let layout = memory::kv_layout(model, parallelism, self.pipeline, profile.cache).ok()?;
+        let of_tokens = f64::from(self.args.block_size) / f64::from(layout.scheduler_block.max(1));
+        // Blocks of equal layers are of the size that is set; pages of groups are as they are.
+        let share = if has_groups(&layout) { 1.0 } else { of_tokens };
+        Some((balance, layout.bytes_per_block as f64 * share))
     }
 
     /// The balance in a line, where the blocks follow from it.
     pub(super) fn memory_note(&self, memory: &DeployedMemory, cache: &DeployedCache, tensor: u32) -> Option<String> {
-        let Some(blocks) = cache.computed else { return memory.note.clone().filter(|_| self.takes_too_much(memory)) };
+        let Some(blocks) = &cache.computed else { return memory.note.clone().filter(|_| self.takes_too_much(memory)) };
         let balance = &memory.balance;
         let gib = |bytes: u64| bytes as f64 / GIB;
         let others = balance.context.saturating_add(balance.multimodal).saturating_add(balance.reserved);

@@ -23,9 +23,9 @@ use blis_workload::trace_v2::ThinkTime;
 
 use super::choice::{
     ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
-    EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
-    SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
-    TransferLinkName, WorkloadName,
+    EngineName, FitnessScaleName, GdnPrefillName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
+    RegretName, RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName,
+    TraceFormatName, TraceLevelName, TransferLinkName, WorkloadName,
 };
 use super::commands::{CALIBRATE, EVALUATED, GENERATED, MOCK, OBSERVE, REPLAY, RUN, SIMULATED, SIZE, SWEEP, TRACES};
 use super::kind::*;
@@ -232,6 +232,18 @@ settings! {
         gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
         /// Memory of each GPU for the KV cache, bytes ≥ 1, instead of --gpu-memory-utilization: the weights have to fit beside it
         kv_cache_memory_bytes: u64 = "kv-cache-memory-bytes", "BYTES" MEMORY, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), set("gpu-memory-utilization").hint(ONE_CAPACITY), is("parity", "blis").hint(NOT_IN_BLIS)], example: "2000000000" };
+        /// Windows and chunks hold all tokens of a request, instead of KV groups of their own
+        disable_hybrid_kv_cache_manager: bool = "disable-hybrid-kv-cache-manager", SWITCH, default "false", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], beside: "--model openai/gpt-oss-20b --rate 30 --num-requests 60" };
+        /// Tokens of one content hash, which divides every KV block: prefixes can then be found inside the blocks of hybrid models
+        /// [default: the common divisor of the blocks]
+        prefix_match_unit: u32 = "prefix-match-unit", "N" COUNT, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "64", beside: "--model qwen/qwen3.5-27b --rate 30 --num-requests 60 --max-num-seqs 64 --prefix-tokens 640" };
+        /// Windows and states stay in the prefix cache at multiples of so many tokens; 0 only at the end of a prompt and where prompts fork,
+        /// -1 at every boundary
+        // vLLM's.
+        prefix_cache_retention_interval: i64 = "prefix-cache-retention-interval", "N" MODEL_LEN, default "0", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "-1", beside: "--model openai/gpt-oss-20b --rate 30 --num-requests 60 --prefix-tokens 640" };
+        /// Kernels of the prefill of the gated delta rule (Qwen3-Next, Qwen3.5): they decide about the blocks [default: flashinfer on Hopper
+        /// and Blackwell, else triton]
+        gdn_prefill_backend: GdnPrefillName = "gdn-prefill-backend", "NAME" GdnPrefillName::KIND, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "triton", beside: "--model qwen/qwen3.5-27b --rate 30 --num-requests 60 --max-num-seqs 64" };
     }
     in MIRROR {
         /// BLIS's mirror of KV blocks on the CPU, blocks; 0 for none; with --parity blis
