@@ -683,7 +683,7 @@ impl Resolution<'_> {
         let (utilization, batch) = (self.args.utilization(), self.args.batch);
         let default_utilization = self.args.default_utilization();
         if self.args.kv_cache_memory_bytes.is_some() {
-            return Some("lower `--kv-cache-memory-bytes`, or use more GPUs (`--tensor-parallel-size`)".to_owned());
+            return Some("raise `--kv-cache-memory-bytes`".to_owned());
         }
         if utilization < default_utilization && self.fits(tensor, default_utilization, batch) {
             let raise = format!("raise `--gpu-memory-utilization` from {utilization}");

@@ -252,7 +252,8 @@ pub(crate) fn check(
         return Err(CapacityError::KvHeadsNotDivisible { kv_heads, tensor });
     }
     let (hidden_size, heads) = (model.hidden_size, model.num_attention_heads);
-    if model.head_dim.is_none() && !hidden_size.is_multiple_of(heads) {
+    // The layers of a described architecture have widths of their own.
+    if model.head_dim.is_none() && model.architecture.is_none() && !hidden_size.is_multiple_of(heads) {
         return Err(CapacityError::HeadDimUnknown { hidden_size, heads });
     }
     Ok(())

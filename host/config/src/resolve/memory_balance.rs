@@ -265,10 +265,19 @@ impl Resolution<'_> {
         let of_rank = f64::from(cache.total_kv_blocks) / f64::from(self.ranks_of_blocks());
         let kv_cache_bytes = (of_rank * block_bytes) as u64;
         let mut memory = DeployedMemory { balance, block_bytes, kv_cache_bytes, note: None };
+        let gib = |bytes: u64| bytes as f64 / GIB;
         if cache.computed.is_some() {
+            if balance.unused < 0 && balance.weights.saturating_add(balance.available()) > balance.total {
+                let (weights, total, kv) = (gib(balance.weights), gib(balance.total), gib(balance.available()));
+                warnings.push(MemoryWarning {
+                    what: format!(
+                        "weights of {weights:.1} GiB and the given {kv:.1} GiB of KV cache exceed the {total:.1} GiB of a GPU: no server starts so"
+                    ),
+                    hint: "use more GPUs (`--tensor-parallel-size`), or lower `--kv-cache-memory-bytes`".into(),
+                });
+            }
             return Some(memory);
         }
-        let gib = |bytes: u64| bytes as f64 / GIB;
         let origin = match cache.source {
             KvBlocksSource::Flag => "`--total-kv-blocks`",
             KvBlocksSource::CoefficientRow => "recorded with the blackbox coefficients",

@@ -318,7 +318,7 @@ kinds! {
     /// Number of bytes; 0 is allowed.
     bytes BYTES: u64 = whole(0, u64::MAX, "bytes");
     /// Memory of a GPU.
-    memory MEMORY: u64 = whole(1, 1 << 50, "bytes");
+    memory MEMORY: u64 = whole(0, 1 << 50, "bytes");
     /// Number of users of a closed loop.
     users USERS: u32 = whole(1, 10_000_000, "users");
     /// Number of seeds of a comparison.
