@@ -82,12 +82,12 @@ pub struct Experiment {
     /// The specification that it was made of: which settings are set, and their sources.
     pub spec: Arc<ExperimentSpec>,
     /// What the deployment says of its KV cache, once it is resolved.
-    pub(crate) cache_form: OnceLock<CacheForm>,
+    pub cache_form: OnceLock<CacheForm>,
 }
 
 /// What workload and engine must know of the KV cache of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CacheForm {
+pub struct CacheForm {
     /// Tokens of a block of content.
     block_size: u32,
     /// Whether some layers keep less than every token.
