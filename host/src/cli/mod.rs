@@ -274,7 +274,7 @@ struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// The figures of the simulation. JSON: `RunFigures`.
     #[serde(flatten)]
     report: R,
-    /// Prefix-cache hits of the blocks looked up; the mean of the instances. Unit: share.
+    /// Prefix-cache hits of the tokens looked up, with `--parity blis` of the KV blocks; the mean of the instances. Unit: share.
     cache_hit_rate: f64,
     #[serde(flatten)]
     tpot: TpotFigures,

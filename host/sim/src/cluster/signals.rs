@@ -414,7 +414,7 @@ impl Signals {
         self.batch_size[i] = load.batch_size;
         self.kv_utilization[i] = share(load.used_kv_blocks.into(), load.total_kv_blocks.into());
         self.free_kv_blocks[i] = load.total_kv_blocks - load.used_kv_blocks;
-        self.cache_hit_rate[i] = share(load.cache_hits, load.cache_hits + load.cache_misses);
+        self.cache_hit_rate[i] = load.prefix_cache.hit_rate().unwrap_or(0.0);
         self.preemption_count[i] = load.preemptions;
         if reads.waiting_tokens {
             self.waiting_tokens[i] = instance.waiting_tokens();

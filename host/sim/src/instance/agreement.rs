@@ -2,6 +2,7 @@
 
 mod blis_tiers;
 mod cpu_tier;
+mod hit_counters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -252,7 +253,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 17]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 18]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -271,6 +272,7 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         idle_victim_skips_next: b[14],
         idle_at_step_start: b[15],
         adapters_load_ahead: b[16],
+        hit_rate_of_blocks: b[17],
         // The remaining fields concern the cluster.
         ..Semantics::VLLM_0_15
     });
@@ -879,7 +881,7 @@ fn random_loads_reach_the_difficult_cases() {
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
         let log = simulate(Fast::new(config), &requests, Micros::MAX);
         preemptions += log.counters.preemptions;
-        hits += log.counters.cache_hits;
+        hits += log.counters.prefix_cache.hits;
         failures += log.counters.kv_allocation_failures;
         let ended = |status| log.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);

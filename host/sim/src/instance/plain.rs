@@ -537,6 +537,9 @@ impl Plain {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
+            // Tokens that it had before a preemption, as far as its prompt goes: what BLIS generates anew is no repetition.
+            let known = live.furthest.min(live.target).saturating_sub(live.computed);
+            self.counters.recomputed_tokens += u64::from(known.min(live.num_new));
             live.computed += live.num_new;
             // A free full hit computes nothing and still generates its first token.
             if live.prefilling() || (live.decoding && live.num_new == 0) {

@@ -60,7 +60,7 @@ use crate::limits::USUAL_REQUESTS;
 use crate::numbers::count;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
-use crate::outcome::{Counters, Outcome, Rejection, Status};
+use crate::outcome::{Counters, Outcome, PrefixCacheCounters, Rejection, Status};
 use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request, Stage};
 use crate::units::Micros;
@@ -282,6 +282,22 @@ impl Fast {
     fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
         let room = self.config.length_cap().saturating_sub(target);
         request.output_tokens.saturating_sub(generated).min(room)
+    }
+
+    fn prefix_cache(&self) -> PrefixCacheCounters {
+        if self.config.semantics.hit_rate_of_blocks {
+            return PrefixCacheCounters::of_blocks(self.kv.hits, self.kv.misses);
+        }
+        self.counters.prefix_cache
+    }
+
+    /// Counts the tokens of `key`, which gets its blocks and found `cached` tokens.
+    #[inline]
+    fn count_look_up(&mut self, key: RequestKey, cached: u32) {
+        if self.config.enable_prefix_caching && !self.config.semantics.hit_rate_of_blocks {
+            let live = &self.live[key];
+            self.counters.prefix_cache.admit(live.target, cached, live.preemptions > 0);
+        }
     }
 
     /// Checks a request and puts it into the waiting queue.
@@ -554,8 +570,7 @@ impl Instance for Fast {
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
             total_kv_blocks: self.kv.total_blocks(),
             preemptions: self.preemptions,
-            cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            prefix_cache: self.prefix_cache(),
         }
     }
 
@@ -704,11 +719,11 @@ impl Instance for Fast {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
         self.queue_changes::<true>(self.counters.clock);
+        let prefix_cache = self.prefix_cache();
         Counters {
             steps: self.v,
             preemptions: self.preemptions,
-            cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            prefix_cache,
             offload: self.offloading.map(|offloading| offloading.counters()).unwrap_or_default(),
             ..self.counters
         }

@@ -686,6 +686,7 @@ impl Fast {
             self.kv.claim_found(&mut live.holding);
             self.kv.extend(&mut live.holding, &live.keys, start, start + num_tokens);
         }
+        self.count_look_up(key, start);
         Ok(num_tokens)
     }
 
