@@ -59,6 +59,8 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         memory_warnings: Vec::new(),
         total_kv_blocks,
         kv_blocks_source: KvBlocksSource::Flag,
+        block_size: 16,
+        kv_layout: None,
         max_model_len,
         offload: None,
         blis_tiers: None,
