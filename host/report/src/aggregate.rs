@@ -1,6 +1,7 @@
 //! The figures of a simulation as one JSON object: BLIS's published fields in their order, then the additions.
 
 use blis_sim::metrics::{Aggregate, Distribution, Report};
+use blis_sim::outcome::PrefixCacheCounters;
 use serde::Serialize;
 
 use super::adapters::{AdaptersJson, SlotUseJson, adapters_json};
@@ -151,7 +152,7 @@ struct AddedTotals {
     /// Engine steps. Unit: steps.
     steps: u64,
     /// What was looked up in the prefix cache: the tokens of each request that entered the batch and was never preempted, as in
-    /// vLLM's `prefix_cache_queries`; with `--parity blis`, KV blocks that were claimed or allocated. Absent if 0. Unit: tokens.
+    /// vLLM's `prefix_cache_queries`. Absent if 0, and with `--parity blis`. Unit: tokens.
     #[serde(skip_serializing_if = "is_zero")]
     prefix_cache_queries: u64,
     /// Of these, what was found, as in vLLM's `prefix_cache_hits`. Absent if 0. Unit: tokens.
@@ -303,14 +304,19 @@ impl<H: Serialize, G: Serialize, C: Serialize> AggregateDocument<'_, H, G, C> {
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,
         };
+        let (looked_up, recomputed_tokens) = match empty {
+            // BLIS counts KV blocks, and has no such figures.
+            EmptyFigures::Zero => (PrefixCacheCounters::default(), 0),
+            EmptyFigures::Null => (counters.prefix_cache, counters.recomputed_tokens),
+        };
         let added = AddedTotals {
             still_arriving: counts.arriving,
             steps: counters.steps,
-            prefix_cache_queries: counters.prefix_cache.queries,
-            prefix_cache_hits: counters.prefix_cache.hits,
-            preempted_cache_queries: counters.prefix_cache.preempted_queries,
-            preempted_cache_hits: counters.prefix_cache.preempted_hits,
-            recomputed_tokens: counters.recomputed_tokens,
+            prefix_cache_queries: looked_up.queries,
+            prefix_cache_hits: looked_up.hits,
+            preempted_cache_queries: looked_up.preempted_queries,
+            preempted_cache_hits: looked_up.preempted_hits,
+            recomputed_tokens,
             e2e_count: e2e.count,
             e2e_min_ms: e2e.min_ms,
             e2e_p50_ms: e2e.p50_ms,
@@ -343,7 +349,7 @@ mod tests {
     use blis_sim::ids::{InstanceIndex, RequestId};
     use blis_sim::metrics::{Metrics, MetricsOptions, SloTargets};
     use blis_sim::observer::{Observer as _, SimEvent};
-    use blis_sim::outcome::{Counters, Outcome, PrefixCacheCounters, Rejection, Status};
+    use blis_sim::outcome::{Counters, Outcome, Rejection, Status};
     use blis_sim::request::{Name, Request, Tags};
     use blis_sim::units::Micros;
 

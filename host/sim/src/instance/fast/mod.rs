@@ -45,6 +45,7 @@ use self::order::BatchOrder;
 
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
+use super::cache_events::{CacheEvents, PublishedStep};
 use super::cadence::PrefillCadence;
 use super::config::InstanceConfig;
 use super::offloading::Offloading;
@@ -158,6 +159,8 @@ pub struct Fast {
     adapters: Option<Box<AdapterSlots>>,
     /// Time that the present step spends on loading adapters.
     adapter_loading: Micros,
+    /// What the router has still to learn of the cache; `None` if it learns nothing, or all at once.
+    cache_events: Option<Box<CacheEvents>>,
     /// The moments of [`Self::next_sample`].
     samples: Option<(InstanceIndex, LoadMoments)>,
 }
@@ -201,6 +204,7 @@ impl Fast {
             next_load: NEVER,
             next_sample: NEVER,
             samples: None,
+            cache_events: None,
             has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some(),
             adapters: config.adapter_slots(),
             adapter_loading: Micros::ZERO,
@@ -282,6 +286,22 @@ impl Fast {
     fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
         let room = self.config.length_cap().saturating_sub(target);
         request.output_tokens.saturating_sub(generated).min(room)
+    }
+
+    /// Whether the step that is about to be planned was scheduled with the one before under way, under asynchronous scheduling:
+    /// whether that one left it something to do.
+    fn follows_a_step(&self) -> bool {
+        let Some(events) = &self.cache_events else { return false };
+        let head = self.waiting.head().map(|(_, head)| self.live[head].joined_at);
+        self.decoders.count > 0 || !self.prefilling.is_empty() || head.is_some_and(|joined| events.was_queued(joined))
+    }
+
+    /// Records when the router learns what `step` changed in the cache.
+    #[inline]
+    fn publish(&mut self, step: PublishedStep) {
+        if let Some(events) = &mut self.cache_events {
+            events.add(step, |each| self.kv.take_changes(each));
+        }
     }
 
     fn prefix_cache(&self) -> PrefixCacheCounters {
@@ -642,10 +662,15 @@ impl Instance for Fast {
 
     fn watch_cache(&mut self) {
         self.kv.watch();
+        self.cache_events = self.config.cache_events();
     }
 
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        if let Some(events) = &mut self.cache_events {
+            return events.take(now, each);
+        }
         self.kv.take_changes(each);
+        None
     }
 
     fn watch_tier(&mut self) -> u32 {

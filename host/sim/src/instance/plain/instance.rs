@@ -200,10 +200,15 @@ impl Instance for Plain {
 
     fn watch_cache(&mut self) {
         self.kv.watch();
+        self.cache_events = self.config.cache_events();
     }
 
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        if let Some(events) = &mut self.cache_events {
+            return events.take(now, each);
+        }
         self.kv.take_changes(each);
+        None
     }
 
     fn watch_tier(&mut self) -> u32 {
