@@ -2,8 +2,9 @@
 
 use crate::macros::blis;
 
-/// Model, GPUs, token budget of a step, blocks: what vLLM 0.14 and 0.15 logged on H100 80 GB, with 128 requests at most.
-const MEASURED: [(&str, u32, u32, f64); 11] = [
+/// Model, GPUs, token budget of a step, blocks: what vLLM 0.14 and 0.15 logged on H100 80 GB, with 128 requests at most. Not here: Llama-4-Scout
+/// in FP8 (8253 blocks on two GPUs), of which the built-in config does not name the modules that stay in 16 bits, nor its encoder.
+const MEASURED: [(&str, u32, u32, f64); 10] = [
     ("llama-2-70b-hf", 4, 2048, 31_356.0),
     ("codellama-34b-instruct-hf", 2, 2048, 26_602.0),
     ("mixtral-8x7b-v0.1", 2, 2048, 27_510.0),
@@ -12,7 +13,6 @@ const MEASURED: [(&str, u32, u32, f64); 11] = [
     ("mistral-nemo-instruct-2407", 2, 1024, 48_009.0),
     ("mistral-nemo-instruct-2407", 1, 2048, 19_251.0),
     ("yi-34b", 2, 2048, 20_793.0),
-    ("llama-4-scout-17b-16e-instruct-fp8-dynamic", 2, 2048, 8_253.0),
     ("llama-2-7b-hf", 1, 2048, 7_463.0),
     ("qwen2.5-7b-instruct", 1, 2048, 65_352.0),
 ];
@@ -28,9 +28,11 @@ fn blocks(line: &str) -> f64 {
 fn blocks_are_those_that_vllm_logs() {
     let mut wrong = Vec::new();
     for (model, tp, budget, measured) in MEASURED {
-        let line = format!("--model {model} --tp {tp} --max-num-seqs 128 --max-num-batched-tokens {budget}");
+        let line = format!(
+            "--engine vllm-0.15 --model {model} --tp {tp} --max-num-seqs 128 --max-num-batched-tokens {budget}"
+        );
         let error = 100.0 * (blocks(&line) / measured - 1.0);
-        if error.abs() > 4.0 {
+        if error.abs() > 2.0 {
             wrong.push(format!("{line}: {error:+.1} %"));
         }
     }

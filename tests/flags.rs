@@ -224,6 +224,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--regret-window"], regret_window),
     (&["--regret-path"], regret_path),
     (&["--engine"], engine),
+    (&["--engine-version"], engine_version),
     (&["--simulation"], simulation),
     (&["--seed"], seed),
     (&["--horizon"], horizon),

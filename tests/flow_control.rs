@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis, root};
 
-const FOUR: &str = "--model qwen/qwen3-14b --hardware H100 --num-instances 4 --workload-spec";
+const FOUR: &str = "--model qwen/qwen3-14b --hardware H100 --total-kv-blocks 14201 --num-instances 4 --workload-spec";
 const OVERLOAD: &str = "examples/flow-control/overload.yaml";
-const CODE: &str = "--model qwen/qwen3-14b --hardware H100 --num-instances 2 --timeout -1 \
+const CODE: &str = "--model qwen/qwen3-14b --hardware H100 --total-kv-blocks 14201 --num-instances 2 --timeout -1 \
                     --workload-spec examples/flow-control/code.yaml --flow-control";
 const TENANTS: &str = "--model qwen/qwen3-14b --hardware H100 --workload-spec examples/flow-control/tenants.yaml \
                        --flow-control --saturation-detector concurrency --max-concurrency 32 --per-band-capacity 0 \

@@ -141,7 +141,7 @@ const WRONG: &[(&str, &str)] = &[
         "hint: give each group its `role=`",
     ),
     (
-        "run --model meta-llama/llama-3.1-8b-instruct --latency-model blackbox --gpu-memory-utilization 0.5",
+        "run --model meta-llama/llama-3.1-8b-instruct --latency-model blackbox --parity blis --gpu-memory-utilization 0.5",
         "hint: leave out `--gpu-memory-utilization`",
     ),
     ("run --model qwen/qwen3-14b --kv-cache-memory-bytes 90000000000", "hint: lower `--kv-cache-memory-bytes`"),

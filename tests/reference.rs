@@ -185,6 +185,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("models", "validate_steps", "validate tests/measured/steps/steps.csv".to_owned()),
         ("models", "validate_kernels", format!("validate {tables} --kernels")),
         ("models", "fit", format!("fit {measured} --out {coefficients}")),
+        ("models", "fit_memory", "fit-memory examples/fit-a-server/start.log".to_owned()),
     ]
 }
 

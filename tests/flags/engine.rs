@@ -27,12 +27,15 @@ pub(super) fn max_model_len(t: &Trial) {
     let capped = |flags: &str| number(&t.figures(&calm(), flags), "length_capped_requests");
     assert_eq!((capped("{} 320"), capped("{} 0"), capped("")), (20.0, 0.0, 0.0));
     assert_eq!(number(&t.figures(&calm(), "{} 200"), "dropped_unservable"), 20.0);
+    let small = "--kv-cache-memory-bytes 100000000";
+    assert!(t.error(&calm(), &format!("{small} {{}} 4000")).contains("To serve at least one request"));
+    assert!(t.summary(&calm(), &format!("{small} {{}} -1")).contains("the longest request that fits the KV cache"));
 }
 
 pub(super) fn gpu_memory_utilization(t: &Trial) {
     let blocks = |flags: &str| kv_blocks(&t.summary(&calm(), flags));
     let [half, default, all] = [blocks("{} 0.5"), blocks(""), blocks("{} 1")];
-    assert!(half < default && default < all && blocks("{} 0.9") == default, "{half} {default} {all}");
+    assert!(half < default && default < all && blocks("{} 0.92") == default, "{half} {default} {all}");
 }
 
 /// Groups of requests with a shared prefix, which a cache of 60 blocks holds for one group at a time.
@@ -292,6 +295,15 @@ pub(super) fn engine(t: &Trial) {
     assert!(error.contains("cannot be used with `--parity blis`"), "{error}");
     let error = t.error(&calm(), "{} vllm-0.15 --watermark 0.1");
     assert!(error.contains("`--watermark` needs `--engine vllm-0.33`"), "0.15 has no such option: {error}");
+}
+
+pub(super) fn engine_version(t: &Trial) {
+    let blocks = |flags: &str| kv_blocks(&t.summary(&calm(), flags));
+    let [default, newest, old, sorting] = ["", "{} 0.33", "{} 0.19", "{} 0.15.1"].map(blocks);
+    assert!(default == newest && sorting < old && old != newest, "{default} {newest} {old} {sorting}");
+    assert_eq!(blocks("--engine vllm-0.15"), blocks("--engine vllm-0.15 {} 0.15"));
+    assert!(t.error(&calm(), "{} 0.9").contains("0.10 to 0.33"));
+    assert!(t.error(&calm(), "--parity blis {} 0.19").contains("cannot be used with `--parity blis`"));
 }
 
 pub(super) fn simulation(t: &Trial) {

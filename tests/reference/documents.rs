@@ -137,8 +137,8 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
     },
     DocumentSchema {
         name: "models",
-        heading: "`blis models`, `blis hardware`, `blis validate`, `blis fit`",
-        title: "JSON of blis models, hardware, validate and fit: the documents on standard output",
+        heading: "`blis models`, `blis hardware`, `blis validate`, `blis fit`, `blis fit-memory`",
+        title: "JSON of blis models, hardware, validate, fit and fit-memory: the documents on standard output",
         printed: &[
             ("models", "ModelList"),
             ("models_explain", "ModelFactsDocument"),
@@ -147,6 +147,7 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
             ("validate_kernels", "KernelErrors"),
             ("validate_steps", "StepsOfRuns"),
             ("fit", "FitParts"),
+            ("fit_memory", "MemoryOfLogs"),
         ],
         others: &[],
     },

@@ -1,17 +1,20 @@
 //! A deployment: the options of the user, and the resolved form.
 
+use crate::kv_groups::{CacheArgs, DeployedLayout};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use blis_sim::energy::StepEnergy;
+use blis_sim::engine_version::EngineVersion;
 use blis_sim::kv::tiers::BlisTiers;
 use blis_sim::latency::{LatencyModel, Sampler};
+use blis_sim::memory::MemoryBalance;
 use blis_sim::offload::OffloadConfig;
 
 use super::adapters::{AdapterArgs, DeployedAdapters};
 use super::cpu_tier::OffloadArgs;
-use super::engine::{BatchLimits, BatchSettings};
+use super::engine::{BatchLimits, BatchSettings, EngineProfile};
 use super::kv_offload::TierArgs;
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
@@ -61,10 +64,16 @@ pub struct DeploymentArgs {
     pub block_size: u32,
     /// `--max-model-len`, tokens. `None` and 0: from the model's config.
     pub max_model_len: Option<u32>,
-    /// `--gpu-memory-utilization`, in (0, 1].
-    pub gpu_memory_utilization: f64,
+    /// `--max-model-len -1`: the longest that fits the KV cache, at most the model's.
+    pub auto_model_len: bool,
+    /// `--gpu-memory-utilization`, in (0, 1]; by default that of the version, and 0.9 as in BLIS without an engine.
+    pub gpu_memory_utilization: Option<f64>,
+    /// `--engine-version`: the version of vLLM of which the memory is computed; by default the engine's.
+    pub engine_version: Option<EngineVersion>,
     /// `--kv-cache-memory-bytes`, of each GPU, instead of that share.
     pub kv_cache_memory_bytes: Option<u64>,
+    /// Settings that decide about KV groups.
+    pub cache: CacheArgs,
     /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
     pub batch: BatchSettings,
@@ -105,8 +114,11 @@ impl DeploymentArgs {
             total_kv_blocks: None,
             block_size: 16,
             max_model_len: None,
-            gpu_memory_utilization: 0.9,
+            auto_model_len: false,
+            gpu_memory_utilization: None,
+            engine_version: None,
             kv_cache_memory_bytes: None,
+            cache: CacheArgs::default(),
             batch: BatchSettings::default(),
             offload: None,
             blis_tiers: None,
@@ -114,6 +126,30 @@ impl DeploymentArgs {
             hardware_config: None,
             adapters: None,
         }
+    }
+}
+
+/// Default of `--gpu-memory-utilization` in BLIS.
+const BLIS_UTILIZATION: f64 = 0.9;
+
+impl DeploymentArgs {
+    /// The version of vLLM of which the memory is computed.
+    #[must_use]
+    pub fn version(&self) -> EngineVersion {
+        let of_engine = || self.batch.engine.map(EngineProfile::version);
+        self.engine_version.or_else(of_engine).unwrap_or_default()
+    }
+
+    /// The default of the share of memory.
+    #[must_use]
+    pub fn default_utilization(&self) -> f64 {
+        self.batch.engine.map_or(BLIS_UTILIZATION, |_| self.version().default_utilization())
+    }
+
+    /// The share of memory that the engine may use.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        self.gpu_memory_utilization.unwrap_or_else(|| self.default_utilization())
     }
 }
 
@@ -141,11 +177,21 @@ pub struct Deployment {
     pub alpha: Vec<f64>,
     /// β coefficients of the latency model. Roofline has none: three zeros, as BLIS reports them.
     pub beta: Vec<f64>,
-    /// Size of the KV cache of an instance, blocks.
+    /// Engine processes of an instance, each with its own scheduler: data-parallel ranks. 1 as in BLIS, where all ranks have one.
+    pub engine_processes: u32,
+    /// Size of the KV cache of an instance, blocks: of all its engine processes.
     pub total_kv_blocks: u32,
     /// Origin of that number.
     pub kv_blocks_source: KvBlocksSource,
-    /// The limits of a batch.
+    /// Tokens of a KV block; with KV groups of one content hash, of which their blocks are multiples.
+    pub block_size: u32,
+    /// The KV groups; `None` as in BLIS, and without a config of the model.
+    pub kv_layout: Option<DeployedLayout>,
+    /// Share of the memory of a GPU that the engine may use.
+    pub gpu_memory_utilization: f64,
+    /// The memory of a GPU as vLLM divides it; `None` if it cannot be computed, as without a config of the model.
+    pub memory: Option<DeployedMemory>,
+    /// The limits of a batch of one engine process.
     pub batch_limits: BatchLimits,
     /// What the defaults among these limits follow.
     pub batch_limits_source: &'static str,
@@ -169,6 +215,30 @@ pub struct Deployment {
     pub notes: Vec<String>,
     /// What may make times and KV blocks wrong: keys of the model's config that are not read.
     pub warnings: Vec<String>,
+    /// Where vLLM would not start, or the KV blocks exceed the memory.
+    pub memory_warnings: Vec<MemoryWarning>,
+}
+
+/// The memory of a GPU of a deployment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeployedMemory {
+    /// What vLLM would find: of several pipeline stages, on the one with the fewest KV blocks.
+    pub balance: MemoryBalance,
+    /// Bytes of a KV block on one GPU.
+    pub block_bytes: f64,
+    /// Bytes that the KV blocks of the simulation take on one GPU.
+    pub kv_cache_bytes: u64,
+    /// What to know where the KV blocks do not follow from the balance.
+    pub note: Option<String>,
+}
+
+/// A warning about memory, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryWarning {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
 }
 
 impl Deployment {
@@ -176,6 +246,31 @@ impl Deployment {
     #[must_use]
     pub fn fact(&self, name: &str) -> Option<f64> {
         self.model_facts.iter().find(|(other, _)| other == name).map(|&(_, value)| value)
+    }
+
+    /// The limits of a batch of an instance, of all its engine processes together.
+    ///
+    /// Data-parallel ranks are simulated as one batch: each has `max_num_seqs` and `max_num_batched_tokens` of its own in vLLM, so that all
+    /// together have so many times as much.
+    #[must_use]
+    pub fn instance_limits(&self) -> BatchLimits {
+        let BatchLimits { max_num_seqs, max_num_batched_tokens } = self.batch_limits;
+        let processes = self.engine_processes.max(1);
+        BatchLimits {
+            max_num_seqs: max_num_seqs.saturating_mul(processes),
+            max_num_batched_tokens: max_num_batched_tokens.saturating_mul(processes),
+        }
+    }
+
+    /// The limit of one prompt in a step, where `threshold` is set (0: not): a request is on one rank, and never takes more than its token
+    /// budget.
+    #[must_use]
+    pub fn prompt_threshold(&self, threshold: u32) -> u32 {
+        match (self.engine_processes, threshold) {
+            (..=1, threshold) => threshold,
+            (_, 0) => self.batch_limits.max_num_batched_tokens,
+            (_, threshold) => threshold.min(self.batch_limits.max_num_batched_tokens),
+        }
     }
 
     /// GPUs of an instance.

@@ -1,5 +1,6 @@
 //! Versions of the engine: the behaviour of their schedulers, and the settings that their servers choose by GPU.
 
+use blis_sim::engine_version::EngineVersion;
 use blis_sim::latency::Sampler;
 use blis_sim::semantics::Semantics;
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
@@ -51,6 +52,16 @@ impl EngineProfile {
             Self::Vllm033 => Semantics::VLLM_0_33,
             Self::Vllm015 => Semantics::VLLM_0_15,
         }
+    }
+
+    /// The version of which the memory is computed, unless another is set.
+    #[must_use]
+    pub fn version(self) -> EngineVersion {
+        let minor = match self {
+            Self::Vllm033 => 33,
+            Self::Vllm015 => 15,
+        };
+        EngineVersion::new(minor).unwrap_or_default()
     }
 
     /// The default of `scheduler_reserve_full_isl`: a request is admitted only if its whole prompt fits the free KV

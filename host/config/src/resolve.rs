@@ -6,12 +6,13 @@ use std::sync::Arc;
 use blis_sim::architecture::{Attention, AttentionSpan};
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::energy::StepEnergy;
+use blis_sim::kv::pages::{CacheSettings, KvLayout, NeedsTooMuch};
 use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
     Serving, TrainedPhysics,
 };
-use blis_sim::memory::{self, MemoryProfile};
+use blis_sim::memory::{self, EngineBlocks, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::offload::OffloadConfig;
 
@@ -21,16 +22,17 @@ use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network, UsualGpu};
+use super::kv_groups::GdnPrefill;
 use super::model::LoadedModel;
 use super::physics::{CoefficientFile, ErrorClass, WorstErrors};
 use super::precision::Precision;
-use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
+use super::{
+    Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, MemoryWarning, latency_parameters, model_source,
+    short_name,
+};
 use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
-
-/// vLLM's default of `--gpu-memory-utilization`.
-const DEFAULT_UTILIZATION: f64 = 0.9;
 
 /// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
@@ -94,8 +96,13 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     replace_coefficients(args, kind, &mut alpha, &mut beta, &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (batch_limits, batch_limits_source) = choice.batch_limits();
-    let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
-    let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
+    let mut memory_warnings = Vec::new();
+    let kv_cache = choice.kv_cache(tensor_parallel_size, &mut notes, &mut memory_warnings)?;
+    let DeployedCache { total_kv_blocks, source: kv_blocks_source, block_size, .. } = kv_cache;
+    let max_model_len = choice.max_model_len(&kv_cache, &mut notes, &mut memory_warnings)?;
+    let kv_layout = choice.deployed_layout(&kv_cache, max_model_len);
+    let memory = choice.memory(tensor_parallel_size, &kv_cache, &mut memory_warnings);
+    notes.extend(memory.iter().filter_map(|memory| choice.memory_note(memory, &kv_cache, tensor_parallel_size)));
 
     if kind != LatencyKind::Blackbox {
         notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
@@ -103,7 +110,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         if kind != LatencyKind::Physics {
             notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
-        choice.note_cache(tensor_parallel_size, total_kv_blocks, kv_blocks_source, &mut notes);
+        choice.note_cache(&kv_cache, &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
     if let Some(kernels) = &choice.kernels {
@@ -128,6 +135,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         None => capacity::kv_bytes_per_token(&model.config, f64::from(tensor_parallel_size)) / stages,
     });
     let energy = choice.energy(tensor_parallel_size);
+    let engine_processes = choice.engine_processes();
     let offload = choice.offload(tensor_parallel_size, &mut notes)?;
     let tiers = args.blis_tiers.as_ref();
     let blis_tiers = tiers
@@ -144,8 +152,13 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         latency_kind: kind,
         alpha,
         beta,
+        engine_processes,
         total_kv_blocks,
         kv_blocks_source,
+        block_size,
+        kv_layout,
+        gpu_memory_utilization: args.utilization(),
+        memory,
         batch_limits,
         batch_limits_source,
         max_model_len,
@@ -157,6 +170,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         model_facts: model_facts(config, hardware, parallelism),
         notes,
         warnings,
+        memory_warnings,
         model: name,
     })
 }
@@ -259,6 +273,29 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, parallelism: P
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// KV blocks that fit a group of GPUs.
+#[derive(Clone)]
+enum FittingBlocks {
+    /// By BLIS's formula, over all data-parallel ranks.
+    Blis(u64),
+    /// By vLLM's balance, of one rank.
+    Vllm(EngineBlocks),
+}
+
+/// The KV cache of an instance.
+#[derive(Clone)]
+struct DeployedCache {
+    /// Blocks of all engine processes.
+    total_kv_blocks: u32,
+    source: KvBlocksSource,
+    /// What vLLM would find, where the number of blocks follows from it.
+    computed: Option<EngineBlocks>,
+    /// Tokens of a block, or of one content hash of the groups.
+    block_size: u32,
+    /// The KV groups, if they are known.
+    layout: Option<KvLayout>,
+}
+
 /// The part of the deployment that is resolved first.
 struct Resolution<'a> {
     args: &'a DeploymentArgs,
@@ -285,9 +322,9 @@ impl Resolution<'_> {
         let blackbox = self.kind == LatencyKind::Blackbox;
         let preset = if blackbox { Presets::get().tensor_parallel_size(self.name) } else { None };
         let (size, why) = match (self.kind, preset, self.config) {
-            (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
-            (_, _, Some(_)) => (self.smallest_fit_with_stages(notes)?, "the smallest that holds the model"),
-            (_, _, None) => (1, "the default without a model config"),
+            (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model".to_owned()),
+            (_, _, Some(_)) => self.smallest_start(notes)?,
+            (_, _, None) => (1, "the default without a model config".to_owned()),
         };
         notes.push(format!("tensor parallel size {size}: {why}"));
         Ok(size)
@@ -304,6 +341,31 @@ impl Resolution<'_> {
         let (model, power) = (&self.config?.config, self.hardware.power?);
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         Some(StepEnergy::new(model, &self.hardware.gpu, power, parallelism, self.pipeline))
+    }
+
+    fn smallest_fit(&self, largest: u32) -> Result<u32, ConfigError> {
+        self.smallest(largest, |_| true)
+    }
+
+    /// The smallest fit that leaves room for a request of `max_model_len`, without which vLLM does not start; if none does, the smallest
+    /// fit. With the reason.
+    fn smallest_start(&mut self, notes: &mut Vec<String>) -> Result<(u32, String), ConfigError> {
+        let size = self.smallest_fit_with_stages(notes)?;
+        let holds = || "the smallest that holds the model".to_owned();
+        let Some(longest) = self.request_tokens().filter(|_| !self.args.auto_model_len) else {
+            return Ok((size, holds()));
+        };
+        let starts = |capacity: &FittingBlocks| match capacity {
+            FittingBlocks::Blis(_) => true,
+            FittingBlocks::Vllm(blocks) => blocks.check_start(longest).is_ok(),
+        };
+        let largest = if self.pipeline > 1 { LARGEST_STAGE } else { LARGEST_TENSOR_PARALLEL };
+        Ok(match self.smallest(largest, starts) {
+            Ok(larger) if larger > size => {
+                (larger, format!("the smallest that holds the model and a request of max_model_len {longest} tokens"))
+            }
+            Ok(_) | Err(_) => (size, holds()),
+        })
     }
 
     /// The smallest fit; if there is none and the number of pipeline stages is free, that with the fewest stages.
@@ -324,7 +386,8 @@ impl Resolution<'_> {
         without
     }
 
-    fn smallest_fit(&self, largest: u32) -> Result<u32, ConfigError> {
+    /// The smallest size with which the weights fit, and `starts` holds.
+    fn smallest(&self, largest: u32, starts: impl Fn(&FittingBlocks) -> bool) -> Result<u32, ConfigError> {
         let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
         let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
         let mut refusal = None;
@@ -339,8 +402,9 @@ impl Resolution<'_> {
                 break;
             }
             // By the server's own share of memory and limits of a batch, which settings of these do not change.
-            match self.capacity_with(config, size, DEFAULT_UTILIZATION, self.default_batch()) {
-                Ok(_) => return Ok(size),
+            match self.capacity_with(config, size, self.args.default_utilization(), self.default_batch()) {
+                Ok(capacity) if starts(&capacity) => return Ok(size),
+                Ok(_) => {}
                 Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
                 Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
                     refusal.get_or_insert(error);
@@ -508,64 +572,6 @@ impl Resolution<'_> {
         built.map_err(error)
     }
 
-    fn kv_blocks(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(u32, KvBlocksSource), ConfigError> {
-        let (blocks, source) = if let Some(blocks) = self.args.total_kv_blocks {
-            (blocks, KvBlocksSource::Flag)
-        } else if let Some(blocks) = self.row.and_then(|row| row.total_kv_blocks) {
-            self.check_unused_memory()?;
-            let size = u64::from(self.args.block_size);
-            if size != RECORDED_BLOCK_SIZE {
-                notes.push(format!("{blocks} recorded KV blocks of 16 tokens are converted to blocks of {size}"));
-            }
-            (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
-        } else {
-            let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
-            let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(Some(tensor), error))?;
-            (blocks, KvBlocksSource::Computed)
-        };
-        match u32::try_from(blocks) {
-            Ok(blocks) if blocks > 0 => Ok((blocks, source)),
-            _ => Err(ConfigError::OutOfRange {
-                option: "--total-kv-blocks",
-                given: blocks.to_string(),
-                expected: "there must be 1 to 4294967295 KV blocks",
-            }),
-        }
-    }
-
-    /// Refuses shares of a memory that decides nothing: the coefficients were recorded with a number of blocks.
-    fn check_unused_memory(&self) -> Result<(), ConfigError> {
-        let set = match self.args {
-            DeploymentArgs { kv_cache_memory_bytes: Some(_), .. } => "--kv-cache-memory-bytes",
-            args if args.gpu_memory_utilization != DEFAULT_UTILIZATION => "--gpu-memory-utilization",
-            _ => return Ok(()),
-        };
-        Err(ConfigError::Conflict {
-            message: format!("`{set}` has no effect beside the KV blocks recorded with these coefficients"),
-            hint: format!("leave out `{set}`, or set `--total-kv-blocks`"),
-        })
-    }
-
-    fn max_model_len(&self, blocks: u32, notes: &mut Vec<String>) -> Option<u32> {
-        let (blocks, block_size) = (u64::from(blocks), self.args.block_size);
-        if let Some(given) = self.args.max_model_len.filter(|given| *given > 0) {
-            let capped = capacity::max_model_len(u64::from(given), blocks, block_size);
-            if capped < u64::from(given) {
-                notes.push(format!("max_model_len {capped}: the size of the KV cache; `--max-model-len` is {given}"));
-            }
-            return Some(u32::try_from(capped).unwrap_or(u32::MAX));
-        }
-        let Some(context) = self.config.and_then(|model| model.config.max_model_len) else {
-            notes.push(format!("the context length of {} is unknown: no request is too long", self.name));
-            return None;
-        };
-        let capped = capacity::max_model_len(context, blocks, block_size);
-        if capped < context {
-            notes.push(format!("max_model_len {capped}: the size of the KV cache; the model allows {context}"));
-        }
-        Some(u32::try_from(capped).unwrap_or(u32::MAX))
-    }
-
     /// The limits of a batch, and what their defaults follow.
     fn batch_limits(&self) -> (BatchLimits, &'static str) {
         self.limits_of(self.args.batch)
@@ -599,8 +605,8 @@ impl Resolution<'_> {
         BatchSettings { engine: self.args.batch.engine, ..BatchSettings::default() }
     }
 
-    fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
-        self.capacity_with(config, tensor, self.args.gpu_memory_utilization, self.args.batch)
+    fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<FittingBlocks, CapacityError> {
+        self.capacity_with(config, tensor, self.args.utilization(), self.args.batch)
     }
 
     fn capacity_with(
@@ -609,28 +615,58 @@ impl Resolution<'_> {
         tensor: u32,
         utilization: f64,
         batch: BatchSettings,
-    ) -> Result<u64, CapacityError> {
+    ) -> Result<FittingBlocks, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-        // What is wrong with the adapters is reported once the size is known.
-        let adapters = self.adapters(tensor).ok().flatten();
-        let reserved_gib = adapters.map_or(0.0, |adapters| adapters.reserved_gib);
-        let (budget, block_size) = (MemoryBudget { utilization, reserved_gib }, self.args.block_size);
+        let block_size = self.args.block_size;
         match batch.engine {
-            None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
-            Some(_) => {
-                let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.limits_of(batch);
-                let profile = MemoryProfile {
-                    usable_gib: self.hardware.usable_gib,
-                    budget,
-                    kv_bytes: self.args.kv_cache_memory_bytes,
-                    max_num_seqs,
-                    max_num_batched_tokens,
-                    multimodal: self.config.is_some_and(|model| model.multimodal),
-                    pipeline: self.pipeline,
-                    request_tokens: self.request_tokens(),
-                };
-                memory::kv_blocks(config, parallelism, block_size, profile)
+            None => {
+                let budget = MemoryBudget { utilization, reserved_gib: self.reserved_gib(tensor) };
+                capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget)
+                    .map(FittingBlocks::Blis)
             }
+            Some(_) => {
+                let profile = self.memory_profile(tensor, utilization, batch);
+                memory::kv_blocks(config, parallelism, profile).map(FittingBlocks::Vllm)
+            }
+        }
+    }
+
+    /// Memory that adapters take.
+    fn reserved_gib(&self, tensor: u32) -> f64 {
+        // What is wrong with the adapters is reported once the size is known.
+        self.adapters(tensor).ok().flatten().map_or(0.0, |adapters| adapters.reserved_gib)
+    }
+
+    /// What vLLM finds at its start with that share of memory and such batches.
+    fn memory_profile(&self, tensor: u32, utilization: f64, batch: BatchSettings) -> MemoryProfile {
+        let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.limits_of(batch);
+        MemoryProfile {
+            version: self.args.version(),
+            usable_gib: self.hardware.usable_gib,
+            budget: MemoryBudget { utilization, reserved_gib: self.reserved_gib(tensor) },
+            kv_bytes: self.args.kv_cache_memory_bytes,
+            max_num_seqs,
+            max_num_batched_tokens,
+            eager: self.args.enforce_eager,
+            multimodal: self.config.is_some_and(|model| model.multimodal),
+            pipeline: self.pipeline,
+            cache: self.cache_settings(),
+            batches: self.pipeline.saturating_add(u32::from(self.args.cache.asynchronous)),
+        }
+    }
+
+    /// What decides about KV groups and their blocks.
+    fn cache_settings(&self) -> CacheSettings {
+        let cache = &self.args.cache;
+        let longest = self.request_tokens().unwrap_or(u64::from(u32::MAX));
+        CacheSettings {
+            block_size: self.args.block_size,
+            max_model_len: u32::try_from(longest).unwrap_or(u32::MAX),
+            prefix_caching: cache.prefix_caching,
+            disable_hybrid: cache.disable_hybrid || self.args.offload.is_some(),
+            prefix_match_unit: cache.prefix_match_unit,
+            flashinfer_prefill: cache.gdn_prefill.unwrap_or_else(|| GdnPrefill::of_gpu(&self.hardware.name))
+                == GdnPrefill::FlashInfer,
         }
     }
 
@@ -644,13 +680,14 @@ impl Resolution<'_> {
 
     /// What to change if the model fits with the defaults of the options that take memory away from it.
     fn fitting_hint(&self, tensor: Option<u32>) -> Option<String> {
-        let (utilization, batch) = (self.args.gpu_memory_utilization, self.args.batch);
+        let (utilization, batch) = (self.args.utilization(), self.args.batch);
+        let default_utilization = self.args.default_utilization();
         if self.args.kv_cache_memory_bytes.is_some() {
-            return Some("lower `--kv-cache-memory-bytes`, or use more GPUs (`--tensor-parallel-size`)".to_owned());
+            return Some("raise `--kv-cache-memory-bytes`".to_owned());
         }
-        if utilization < DEFAULT_UTILIZATION && self.fits(tensor, DEFAULT_UTILIZATION, batch) {
+        if utilization < default_utilization && self.fits(tensor, default_utilization, batch) {
             let raise = format!("raise `--gpu-memory-utilization` from {utilization}");
-            return Some(format!("{raise}: with the default {DEFAULT_UTILIZATION} it fits"));
+            return Some(format!("{raise}: with the default {default_utilization} it fits"));
         }
         let usual = self.default_batch();
         if !self.fits(tensor, utilization, usual) {
@@ -672,10 +709,18 @@ impl Resolution<'_> {
         {
             return error;
         }
-        if matches!(source, CapacityError::DoesNotFit { .. })
-            && let Some(hint) = self.fitting_hint(tensor)
-        {
-            return ConfigError::Conflict { message: format!("`{}`: {}", self.name, source.what()), hint };
+        if matches!(source, CapacityError::DoesNotFit { .. }) {
+            let hint = self.fitting_hint(tensor);
+            // vLLM's own sentence where vLLM is simulated.
+            if self.args.batch.engine.is_some() {
+                let what = if hint.is_some() { "" } else { "KV cache of " };
+                let on = if hint.is_some() { String::new() } else { format!(" on {}", self.hardware.name) };
+                let message = format!("{what}`{}`{on}: {}; vLLM: {}", self.name, source.what(), NeedsTooMuch::NoMemory);
+                return ConfigError::Conflict { message, hint: hint.unwrap_or_else(|| source.hint()) };
+            }
+            if let Some(hint) = hint {
+                return ConfigError::Conflict { message: format!("`{}`: {}", self.name, source.what()), hint };
+            }
         }
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
     }
@@ -747,7 +792,7 @@ fn check_eager(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), ConfigErr
 }
 
 fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
-    let utilization = args.gpu_memory_utilization;
+    let utilization = args.utilization();
     let at_least_1 = "it must be at least 1";
     let checks = [
         (
@@ -970,5 +1015,8 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
 }
 
 mod cache_notes;
+mod memory_balance;
+#[cfg(test)]
+mod start_logs;
 #[cfg(test)]
 mod tests;

@@ -208,7 +208,7 @@ impl SharedWorkload {
         let config = &compared.base;
         let (workload, horizon) = open::open_until(config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
-        let reading = |of: &Experiment| (of.engine.block_size, of.engine.semantics);
+        let reading = |of: &Experiment| (of.block_size(), of.engine.semantics);
         let is_read_once = compared.policies.iter().all(|(_, other)| reading(other) == reading(config));
         let is_one_sample = match config.workload {
             WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => false,

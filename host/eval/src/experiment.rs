@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, InstancePolicies, Preemption, Scheduler, SchedulerOptions};
@@ -19,7 +19,9 @@ use blis_config::policy::{
     Bundle, Choices, ParameterInput, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, ScorerName,
     SettingSource, Sourced, WeightedScorer,
 };
-use blis_config::{Deployment, DeploymentArgs, Dtype, LatencyKind, OffloadArgs, PrecisionArgs, SecondaryArgs};
+use blis_config::{
+    CacheArgs, Deployment, DeploymentArgs, Dtype, GdnPrefill, LatencyKind, OffloadArgs, PrecisionArgs, SecondaryArgs,
+};
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -40,9 +42,9 @@ use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
-    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FLOW_CONTROL, InlinePolicies, KEYS,
-    OnErrorName, ParityName, PolicyParam, RegretName, SecondaryTierName, SettingKey, SimulationName, TargetList,
-    TieBreakName, TraceLevelName, invalid,
+    BackpressureName, ChunkEvictionName, DtypeName, EngineName, ExperimentSpec, FLOW_CONTROL, GdnPrefillName,
+    InlinePolicies, KEYS, OnErrorName, ParityName, PolicyParam, RegretName, SecondaryTierName, SettingKey,
+    SimulationName, TargetList, TieBreakName, TraceLevelName, invalid,
 };
 use crate::tiers;
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig};
@@ -79,6 +81,24 @@ pub struct Experiment {
     pub warnings: Vec<(String, String)>,
     /// The specification that it was made of: which settings are set, and their sources.
     pub spec: Arc<ExperimentSpec>,
+    /// What the deployment says of its KV cache, once it is resolved.
+    pub cache_form: OnceLock<CacheForm>,
+}
+
+/// What workload and engine must know of the KV cache of a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheForm {
+    /// Tokens of a block of content.
+    block_size: u32,
+    /// Whether some layers keep less than every token.
+    has_groups: bool,
+}
+
+impl CacheForm {
+    fn new(deployment: &Deployment) -> Self {
+        let has_groups = deployment.kv_layout.as_ref().is_some_and(|layout| layout.groups.is_some());
+        Self { block_size: deployment.block_size, has_groups }
+    }
 }
 
 /// Settings of the cluster: instances, latencies of the front end, signals, policies.
@@ -330,6 +350,7 @@ impl Experiment {
             warmup: spec.warmup(),
             files,
             spec: Arc::new(spec),
+            cache_form: OnceLock::new(),
         })
     }
 
@@ -383,15 +404,36 @@ impl Experiment {
         classes: &Arc<Classes>,
     ) -> InstanceConfig {
         let tiers = deployment.blis_tiers.clone().map(|tiers| Arc::new(tiers.with_seed(self.seed)));
-        InstanceConfig { blis_tiers: tiers, ..self.engine.instance(index, deployment, classes) }
+        let kv_groups = deployment.kv_layout.as_ref().and_then(|layout| layout.groups.clone());
+        let block_size = self.block_size();
+        InstanceConfig { blis_tiers: tiers, kv_groups, block_size, ..self.engine.instance(index, deployment, classes) }
     }
 
-    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache, and only it sees that the
+    /// Tokens of a KV block: of one content hash, if the model has KV groups.
+    pub fn block_size(&self) -> u32 {
+        self.cache_form().block_size
+    }
+
+    fn cache_form(&self) -> CacheForm {
+        let unresolved = CacheForm { block_size: self.engine.block_size, has_groups: false };
+        // What is wrong with the deployment is reported where it is resolved for use.
+        let resolved =
+            || blis_config::resolve(&self.deployment).map_or(unresolved, |deployment| CacheForm::new(&deployment));
+        *self.cache_form.get_or_init(resolved)
+    }
+
+    /// Notes what the resolved `deployment` says of its KV cache, so that it is not resolved again.
+    pub(crate) fn knows(&self, deployment: &Deployment) {
+        self.cache_form.get_or_init(|| CacheForm::new(deployment));
+    }
+
+    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache and KV groups, and only it sees that the
     /// blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
     pub(crate) fn simulation(&self) -> SimulationName {
         let roles = self.cluster.disaggregation.as_ref();
         let both_parts = roles.is_some_and(DisaggregationSettings::has_both_parts_on_one_instance);
-        if self.deployment.blis_tiers.is_some() || both_parts { SimulationName::Plain } else { self.engine.simulation }
+        let needs_plain = self.deployment.blis_tiers.is_some() || both_parts || self.cache_form().has_groups;
+        if needs_plain { SimulationName::Plain } else { self.engine.simulation }
     }
 
     /// The same experiment under another seed.
@@ -787,9 +829,22 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         coefficients: spec.coefficients.clone(),
         total_kv_blocks: spec.total_kv_blocks,
         block_size: spec.block_size_in_tokens(),
-        max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
-        gpu_memory_utilization: spec.gpu_memory_utilization(),
+        max_model_len: spec.max_model_len.and_then(|tokens| u32::try_from(tokens).ok()).filter(|&tokens| tokens > 0),
+        auto_model_len: spec.max_model_len.is_some_and(|tokens| tokens < 0),
+        gpu_memory_utilization: spec.gpu_memory_utilization,
+        engine_version: spec.engine_version,
         kv_cache_memory_bytes: spec.kv_cache_memory_bytes,
+        cache: CacheArgs {
+            prefix_caching: spec.enable_prefix_caching(),
+            disable_hybrid: spec.disable_hybrid_kv_cache_manager(),
+            prefix_match_unit: spec.prefix_match_unit,
+            retention: u32::try_from(spec.prefix_cache_retention_interval()).ok(),
+            gdn_prefill: spec.gdn_prefill_backend.map(|name| match name {
+                GdnPrefillName::FlashInfer => GdnPrefill::FlashInfer,
+                GdnPrefillName::Triton => GdnPrefill::Triton,
+            }),
+            asynchronous: spec.async_scheduling.unwrap_or(parity == ParityName::Vllm),
+        },
         batch: BatchSettings {
             engine: (parity == ParityName::Vllm).then_some(engine),
             max_num_seqs: spec.max_num_seqs,
@@ -909,14 +964,15 @@ impl EngineConfig {
 
     /// The configuration of the instance `index` with this scheduler on `deployment`, without tiers.
     fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
+        let limits = deployment.instance_limits();
+        let active = self.options.max_num_active_seqs;
         InstanceConfig {
             index,
             labels: blis_sim::policy::InstanceLabels::default(),
-            max_num_seqs: deployment.batch_limits.max_num_seqs,
+            max_num_seqs: limits.max_num_seqs,
             // Each of the micro-batches of a round has the budget: `blis_sim::latency::Pipeline`.
-            max_num_batched_tokens: (deployment.batch_limits.max_num_batched_tokens)
-                .saturating_mul(deployment.pipeline_parallel_size),
-            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            max_num_batched_tokens: (limits.max_num_batched_tokens).saturating_mul(deployment.pipeline_parallel_size),
+            long_prefill_token_threshold: deployment.prompt_threshold(self.long_prefill_token_threshold),
             max_model_len: deployment.max_model_len,
             block_size: self.block_size,
             total_kv_blocks: deployment.total_kv_blocks,
@@ -926,6 +982,7 @@ impl EngineConfig {
             reserve_full_prompt: self.reserve_full_prompt,
             options: SchedulerOptions {
                 // vLLM counts the null block, too, and rounds down.
+                max_num_active_seqs: active.map(|most| most.saturating_mul(deployment.engine_processes.max(1))),
                 watermark_blocks: (self.watermark * (f64::from(deployment.total_kv_blocks) + 1.0)) as u32,
                 ..self.options
             },

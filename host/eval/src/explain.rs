@@ -244,6 +244,8 @@ impl Explanation<'_> {
         match name {
             "max-num-seqs" => by_gpu(limits.max_num_seqs),
             "max-num-batched-tokens" => by_gpu(limits.max_num_batched_tokens),
+            "gpu-memory-utilization" => default(self.deployment.gpu_memory_utilization),
+            "engine-version" => default(self.config.deployment.version()),
             "async-scheduling" => default(engine.async_scheduling),
             "num-instances" => default(self.config.cluster.num_instances),
             "scheduler-reserve-full-isl" => match engine.profile {

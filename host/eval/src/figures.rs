@@ -70,7 +70,10 @@ figures! {
     Jain = "jain", Index, Higher, Tenants, Run,
         "fairness to n tenants with x output tokens each: Jain's (sum x)^2 / (n sum x^2)";
     Preemptions = "preemptions", PerRequest, Lower, Nothing, Run, "preemptions per completed request";
-    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, Run, "prefix-cache hits, of the KV blocks looked up";
+    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, Run,
+        "tokens found in the prefix cache, of those of requests when they first enter a batch";
+    RecomputedTokens = "recomputed_tokens", PerRequest, Lower, Nothing, Run,
+        "tokens computed again after preemptions, per completed request";
     PriorityInversions = "priority_inversions", Count, Lower, Nothing, Run,
         "requests that entered a batch before one of the same queue that has at least the same priority and arrived earlier";
     HolBlocking = "hol_blocking", Count, Lower, Nothing, Run,
@@ -326,7 +329,6 @@ impl Figures {
     fn from_aggregate(all: &Aggregate, instances: usize, arrived: u64) -> Self {
         let counts = &all.counts;
         let seconds = all.duration.as_secs_f64();
-        let lookups = all.counters.cache_hits + all.counters.cache_misses;
         let rejected = counts.rejected_by_admission + counts.rejected_by_routing;
         let per_second = |count| (seconds > 0.0).then(|| count as f64 / seconds);
         Self::from_fn(|figure| match figure {
@@ -349,7 +351,8 @@ impl Figures {
             Figure::P95E2e => sample(&all.e2e, all.e2e.p95_ms),
             Figure::P99E2e => sample(&all.e2e, all.e2e.p99_ms),
             Figure::Preemptions => part(all.counters.preemptions, counts.completed),
-            Figure::CacheHitRate => part(all.counters.cache_hits, lookups),
+            Figure::RecomputedTokens => part(all.counters.recomputed_tokens, counts.completed),
+            Figure::CacheHitRate => all.counters.prefix_cache.hit_rate(),
             Figure::InstanceSeconds => Some(instances as f64 * seconds),
             Figure::Goodput
             | Figure::SloAttainment
@@ -403,7 +406,7 @@ fn sample(distribution: &Distribution, ms: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use blis_sim::metrics::Counts;
-    use blis_sim::outcome::Counters;
+    use blis_sim::outcome::{Counters, PrefixCacheCounters};
     use blis_sim::units::Micros;
 
     #[test]
@@ -439,7 +442,12 @@ mod tests {
                 output_tokens: 100,
                 ..Counts::default()
             },
-            counters: Counters { preemptions: 6, cache_hits: 1, cache_misses: 3, ..Counters::default() },
+            counters: Counters {
+                preemptions: 6,
+                recomputed_tokens: 12,
+                prefix_cache: PrefixCacheCounters::of_blocks(1, 3),
+                ..Counters::default()
+            },
             duration: Micros(2_000_000),
             ttft: ms(10.0),
             e2e: ms(30.0),
@@ -457,6 +465,7 @@ mod tests {
             (Figure::MeanItl, None),
             (Figure::Preemptions, Some(1.5)),
             (Figure::CacheHitRate, Some(0.25)),
+            (Figure::RecomputedTokens, Some(3.0)),
             (Figure::InstanceSeconds, Some(6.0)),
             (Figure::Goodput, None),
             (Figure::Jain, None),

@@ -641,7 +641,7 @@ mod tests {
         unknown fitness key `p99_tft`
           --fitness-weights "throughput:0.5,p99_tft:1"
                                             ^^^^^^^
-        hint: did you mean `p99_ttft`? known: throughput, tokens_per_sec, goodput, slo_attainment, completed_share, rejected_share, timed_out_share, mean_ttft, p50_ttft, p90_ttft, p95_ttft, p99_ttft, mean_itl, p95_itl, p99_itl, mean_e2e, p50_e2e, p90_e2e, p95_e2e, p99_e2e, jain, preemptions, cache_hit_rate, priority_inversions, hol_blocking, instance_seconds, gpu_hours, cost, goodput_per_gpu_hour, scale_events, kwh, joules_per_output_token
+        hint: did you mean `p99_ttft`? known: throughput, tokens_per_sec, goodput, slo_attainment, completed_share, rejected_share, timed_out_share, mean_ttft, p50_ttft, p90_ttft, p95_ttft, p99_ttft, mean_itl, p95_itl, p99_itl, mean_e2e, p50_e2e, p90_e2e, p95_e2e, p99_e2e, jain, preemptions, cache_hit_rate, recomputed_tokens, priority_inversions, hol_blocking, instance_seconds, gpu_hours, cost, goodput_per_gpu_hour, scale_events, kwh, joules_per_output_token
         "#);
         insta::assert_snapshot!(message("größe: 1", FitnessScale::Blis), @r#"
         unknown fitness key `größe`

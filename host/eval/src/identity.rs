@@ -1,7 +1,7 @@
 //! What a result is the result of: the model, the service, its policies and settings, and what to know about the figures.
 
-use blis_config::Deployment;
 use blis_config::policy::{BuiltInFilter, FilterSetting, PipelineStep, PolicySettings, PolicyUse, StepRole};
+use blis_config::{DeployedMemory, Deployment};
 use blis_plugin::Kind;
 use blis_report::other_value;
 use blis_sim::units::Micros;
@@ -41,6 +41,9 @@ pub struct RunIdentity {
     kv_cache_dtype: Option<String>,
     /// Settings of every instance.
     engine: EngineIdentity,
+    /// The memory of a GPU of an engine process as vLLM divides it at its start; `null` if it cannot be computed, as without the model's
+    /// config. `total_bytes × gpu_memory_utilization` is the sum of its parts and `available_kv_bytes`, plus `unused_bytes`.
+    memory: Option<MemoryIdentity>,
     /// Name of the latency model.
     latency_model: String,
     /// The workload in words.
@@ -89,6 +92,76 @@ struct EngineIdentity {
     async_scheduling: bool,
     /// Whether a request is scheduled only if its whole prompt fits the free KV blocks.
     scheduler_reserve_full_isl: bool,
+}
+
+/// The memory of a GPU: parts of the share that an engine process may use.
+#[derive(Clone, Debug, Serialize)]
+struct MemoryIdentity {
+    /// The version of vLLM of which the constants are.
+    engine_version: String,
+    /// Engine processes of an instance, each with its own limits and KV cache: data-parallel ranks. Unit: processes, 1 or more.
+    engine_processes: u32,
+    /// Memory that CUDA reports.
+    total_bytes: u64,
+    /// Part of it that the engine may use; 1 beside a given memory for KV blocks. Unit: share, 0 to 1.
+    gpu_memory_utilization: f64,
+    /// That part.
+    budget_bytes: u64,
+    /// Weights.
+    weight_bytes: u64,
+    /// CUDA context, buffers of collectives and workspaces.
+    context_bytes: u64,
+    /// Peak of activations in the profile run: the larger of the next two, and the third.
+    activation_bytes: u64,
+    /// In the sampler.
+    activation_sampler_bytes: u64,
+    /// In the layers.
+    activation_layer_bytes: u64,
+    /// In the kernels of routed experts.
+    activation_expert_bytes: u64,
+    /// What is subtracted for CUDA graphs.
+    graph_bytes: u64,
+    /// The profile run of an encoder for images.
+    multimodal_bytes: u64,
+    /// Memory set aside for adapters.
+    reserved_bytes: u64,
+    /// Memory for KV blocks, as vLLM's log has it; below 0 if nothing is left. Unit: bytes.
+    available_kv_bytes: i64,
+    /// What is left beside a given memory for KV blocks, below 0 if that exceeds the memory; else 0. Unit: bytes.
+    unused_bytes: i64,
+    /// A KV block on this GPU.
+    block_bytes: u64,
+    /// The KV blocks of the simulation on this GPU.
+    kv_cache_bytes: u64,
+    /// What to know where these blocks do not follow from `available_kv_bytes`; `null` if they do.
+    note: Option<String>,
+}
+
+impl MemoryIdentity {
+    fn new(memory: &DeployedMemory, deployment: &Deployment) -> Self {
+        let DeployedMemory { balance, block_bytes, kv_cache_bytes, note } = memory;
+        Self {
+            engine_version: balance.version.to_string(),
+            engine_processes: deployment.engine_processes,
+            total_bytes: balance.total,
+            gpu_memory_utilization: balance.utilization,
+            budget_bytes: balance.budget,
+            weight_bytes: balance.weights,
+            context_bytes: balance.context,
+            activation_bytes: balance.activations.peak(),
+            activation_sampler_bytes: balance.activations.sampler,
+            activation_layer_bytes: balance.activations.layers,
+            activation_expert_bytes: balance.activations.experts,
+            graph_bytes: balance.graphs,
+            multimodal_bytes: balance.multimodal,
+            reserved_bytes: balance.reserved,
+            available_kv_bytes: balance.kv_cache,
+            unused_bytes: balance.unused,
+            block_bytes: *block_bytes as u64,
+            kv_cache_bytes: *kv_cache_bytes,
+            note: note.clone(),
+        }
+    }
 }
 
 /// A policy with the values of its parameters.
@@ -158,6 +231,7 @@ impl RunIdentity {
             quantization: deployment.precision.quantization.clone(),
             kv_cache_dtype: deployment.precision.kv_cache_dtype.clone(),
             engine: EngineIdentity::new(config, deployment),
+            memory: deployment.memory.as_ref().map(|memory| MemoryIdentity::new(memory, deployment)),
             latency_model: latency_model(config, deployment),
             workload: config.workload.to_string(),
             seed: config.seed,
@@ -190,6 +264,8 @@ fn independent(settings: &ExperimentSpec) -> ExperimentSpec {
     independent.beta_coeffs = None;
     independent.total_kv_blocks = None;
     independent.max_model_len = None;
+    independent.gpu_memory_utilization = None;
+    independent.engine_version = None;
     independent.max_num_seqs = None;
     independent.max_num_batched_tokens = None;
     independent.scheduler_reserve_full_isl = None;

@@ -41,6 +41,7 @@ pub mod flow;
 pub mod group;
 pub mod identity;
 mod kv_cache;
+pub mod kv_layout;
 pub mod live;
 mod load_warnings;
 mod lock;

@@ -158,7 +158,7 @@ fn offer(config: &Experiment, deployment: &Deployment) -> Result<ServiceOffer, R
     Ok(ServiceOffer {
         models,
         names,
-        block_size: config.engine.block_size,
+        block_size: config.block_size(),
         max_model_len: deployment.max_model_len,
         output_token_time: if plugin { Micros::ZERO } else { deployment.latency.output_token_time() },
     })

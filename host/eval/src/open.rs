@@ -23,8 +23,10 @@ pub(crate) type RequestStream<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Opt
 
 /// Resolves the deployment: model, hardware, latency model, KV blocks.
 pub fn resolve(config: &Experiment) -> Result<Deployment, RunError> {
-    blis_config::resolve(&config.deployment)
-        .map_err(|error| RunError::refused(error).or_hint("correct it there, or leave the file out"))
+    let deployment = blis_config::resolve(&config.deployment)
+        .map_err(|error| RunError::refused(error).or_hint("correct it there, or leave the file out"))?;
+    config.knows(&deployment);
+    Ok(deployment)
 }
 
 /// Opens the workload: generated requests, or those of a trace.
@@ -62,7 +64,7 @@ fn recorded_only(spec: &Spec) -> Option<String> {
 }
 
 fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, RunError> {
-    let block_size = NonZeroU32::new(config.engine.block_size)
+    let block_size = NonZeroU32::new(config.block_size())
         .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let as_in_blis = config.engine.semantics == Semantics::BLIS;
     let options = TraceOptions {

@@ -59,8 +59,8 @@ fn header(config: &Experiment, deployment: &Deployment) -> DecisionHeader {
         instances: vec![InstanceGroup {
             first: 0,
             count: cluster.num_instances,
-            max_num_seqs: deployment.batch_limits.max_num_seqs,
-            max_num_batched_tokens: deployment.batch_limits.max_num_batched_tokens,
+            max_num_seqs: deployment.instance_limits().max_num_seqs,
+            max_num_batched_tokens: deployment.instance_limits().max_num_batched_tokens,
             total_kv_blocks: deployment.total_kv_blocks,
             block_size: engine.block_size,
         }],

@@ -10,7 +10,7 @@ use crate::suite::Split;
 /// of the stages. The same keys in every document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationMetrics {
-    /// Prefix-cache hits, of the KV blocks looked up. Unit: share.
+    /// Prefix-cache hits, of the tokens looked up. Unit: share.
     pub cache_hit_rate: f64,
     /// Completed requests, of those that arrived. Unit: share.
     pub completed_share: f64,
@@ -84,7 +84,7 @@ impl EvaluationMetrics {
 /// Figures of a run; those without a sample are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServedFigures {
-    /// Prefix-cache hits, of the KV blocks looked up. Unit: share.
+    /// Prefix-cache hits, of the tokens looked up. Unit: share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_hit_rate: Option<f64>,
     /// Completed requests, of those that arrived. Unit: share.

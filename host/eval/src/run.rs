@@ -26,6 +26,7 @@ use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
+use crate::kv_layout::KvCacheDocument;
 use crate::load_warnings::load_warnings;
 use crate::measure::{
     Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
@@ -81,6 +82,8 @@ pub struct RunResult {
     pub tpot: Distribution,
     /// What the results are the results of.
     pub identity: RunIdentity,
+    /// The KV groups of the deployment, if they are known.
+    pub kv_cache: Option<KvCacheDocument>,
     /// How latencies without samples are printed.
     pub empty: EmptyFigures,
     pub names: Names,
@@ -166,7 +169,7 @@ fn simulate(
         (None, Some(scaling)) => scaling.max.max(cluster.instances()),
         (None, None) => cluster.instances(),
     };
-    let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
+    let slots = u64::from(deployment.instance_limits().max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref()));
@@ -196,6 +199,7 @@ fn simulate(
     // Of the groups of replicas, in their order.
     let of_groups = pools.as_ref().map_or_else(|| deployments.clone(), |pools| pools.iter().collect());
     Ok(RunResult {
+        kv_cache: deployment.kv_layout.as_ref().map(KvCacheDocument::new),
         setting: setting(config, &deployments, &notes),
         load,
         replicas: report.replicas.as_ref().map(|replicas| {
@@ -282,10 +286,10 @@ fn export(
     let Some(journal) = journal else { return Ok(()) };
     let about = blis_report::ServiceInfo {
         model: deployment.model.clone(),
-        block_size: config.engine.block_size,
+        block_size: config.block_size(),
         total_kv_blocks: deployment.total_kv_blocks,
         tensor_parallel: deployment.tensor_parallel_size,
-        max_num_seqs: deployment.batch_limits.max_num_seqs,
+        max_num_seqs: deployment.instance_limits().max_num_seqs,
         max_model_len: deployment.max_model_len,
         seed: config.seed,
         slo_targets: slo_targets.clone(),
@@ -371,7 +375,7 @@ fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -
         hardware: if kinds.is_empty() { hardware(deployment) } else { kinds.join(" or ") },
         latency_model: identity::latency_model(config, deployment),
         kv_blocks: deployment.total_kv_blocks,
-        block_size: config.engine.block_size,
+        block_size: config.block_size(),
         kv_blocks_source: deployment.kv_blocks_source.to_string(),
         max_model_len: deployment.max_model_len,
         workload: config.workload.to_string(),
@@ -395,6 +399,9 @@ fn warnings(
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     for key in &deployment.warnings {
         warn(key.clone(), "compare with measurements of the model before acting on the figures: `blis validate`");
+    }
+    for warning in &deployment.memory_warnings {
+        warn(warning.what.clone(), &warning.hint);
     }
     if let Some(first) = skipped.first.first() {
         // The hint of the line itself is left out.
@@ -473,7 +480,7 @@ fn unknown_classes(
 
 /// Why requests were dropped, and what to do about it.
 fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> (String, String) {
-    let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.engine.block_size);
+    let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.block_size());
     let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
     let too_long = |what: &str| {
         let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);

@@ -150,7 +150,7 @@ pub(crate) fn cluster<I: Instance>(
         },
         classes: Classes::clone(&classes),
         serves: groups.iter().flat_map(|group| group.serves.iter().copied()).collect(),
-        block_size: config.engine.block_size,
+        block_size: config.block_size(),
         semantics: config.engine.semantics,
         horizon: config.horizon,
         abort: abort.clone(),

@@ -159,18 +159,12 @@ pub(super) fn catalogue_deployment(options: &RunOptions, entry: CatalogueDeploym
         tensor_parallel_size: Some(options.tensor_parallel_size.unwrap_or(entry.tp)),
         data_parallel_size: options.data_parallel_size.or(entry.dp).unwrap_or(1),
         enable_expert_parallel: options.enable_expert_parallel || entry.ep,
-        gpu_memory_utilization: options
-            .gpu_memory_utilization
-            .or(entry.gpu_memory_utilization)
-            .unwrap_or(DEFAULT_UTILIZATION),
+        gpu_memory_utilization: options.gpu_memory_utilization.or(entry.gpu_memory_utilization),
         total_kv_blocks: options.total_kv_blocks.or(entry.kv_blocks),
         block_size: options.block_size.unwrap_or(16),
         ..deployment(options, options.model.clone().unwrap_or(entry.model))
     }
 }
-
-/// vLLM's default of `--gpu-memory-utilization`.
-const DEFAULT_UTILIZATION: f64 = 0.9;
 
 fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
     DeploymentArgs {
@@ -189,7 +183,7 @@ pub(super) fn single_deployment(options: &RunOptions, model: String) -> Deployme
         tensor_parallel_size: options.tensor_parallel_size,
         data_parallel_size: options.data_parallel_size.unwrap_or(1),
         enable_expert_parallel: options.enable_expert_parallel,
-        gpu_memory_utilization: options.gpu_memory_utilization.unwrap_or(DEFAULT_UTILIZATION),
+        gpu_memory_utilization: options.gpu_memory_utilization,
         total_kv_blocks: options.total_kv_blocks,
         block_size: options.block_size.unwrap_or(16),
         max_model_len: options.max_model_len,
@@ -253,12 +247,12 @@ mod tests {
         let run = load("all", columns, "2,true,0.85,8x600+20x600,0,x", &RunOptions::default()).unwrap();
         let deployment = &run.deployment;
         assert_eq!((deployment.data_parallel_size, deployment.enable_expert_parallel), (2, true));
-        assert_eq!(deployment.gpu_memory_utilization, 0.85);
+        assert_eq!(deployment.gpu_memory_utilization, Some(0.85));
         assert_eq!((run.stages.len(), run.stages[1].rate), (2, 20.0));
         assert!(run.prefixes_known && !run.prefix_caching, "0 distinct prompts: none repeats");
         let empty = load("empty", columns, ",,,,,", &RunOptions::default()).unwrap();
         assert_eq!((empty.deployment.data_parallel_size, empty.deployment.enable_expert_parallel), (1, false));
-        assert_eq!((empty.deployment.gpu_memory_utilization, empty.prefixes_known), (0.9, false));
+        assert_eq!((empty.deployment.gpu_memory_utilization, empty.prefixes_known), (None, false));
         let options = RunOptions {
             data_parallel_size: Some(4),
             gpu_memory_utilization: Some(0.5),
@@ -266,7 +260,7 @@ mod tests {
             ..RunOptions::default()
         };
         let replaced = load("options", columns, "2,true,0.85,,,", &options).unwrap().deployment;
-        assert_eq!((replaced.data_parallel_size, replaced.gpu_memory_utilization), (4, 0.5));
+        assert_eq!((replaced.data_parallel_size, replaced.gpu_memory_utilization), (4, Some(0.5)));
         assert_eq!(replaced.latency_model, Some(LatencyKind::TrainedPhysics));
     }
 

@@ -15,11 +15,13 @@ mod catalogue;
 pub mod errors;
 pub mod kernels;
 pub mod load;
+pub mod memory;
 pub mod plot;
 pub mod replay;
 pub mod report;
 mod requests;
 pub mod runs;
+pub mod start_log;
 pub mod steps;
 pub mod validate;
 

@@ -58,15 +58,16 @@ pub(super) fn all_served(run: &MeasuredRun, ends: Vec<Option<Predicted>>) -> Res
 }
 
 pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn LatencyModel>) -> InstanceConfig {
+    let limits = deployment.instance_limits();
     InstanceConfig {
         latency: Arc::clone(latency),
         index: InstanceIndex(0),
         labels: blis_sim::policy::InstanceLabels::default(),
-        max_num_seqs: run.max_num_seqs,
-        max_num_batched_tokens: run.max_num_batched_tokens,
+        max_num_seqs: limits.max_num_seqs,
+        max_num_batched_tokens: limits.max_num_batched_tokens,
         block_size: run.deployment.block_size,
         total_kv_blocks: deployment.total_kv_blocks,
-        long_prefill_token_threshold: 0,
+        long_prefill_token_threshold: deployment.prompt_threshold(0),
         max_model_len: deployment.max_model_len,
         enable_prefix_caching: run.prefix_caching,
         enable_chunked_prefill: true,

@@ -1,6 +1,7 @@
 //! The figures of a simulation as one JSON object: BLIS's published fields in their order, then the additions.
 
 use blis_sim::metrics::{Aggregate, Distribution, Report};
+use blis_sim::outcome::PrefixCacheCounters;
 use serde::Serialize;
 
 use super::adapters::{AdaptersJson, SlotUseJson, adapters_json};
@@ -126,7 +127,8 @@ struct PublishedTotals {
 /// Prefix-cache hits of the GPU.
 #[derive(Serialize)]
 struct CacheHitRate {
-    /// Prefix-cache hits of the blocks looked up; for the cluster, the mean of its instances. Unit: share.
+    /// Prefix-cache hits of the tokens of requests that entered the batch and were never preempted, with `--parity blis` of the
+    /// KV blocks looked up; for the cluster, the mean of its instances. Unit: share.
     cache_hit_rate: f64,
 }
 
@@ -149,6 +151,23 @@ struct AddedTotals {
     still_arriving: u64,
     /// Engine steps. Unit: steps.
     steps: u64,
+    /// What was looked up in the prefix cache: the tokens of each request that entered the batch and was never preempted, as in
+    /// vLLM's `prefix_cache_queries`. Absent if 0, and with `--parity blis`. Unit: tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    prefix_cache_queries: u64,
+    /// Of these, what was found, as in vLLM's `prefix_cache_hits`. Absent if 0. Unit: tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    prefix_cache_hits: u64,
+    /// Tokens of requests that entered the batch again after a preemption; they are not in `prefix_cache_queries`. Absent if 0.
+    /// Unit: tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    preempted_cache_queries: u64,
+    /// Of these, what was found: mostly what the requests had computed themselves. Absent if 0. Unit: tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    preempted_cache_hits: u64,
+    /// Tokens that preempted requests had computed, and computed again. Absent if 0. Unit: tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    recomputed_tokens: u64,
     /// Number of samples: completed requests. Unit: requests.
     e2e_count: u64,
     /// End-to-end latency, minimum over requests.
@@ -285,9 +304,19 @@ impl<H: Serialize, G: Serialize, C: Serialize> AggregateDocument<'_, H, G, C> {
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,
         };
+        let (looked_up, recomputed_tokens) = match empty {
+            // BLIS counts KV blocks, and has no such figures.
+            EmptyFigures::Zero => (PrefixCacheCounters::default(), 0),
+            EmptyFigures::Null => (counters.prefix_cache, counters.recomputed_tokens),
+        };
         let added = AddedTotals {
             still_arriving: counts.arriving,
             steps: counters.steps,
+            prefix_cache_queries: looked_up.queries,
+            prefix_cache_hits: looked_up.hits,
+            preempted_cache_queries: looked_up.preempted_queries,
+            preempted_cache_hits: looked_up.preempted_hits,
+            recomputed_tokens,
             e2e_count: e2e.count,
             e2e_min_ms: e2e.min_ms,
             e2e_p50_ms: e2e.p50_ms,
@@ -346,8 +375,7 @@ mod tests {
             clock: Micros(2_000_000),
             steps: 17,
             preemptions: 2,
-            cache_hits: 1,
-            cache_misses: 3,
+            prefix_cache: PrefixCacheCounters::of_blocks(1, 3),
             input_tokens: 1_024,
             queue_time: Micros(2_500),
             ..Counters::default()

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
 use blis_sim::observer::{Observer, SimEvent};
-use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Status};
+use blis_sim::outcome::{Counters, DropReason, Outcome, PrefixCacheCounters, Rejection, Status};
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 use serde::Serialize;
@@ -302,13 +302,12 @@ impl Case {
     fn counters(&self) -> Vec<Counters> {
         const LOOKUPS: u64 = 1 << 40;
         let all = self.json("metrics.json");
-        let cache_hits = (all["cache_hit_rate"].as_f64().expect("rate") * LOOKUPS as f64) as u64;
+        let hits = (all["cache_hit_rate"].as_f64().expect("rate") * LOOKUPS as f64) as u64;
         let counters = |recorded: &Value| Counters {
             clock: micros(&recorded["vllm_estimated_duration_s"], 1e6),
             preemptions: recorded["preemption_count"].as_u64().expect("count"),
             kv_allocation_failures: recorded["kv_allocation_failures"].as_u64().unwrap_or(0),
-            cache_hits,
-            cache_misses: LOOKUPS - cache_hits,
+            prefix_cache: PrefixCacheCounters::of_blocks(hits, LOOKUPS - hits),
             input_tokens: recorded["total_input_tokens"].as_u64().expect("count"),
             ..Counters::default()
         };

@@ -131,7 +131,11 @@ impl Summary<'_> {
         if let Some(rate) = all.kv_thrashing_rate {
             self.row(f, "KV tiers", format_args!("{:.1} % thrashing rate", 100.0 * rate))?;
         }
-        self.row(f, "Preemptions", Grouped(all.counters.preemptions))
+        let again = all.counters.recomputed_tokens;
+        let again = Some(again)
+            .filter(|&tokens| tokens > 0)
+            .map(|tokens| format!(", {} tokens computed again", Grouped(tokens)));
+        self.row(f, "Preemptions", format_args!("{}{}", Grouped(all.counters.preemptions), again.unwrap_or_default()))
     }
 
     /// What flow control did, if anything.
@@ -406,7 +410,7 @@ mod tests {
     use blis_sim::metrics::{
         Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
     };
-    use blis_sim::outcome::Counters;
+    use blis_sim::outcome::{Counters, PrefixCacheCounters};
     use blis_sim::units::Micros;
 
     fn setting() -> Setting {
@@ -448,8 +452,7 @@ mod tests {
             counters: Counters {
                 steps: 4_096,
                 preemptions: 7,
-                cache_hits: 688,
-                cache_misses: 312,
+                prefix_cache: PrefixCacheCounters::of_blocks(688, 312),
                 input_tokens: 1_263_616,
                 ..Counters::default()
             },

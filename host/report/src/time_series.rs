@@ -12,7 +12,7 @@ mod table;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceLoad, SampledMoments};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Outcome, Rejection, Status};
+use blis_sim::outcome::{Outcome, PrefixCacheCounters, Rejection, Status};
 use blis_sim::replica::{ReplicaEvent, ReplicaState};
 use blis_sim::units::Micros;
 use thiserror::Error;
@@ -424,10 +424,8 @@ impl TimeSeries {
 /// What the counters of an instance have gained between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadChange {
-    /// KV blocks of prompts found in the prefix cache.
-    pub cache_hits: u64,
-    /// KV blocks allocated without a hit.
-    pub cache_misses: u64,
+    /// What requests found in the prefix cache.
+    pub prefix_cache: PrefixCacheCounters,
     /// Number of preemptions so far.
     pub preemptions: u64,
 }
@@ -437,22 +435,9 @@ impl LoadChange {
     #[must_use]
     pub fn between(before: &InstanceLoad, after: &InstanceLoad) -> Self {
         Self {
-            cache_hits: after.cache_hits.saturating_sub(before.cache_hits),
-            cache_misses: after.cache_misses.saturating_sub(before.cache_misses),
+            prefix_cache: after.prefix_cache.since(&before.prefix_cache),
             preemptions: after.preemptions.saturating_sub(before.preemptions),
         }
-    }
-
-    /// KV blocks that were found or allocated.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.cache_hits + self.cache_misses
-    }
-
-    /// Share of the KV blocks that were found, 0 to 1; `None` if none was allocated.
-    #[must_use]
-    pub fn hit_rate(&self) -> Option<f64> {
-        (self.blocks() > 0).then(|| self.cache_hits as f64 / self.blocks() as f64)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use thiserror::Error;
 
+use crate::kv::pages::MixedPages;
 use crate::limits;
 use crate::model::{Gpu, ModelConfig, Parallelism};
 use crate::numbers::truncated;
@@ -73,6 +74,8 @@ pub enum CapacityError {
     },
     /// The weights of a mixture of experts of unknown size cannot be computed.
     ExpertCountUnknown,
+    /// The KV pages of its layers cannot share a pool.
+    Pages(MixedPages),
 }
 
 impl CapacityError {
@@ -100,6 +103,7 @@ impl CapacityError {
                  `head_dim`"
             ),
             Self::Missing { field } => format!("`{field}` is missing or zero"),
+            Self::Pages(error) => error.to_string(),
             Self::ExpertCountUnknown => {
                 "the config describes a mixture of experts, but not how many experts it has".into()
             }
@@ -118,6 +122,9 @@ impl CapacityError {
             }
             Self::HeadDimUnknown { .. } => "correct the config, or set `--total-kv-blocks`".into(),
             Self::Missing { .. } => "correct the file or the flag that sets it".into(),
+            Self::Pages(_) => {
+                "choose another `--block-size` or `--prefix-match-unit`, or set `--total-kv-blocks`".into()
+            }
             Self::ExpertCountUnknown => "add `num_experts` to the config, or set `--total-kv-blocks`".into(),
         }
     }
@@ -245,7 +252,8 @@ pub(crate) fn check(
         return Err(CapacityError::KvHeadsNotDivisible { kv_heads, tensor });
     }
     let (hidden_size, heads) = (model.hidden_size, model.num_attention_heads);
-    if model.head_dim.is_none() && !hidden_size.is_multiple_of(heads) {
+    // The layers of a described architecture have widths of their own.
+    if model.head_dim.is_none() && model.architecture.is_none() && !hidden_size.is_multiple_of(heads) {
         return Err(CapacityError::HeadDimUnknown { hidden_size, heads });
     }
     Ok(())

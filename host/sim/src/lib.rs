@@ -14,6 +14,7 @@ pub mod capacity;
 pub mod cluster;
 pub mod cost;
 pub mod energy;
+pub mod engine_version;
 pub mod ids;
 pub mod instance;
 pub mod kv;

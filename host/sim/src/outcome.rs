@@ -574,6 +574,65 @@ impl Thrashing {
     }
 }
 
+/// What requests found in the prefix cache of the GPU: tokens, as vLLM counts them, or KV blocks, as BLIS does
+/// ([`hit_rate_of_blocks`](crate::semantics::Semantics::hit_rate_of_blocks)). All are 0 without prefix caching.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCacheCounters {
+    /// What was looked up: the tokens of each request that entered the batch and was never preempted. BLIS: all KV blocks that
+    /// were claimed or allocated.
+    pub queries: u64,
+    /// Of these, what was found.
+    pub hits: u64,
+    /// Tokens, prompt and output, of requests that entered the batch again after a preemption: they find mostly what they had
+    /// computed themselves. (vLLM keeps these apart, too, and does not export them.)
+    pub preempted_queries: u64,
+    /// Of these, those found.
+    pub preempted_hits: u64,
+}
+
+impl PrefixCacheCounters {
+    /// BLIS's counters: of `misses` KV blocks that were allocated and `hits` that were found.
+    #[must_use]
+    pub fn of_blocks(hits: u64, misses: u64) -> Self {
+        Self { queries: hits + misses, hits, ..Self::default() }
+    }
+
+    /// Counts a request of `tokens` tokens that gets its blocks, and finds `hits` of them. It was `preempted` before, or not.
+    pub fn admit(&mut self, tokens: u32, hits: u32, preempted: bool) {
+        let (queries, found) = match preempted {
+            false => (&mut self.queries, &mut self.hits),
+            true => (&mut self.preempted_queries, &mut self.preempted_hits),
+        };
+        *queries += u64::from(tokens);
+        *found += u64::from(hits);
+    }
+
+    /// The hit rate, 0 to 1; `None` if nothing was looked up.
+    #[must_use]
+    pub fn hit_rate(&self) -> Option<f64> {
+        (self.queries > 0).then(|| self.hits as f64 / self.queries as f64)
+    }
+
+    /// What was counted after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            queries: self.queries.saturating_sub(before.queries),
+            hits: self.hits.saturating_sub(before.hits),
+            preempted_queries: self.preempted_queries.saturating_sub(before.preempted_queries),
+            preempted_hits: self.preempted_hits.saturating_sub(before.preempted_hits),
+        }
+    }
+
+    /// Adds those of another instance.
+    pub fn add(&mut self, other: &Self) {
+        self.queries += other.queries;
+        self.hits += other.hits;
+        self.preempted_queries += other.preempted_queries;
+        self.preempted_hits += other.preempted_hits;
+    }
+}
+
 /// Counters of one instance at the end of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -586,11 +645,11 @@ pub struct Counters {
     pub preemption_time: Micros,
     /// Final-token KV allocations that failed (BLIS semantics only).
     pub kv_allocation_failures: u64,
-    /// KV blocks of prompts that were found in the prefix cache.
-    pub cache_hits: u64,
-    /// KV blocks that were allocated without a prefix-cache hit. With BLIS's tiers also allocations that failed although no block
-    /// could be reloaded.
-    pub cache_misses: u64,
+    /// What requests found in the prefix cache. With BLIS's tiers, allocations that failed although no block could be reloaded
+    /// count as looked up.
+    pub prefix_cache: PrefixCacheCounters,
+    /// Tokens that a request had computed before it was preempted, and computed again. Of outputs that BLIS generates anew, none.
+    pub recomputed_tokens: u64,
     /// With BLIS's tiers: how often one evicts what it has just taken in.
     pub thrashing: Option<Thrashing>,
     /// Sum of the prompt lengths of the requests that passed the checks on arrival, tokens.

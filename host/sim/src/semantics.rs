@@ -71,6 +71,13 @@ pub struct Semantics {
     /// on the decode instance until there are blocks, those on the prefill instance stay until they are read, and the last
     /// token of the prompt is computed again.
     pub reserves_before_decode: bool,
+    /// The prefix-cache hit rate is of KV blocks: each that is claimed or allocated counts as looked up, those of outputs and
+    /// of tokens that are computed again included. vLLM counts the tokens of a request once, when it first enters the batch, and
+    /// those of preempted requests separately.
+    pub hit_rate_of_blocks: bool,
+    /// The router sees blocks that a step stores or evicts as soon as the step is planned. vLLM publishes them when a step has
+    /// ended.
+    pub cache_events_at_step_start: bool,
 }
 
 impl Semantics {
@@ -105,6 +112,8 @@ impl Semantics {
         signals_start_at_zero: false,
         adapters_load_ahead: false,
         reserves_before_decode: false,
+        hit_rate_of_blocks: false,
+        cache_events_at_step_start: false,
     };
 
     /// The published simulator: inference-sim, commit f90a1e3a.
@@ -129,6 +138,8 @@ impl Semantics {
         signals_start_at_zero: true,
         adapters_load_ahead: true,
         reserves_before_decode: true,
+        hit_rate_of_blocks: true,
+        cache_events_at_step_start: true,
     };
 }
 

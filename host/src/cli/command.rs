@@ -9,6 +9,7 @@ use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
+use super::fit_memory::FitMemoryArgs;
 use super::listing::{ListingArgs, ModelsArgs};
 use super::mock_server::MockServerArgs;
 use super::observe::ObserveArgs;
@@ -151,6 +152,9 @@ pub(super) enum Command {
     /// Calibrate the physics latency model against measured runs of real servers
     #[command(args_override_self = true)]
     Fit(FitArgs),
+    /// Compare the memory of real servers, from the logs of their starts, with the computed balance of a GPU
+    #[command(args_override_self = true)]
+    FitMemory(FitMemoryArgs),
     /// Compare simulated with measured latencies of real servers
     #[command(args_override_self = true)]
     Validate(ValidateArgs),

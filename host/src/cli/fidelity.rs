@@ -103,7 +103,7 @@ pub(super) struct DataArgs {
     /// Expert parallelism: experts are distributed over the ranks
     #[arg(long)]
     enable_expert_parallel: bool,
-    /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: 0.9]
+    /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: that of the engine: 0.9 of vLLM 0.15]
     #[arg(long, value_name = "SHARE", value_parser = parse::share)]
     gpu_memory_utilization: Option<f64>,
     /// Levels of load, requests/s x seconds, as 8x600+20x600: errors are shown for each

@@ -45,7 +45,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Real servers", &["observe", "calibrate", "mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
-    ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
+    ("Models, GPUs and their calibration", &["models", "hardware", "fit", "fit-memory", "validate"]),
     ("This program", &["help", "completions", "man", "version"]),
 ];
 
@@ -331,6 +331,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis hardware", &[
         ("All GPUs", "blis hardware"),
         ("As JSON", "blis hardware --output json"),
+    ]),
+    ("blis fit-memory", &[
+        ("The memory of a server, measured and computed", "blis fit-memory examples/fit-a-server/start.log"),
+        ("The same as JSON, of another GPU", "blis fit-memory examples/fit-a-server/start.log --hardware H200 --output json"),
     ]),
     ("blis fit", &[
         ("Coefficients for one server, from a file of its requests", "blis fit examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1 \\\n--out coefficients.yaml"),

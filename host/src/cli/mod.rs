@@ -16,6 +16,7 @@ mod export_keda;
 mod export_plugin;
 mod exported_file;
 mod fidelity;
+mod fit_memory;
 mod flags;
 mod grant_flags;
 mod help;
@@ -53,6 +54,7 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
 use blis_eval::identity::RunIdentity;
+use blis_eval::kv_layout::KvCacheDocument;
 use blis_eval::open;
 use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
@@ -159,6 +161,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Models(args)) => listing::dispatch_models(&args),
         Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
+        Some(Command::FitMemory(args)) => fit_memory::run(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
         Some(Command::Completions(args)) => pages::completions(&args, help::command()),
         Some(Command::Man(args)) => pages::man(&args, help::command()),
@@ -260,6 +263,7 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
         fitness,
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
+        kv_cache: finished.kv_cache.as_ref(),
         run: WithGrants { document: &finished.identity, granted: granted() },
     }
 }
@@ -270,7 +274,7 @@ struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// The figures of the simulation. JSON: `RunFigures`.
     #[serde(flatten)]
     report: R,
-    /// Prefix-cache hits of the blocks looked up; the mean of the instances. Unit: share.
+    /// Prefix-cache hits of the tokens looked up, with `--parity blis` of the KV blocks; the mean of the instances. Unit: share.
     cache_hit_rate: f64,
     #[serde(flatten)]
     tpot: TpotFigures,
@@ -298,6 +302,9 @@ struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// Regret of sampled decisions, with `--regret`.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
+    /// KV groups and pages of an engine process; absent without a config of the model, and with `--parity blis`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_cache: Option<&'a KvCacheDocument>,
     /// What the results are the results of.
     run: WithGrants<&'a RunIdentity>,
 }

@@ -132,7 +132,7 @@ impl ObserveArgs {
             record_itl: self.record_itl,
             timeout: Duration::from_micros(self.request_timeout.0),
             salt: self.salt.unwrap_or_else(clock_salt),
-            block_size: config.engine.block_size,
+            block_size: config.block_size(),
             seed: config.spec.seed(),
         })
     }

@@ -1,48 +1,54 @@
-//! What the number of KV blocks leaves out, for models whose requests take memory that is no multiple of their length.
+//! What to know of the KV cache of models with layers that keep less than every token.
 
-use blis_sim::memory::CachedBytes;
+use blis_sim::kv::pages::{KvGroup, KvLayout};
 
-use super::Resolution;
+use super::memory_balance::has_groups;
+use super::{DeployedCache, Resolution};
 use crate::KvBlocksSource;
-use crate::engine::BatchLimits;
 
 impl Resolution<'_> {
-    /// The longest request that the options allow, tokens: vLLM counts its KV blocks for requests of that length.
+    /// The longest request that the options allow, tokens: vLLM starts only if one fits its KV cache.
     pub(super) fn request_tokens(&self) -> Option<u64> {
         let given = self.args.max_model_len.filter(|given| *given > 0).map(u64::from);
         given.or(self.config.and_then(|model| model.config.max_model_len))
     }
 
-    /// Notes what a cache of that many blocks leaves out where layers keep a window or a state: the memory that a request
-    /// takes is then no multiple of its length.
-    pub(super) fn note_cache(&self, tensor: u32, blocks: u32, source: KvBlocksSource, notes: &mut Vec<String>) {
-        let Some(model) = self.config.filter(|_| source == KvBlocksSource::Computed) else { return };
+    /// Notes the groups of the KV cache, and what is simulated of them.
+    pub(super) fn note_cache(&self, cache: &DeployedCache, notes: &mut Vec<String>) {
         if self.args.batch.engine.is_none() {
-            if model.config.architecture.is_some() {
+            let unequal = self.config.is_some_and(|model| model.config.architecture.is_some());
+            if unequal && cache.source == KvBlocksSource::Computed {
                 notes
                     .push(format!("KV blocks of {}: by BLIS's formula, which takes all layers to be equal", self.name));
             }
             return;
         }
-        let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
-        let cached = CachedBytes::of_model(&model.config, tensor, max_num_batched_tokens);
-        let Some(longest) = self.request_tokens().filter(|_| cached.depends_on_length()) else { return };
-        const SHORT: u64 = 1000;
-        let [at_longest, at_short] = [longest, SHORT].map(|tokens| cached.per_token(Some(tokens)) / 1024.0);
+        let Some(layout) = cache.layout.as_ref().filter(|layout| has_groups(layout)) else { return };
         notes.push(format!(
-            "KV blocks are counted as vLLM logs them, for requests of max_model_len {longest} tokens: {at_longest:.1} KiB per \
-             token on a GPU; a request of {SHORT} tokens takes {at_short:.1}. Give the length of your requests as \
-             `--max-model-len`"
+            "{} KV pages of {} in groups: {}",
+            cache.total_kv_blocks,
+            page_text(layout),
+            groups_text(layout)
         ));
-        if cached.state > 0.0 {
-            let cache_bytes = f64::from(blocks) * f64::from(self.args.block_size) * cached.per_token(Some(longest));
-            let requests = (cache_bytes / cached.state) as u64;
-            let enough = match requests < u64::from(max_num_seqs) {
-                true => format!("more than {requests} at once do not fit: give `--max-num-seqs {requests}`"),
-                false => format!("{max_num_seqs} at once fit"),
-            };
-            let state_mib = cached.state / (1024.0 * 1024.0);
-            notes.push(format!("linear attention keeps {state_mib:.1} MiB per request on a GPU; {enough}"));
+        if self.keeps_one_number(layout) {
+            notes.push(
+                "the CPU tier knows no KV groups: blocks of equal layers are simulated, and states take what one request of \
+                 max_model_len takes"
+                    .to_owned(),
+            );
         }
     }
+}
+
+fn page_text(layout: &KvLayout) -> String {
+    format!("{:.1} KiB", layout.bytes_per_block as f64 / 1024.0)
+}
+
+/// Kinds of groups in their order, each with the layers of its groups and its block.
+fn groups_text(layout: &KvLayout) -> String {
+    let text = |group: &KvGroup| {
+        let window = group.rule.window().map(|window| format!(" of {window}")).unwrap_or_default();
+        format!("{}{window} × {} layers with blocks of {} tokens", group.rule.name(), group.layers, group.block)
+    };
+    layout.groups.iter().map(text).collect::<Vec<_>>().join(", ")
 }

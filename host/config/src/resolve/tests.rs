@@ -290,7 +290,7 @@ fn expert_options_need_experts() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @r"
+    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = Some(1.5)), @r"
     `--gpu-memory-utilization` is 1.5
     hint: it must lie in (0, 1]
     ");
@@ -310,7 +310,7 @@ fn numbers_out_of_range_are_refused() {
     `--model` is blank
     hint: `blis models` lists the names that are known
     ");
-    assert!(with(LLAMA, |args| args.gpu_memory_utilization = f64::NAN).is_err());
+    assert!(with(LLAMA, |args| args.gpu_memory_utilization = Some(f64::NAN)).is_err());
 }
 
 #[test]
@@ -363,10 +363,10 @@ fn folders_of_the_command_line_come_first() {
 fn the_share_of_memory_never_changes_the_tensor_parallel_size() {
     const LARGE: &str = "meta-llama/llama-3.1-70b-instruct";
     for share in [0.87, 0.9, 0.95, 1.0] {
-        let deployment = with(LARGE, |args| args.gpu_memory_utilization = share).unwrap();
+        let deployment = with(LARGE, |args| args.gpu_memory_utilization = Some(share)).unwrap();
         assert_eq!(deployment.tensor_parallel_size, with(LARGE, |_| ()).unwrap().tensor_parallel_size, "{share}");
     }
-    let refused = with(LARGE, |args| args.gpu_memory_utilization = 0.3).unwrap_err().to_string();
+    let refused = with(LARGE, |args| args.gpu_memory_utilization = Some(0.3)).unwrap_err().to_string();
     assert!(refused.contains("raise `--gpu-memory-utilization` from 0.3"), "{refused}");
 }
 
@@ -397,15 +397,7 @@ fn the_limits_of_a_batch_never_change_the_tensor_parallel_size() {
         }
     }
     insta::assert_snapshot!(refused.join("\n"), @r"
-    `qwen3-32b`: the model does not fit: it needs 71.9 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 65536: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 262144: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-batched-tokens` from 1000000: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `qwen3-32b`: the model does not fit: it needs 96.2 GiB, and 1 GPU(s) offer 71.3 GiB
-    hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
-    `llama-4-scout-17b-16e-instruct`: the model does not fit: it needs 412.6 GiB, and 4 GPU(s) offer 285.1 GiB
+    `llama-4-scout-17b-16e-instruct`: the model does not fit: it needs 299.4 GiB, and 4 GPU(s) offer 291.4 GiB; vLLM: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.
     hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
     ");
 }

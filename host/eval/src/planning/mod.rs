@@ -89,7 +89,7 @@ impl PlanConfig {
         let points: Vec<(String, Experiment)> = points.collect::<Result<_, RunError>>()?;
         let base = points[0].1.clone();
         points.iter().try_for_each(|(name, other)| check_same_requests(&base, name, other))?;
-        let reading = |of: &Experiment| (of.engine.block_size, of.engine.semantics);
+        let reading = |of: &Experiment| (of.block_size(), of.engine.semantics);
         if let Some((name, _)) = points.iter().find(|(_, other)| reading(other) != reading(&base)) {
             let what = format!("`{name}` changes how requests are read: the size of KV blocks, or the reference");
             return Err(RunError::usage(what).hint("`blis sweep` measures points that differ in it"));

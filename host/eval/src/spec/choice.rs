@@ -144,6 +144,13 @@ choices! {
     /// Some are dropped, the more the slower it is
     Throttle = "throttle";
 
+    /// Kernels of the prefill of the gated delta rule (`--gdn-prefill-backend`).
+    GdnPrefillName:
+    /// FlashInfer's: states fall on multiples of 64 tokens
+    FlashInfer = "flashinfer",
+    /// Triton's
+    Triton = "triton";
+
     /// Implementation of the simulation of instances (`--simulation`).
     SimulationName:
     /// Updates only what changes

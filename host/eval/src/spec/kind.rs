@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use blis_config::adapters::RANKS;
 use blis_sim::cluster::StartMode;
+use blis_sim::engine_version::EngineVersion;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -298,6 +299,16 @@ kinds! {
     instances INSTANCES: u32 = whole(1, 65_536, "instances");
     /// As [`INSTANCES`]; or 0.
     instances_or_zero INSTANCES_OR_ZERO: u32 = whole(0, 65_536, "instances");
+    /// The length of a request, tokens: 0 for the model's, -1 or `auto` for the longest that fits.
+    model_len MODEL_LEN: i64 = ValueKind {
+        read: |range, text| match text {
+            "auto" | "-1" => Ok(-1),
+            text => text.parse::<u32>().map(i64::from).map_err(|_| range.message()),
+        },
+        ..shown(ValueForm::Number, Range::Text("must be a whole number from 0 to 4294967295, or -1 for the longest that fits"))
+    };
+    /// A version of vLLM.
+    engine_version ENGINE_VERSION: EngineVersion = parsed(ValueForm::Text, |_, text| text.parse());
     /// Number of LoRA adapters.
     adapters ADAPTERS: u32 = whole(1, 100_000, "adapters");
     /// A rank for which vLLM allocates slots of LoRA adapters.
@@ -307,7 +318,7 @@ kinds! {
     /// Number of bytes; 0 is allowed.
     bytes BYTES: u64 = whole(0, u64::MAX, "bytes");
     /// Memory of a GPU.
-    memory MEMORY: u64 = whole(1, 1 << 50, "bytes");
+    memory MEMORY: u64 = whole(0, 1 << 50, "bytes");
     /// Number of users of a closed loop.
     users USERS: u32 = whole(1, 10_000_000, "users");
     /// Number of seeds of a comparison.

@@ -17,9 +17,9 @@ mod table;
 
 pub use choice::{
     ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
-    EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
-    SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
-    TransferLinkName, WorkloadName,
+    EngineName, FitnessScaleName, GdnPrefillName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
+    RegretName, RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName,
+    TraceFormatName, TraceLevelName, TransferLinkName, WorkloadName,
 };
 pub use kind::{Choice, Range, RangeEnds, TimeUnit, ValueForm, ValueKind};
 pub use named_choice::NamedChoice;

@@ -16,15 +16,16 @@ use std::path::PathBuf;
 
 use blis_plugin::{Kind, Surroundings};
 use blis_sim::cluster::StartMode;
+use blis_sim::engine_version::EngineVersion;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
 
 use super::choice::{
     ArrivalName, BackpressureName, ChunkEvictionName, ConcurrencyModeName, DeciderName, DtypeName, EncodeDeciderName,
-    EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, RoleName,
-    SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName, TraceFormatName, TraceLevelName,
-    TransferLinkName, WorkloadName,
+    EngineName, FitnessScaleName, GdnPrefillName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
+    RegretName, RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName,
+    TraceFormatName, TraceLevelName, TransferLinkName, WorkloadName,
 };
 use super::commands::{CALIBRATE, EVALUATED, GENERATED, MOCK, OBSERVE, REPLAY, RUN, SIMULATED, SIZE, SWEEP, TRACES};
 use super::kind::*;
@@ -222,13 +223,27 @@ settings! {
         /// KV block size, tokens ≥ 1
         // vLLM's.
         block_size_in_tokens: u32 = "block-size-in-tokens" | "block-size", "N" COUNT, default "16", { commands: SIMULATED | OBSERVE, in_group: "block-size" };
-        /// Maximum input plus output tokens of a request; 0 for the model's own limit, at most the KV cache
-        max_model_len: u32 = "max-model-len", "N" COUNT_OR_ZERO, default "0", { example: "1500" };
-        /// Share of GPU memory for weights and KV cache, above 0, at most 1
+        /// Maximum input plus output tokens of a request, which have to fit the KV cache; 0 for the model's own limit, as far as it fits; -1
+        /// for the longest that fits
+        max_model_len: i64 = "max-model-len", "N" MODEL_LEN, default "0", { example: "1500" };
+        /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: 0.92 of vLLM 0.21 and later; 0.9 of versions before
+        /// and with --parity blis]
         // vLLM's.
-        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, default "0.9", { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
-        /// Memory of each GPU for the KV cache, bytes ≥ 1, instead of --gpu-memory-utilization: the weights have to fit beside it
+        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
+        /// Memory of each GPU for the KV cache, bytes, instead of --gpu-memory-utilization, whatever the weights leave
         kv_cache_memory_bytes: u64 = "kv-cache-memory-bytes", "BYTES" MEMORY, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), set("gpu-memory-utilization").hint(ONE_CAPACITY), is("parity", "blis").hint(NOT_IN_BLIS)], example: "2000000000" };
+        /// Windows and chunks hold all tokens of a request, instead of KV groups of their own
+        disable_hybrid_kv_cache_manager: bool = "disable-hybrid-kv-cache-manager", SWITCH, default "false", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], beside: "--model openai/gpt-oss-20b --rate 30 --num-requests 60" };
+        /// Tokens of one content hash, which divides every KV block: prefixes can then be found inside the blocks of hybrid models
+        /// [default: the common divisor of the blocks]
+        prefix_match_unit: u32 = "prefix-match-unit", "N" COUNT, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "64", beside: "--model qwen/qwen3.5-27b --rate 30 --num-requests 60 --max-num-seqs 64 --prefix-tokens 640" };
+        /// Windows and states stay in the prefix cache at multiples of so many tokens; 0 only at the end of a prompt and where prompts fork,
+        /// -1 at every boundary
+        // vLLM's.
+        prefix_cache_retention_interval: i64 = "prefix-cache-retention-interval", "N" MODEL_LEN, default "0", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "-1", beside: "--model openai/gpt-oss-20b --rate 30 --num-requests 60 --prefix-tokens 640" };
+        /// Kernels of the prefill of the gated delta rule (Qwen3-Next, Qwen3.5): they decide about the blocks [default: flashinfer on Hopper
+        /// and Blackwell, else triton]
+        gdn_prefill_backend: GdnPrefillName = "gdn-prefill-backend", "NAME" GdnPrefillName::KIND, { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "triton", beside: "--model qwen/qwen3.5-27b --rate 30 --num-requests 60 --max-num-seqs 64" };
     }
     in MIRROR {
         /// BLIS's mirror of KV blocks on the CPU, blocks; 0 for none; with --parity blis
@@ -245,6 +260,8 @@ settings! {
     in ENGINE {
         /// Engine: the version of which the scheduler is followed
         engine: EngineName = "engine", "NAME" EngineName::KIND, default "vllm-0.33", { strict: true, apart: &[is("parity", "blis").hint(OWN_ENGINE)] };
+        /// Version of vLLM of which the memory of a GPU is computed, 0.10 to 0.33 [default: that of --engine]
+        engine_version: EngineVersion = "engine-version", "VERSION" ENGINE_VERSION, { apart: &[is("parity", "blis").hint(OWN_ENGINE)], example: "0.19", beside: "--max-num-seqs 4000 --rate 30 --num-requests 60" };
         /// Maximum batch size, requests ≥ 1 [default: as vLLM's server on that GPU: 1024 from 70 GiB of memory, 256 below
         /// and on A100; 256 with --parity blis]
         max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", "N" COUNT, { usual: true, in_group: "max-num-seqs", example: "16", beside: "--rate 30 --num-requests 60 --num-instances 2" };

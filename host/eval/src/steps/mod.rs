@@ -5,6 +5,8 @@
 //! describe the KV groups (`cases/vllm-groups`).
 
 mod case;
+#[cfg(test)]
+mod counters;
 mod rows;
 mod run;
 #[cfg(test)]

@@ -29,7 +29,6 @@ pub(super) struct ServiceMetrics {
     refused: u64,
     prompt_tokens: u64,
     generated_tokens: u64,
-    cached_tokens: u64,
     ttft: BucketCounts,
     itl: BucketCounts,
     e2e: BucketCounts,
@@ -77,7 +76,6 @@ impl ServiceMetrics {
             refused: 0,
             prompt_tokens: 0,
             generated_tokens: 0,
-            cached_tokens: 0,
             ttft: BucketCounts::new(TTFT_S),
             itl: BucketCounts::new(ITL_S),
             e2e: BucketCounts::new(E2E_S),
@@ -104,7 +102,6 @@ impl ServiceMetrics {
             _ => self.completed += 1,
         }
         self.prompt_tokens += u64::from(outcome.input_tokens);
-        self.cached_tokens += u64::from(outcome.cached_tokens);
         self.e2e.add(outcome.e2e.unwrap_or_default());
     }
 
@@ -137,14 +134,16 @@ impl ServiceMetrics {
         by_instance(&mut out, "vllm:kv_cache_usage_perc", "gauge", used);
         by_instance(&mut out, "vllm:gpu_cache_usage_perc", "gauge", used);
         by_instance(&mut out, "vllm:num_preemptions_total", "counter", |load| load.preemptions as f64);
+        let queries = |load: &InstanceLoad| load.prefix_cache.queries as f64;
+        by_instance(&mut out, "vllm:prefix_cache_queries_total", "counter", queries);
+        let hits = |load: &InstanceLoad| load.prefix_cache.hits as f64;
+        by_instance(&mut out, "vllm:prefix_cache_hits_total", "counter", hits);
         let labels = format!("model_name=\"{model}\"");
         let mut total = |name: &str, labels: &str, value: u64| {
             let _ = writeln!(out, "# TYPE {name} counter\n{name}{{{labels}}} {value}");
         };
         total("vllm:prompt_tokens_total", &labels, self.prompt_tokens);
         total("vllm:generation_tokens_total", &labels, self.generated_tokens);
-        total("vllm:prefix_cache_queries_total", &labels, self.prompt_tokens);
-        total("vllm:prefix_cache_hits_total", &labels, self.cached_tokens);
         let _ = writeln!(out, "# TYPE vllm:request_success_total counter");
         let reasons = [("length", self.completed), ("stop", self.capped), ("abort", self.cancelled)];
         for (reason, value) in reasons {
@@ -178,9 +177,14 @@ mod tests {
 
     #[test]
     fn every_instance_has_its_gauges() {
-        let load = InstanceLoad { queue_depth: 3, used_kv_blocks: 1, total_kv_blocks: 4, ..InstanceLoad::default() };
+        let mut load =
+            InstanceLoad { queue_depth: 3, used_kv_blocks: 1, total_kv_blocks: 4, ..InstanceLoad::default() };
+        load.prefix_cache.admit(1024, 1008, false);
+        load.prefix_cache.admit(1100, 1088, true);
         let page = ServiceMetrics::new("a\"b".to_owned()).page(&[InstanceLoad::default(), load]);
         assert!(page.contains("vllm:num_requests_waiting{engine=\"1\",model_name=\"a\\\"b\"} 3\n"), "{page}");
         assert!(page.contains("vllm:kv_cache_usage_perc{engine=\"1\",model_name=\"a\\\"b\"} 0.25\n"), "{page}");
+        assert!(page.contains("vllm:prefix_cache_queries_total{engine=\"1\",model_name=\"a\\\"b\"} 1024\n"), "{page}");
+        assert!(page.contains("vllm:prefix_cache_hits_total{engine=\"1\",model_name=\"a\\\"b\"} 1008\n"), "{page}");
     }
 }

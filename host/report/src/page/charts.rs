@@ -228,7 +228,7 @@ fn instance_lines(series: &TimeSeries, all: &[Micros], stride: usize, rate_strid
         }
         for load in instance.at(kept(rate_stride)) {
             let change = load.map(|load| LoadChange::between(&before.unwrap_or_default(), &load));
-            lines.hit.push(change.and_then(|change| change.hit_rate()).map(digits));
+            lines.hit.push(change.and_then(|change| change.prefix_cache.hit_rate()).map(digits));
             before = load.or(before);
         }
         lines

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use blis_sim::instance::InstanceLoad;
+use blis_sim::outcome::PrefixCacheCounters;
 use blis_sim::units::Micros;
 
 use super::{ClusterRow, InstanceSeries, LoadChange, MomentCounts, TimeSeries};
@@ -128,8 +129,7 @@ impl<'a> LoadCursor<'a> {
             used_kv_blocks: 0,
             total_kv_blocks: 0,
             preemptions: 0,
-            cache_hits: 0,
-            cache_misses: 0,
+            prefix_cache: PrefixCacheCounters { queries: 0, hits: 0, preempted_queries: 0, preempted_hits: 0 },
         };
         Self { series, reached: 0, load: None, before: &NOTHING }
     }
@@ -176,9 +176,9 @@ impl TableRow<'_> {
                 waiting.whole(load.queue_depth.into());
                 running.whole(load.batch_size.into());
                 kv.number(share(load.used_kv_blocks.into(), load.total_kv_blocks.into()));
-                match since.blocks() {
-                    0 => hit_rate.empty(),
-                    blocks => hit_rate.number(share(since.cache_hits, blocks)),
+                match since.prefix_cache {
+                    PrefixCacheCounters { queries: 0, .. } => hit_rate.empty(),
+                    PrefixCacheCounters { queries, hits, .. } => hit_rate.number(share(hits, queries)),
                 }
                 preemptions.whole(since.preemptions);
                 let [arrivals, _, _, _, _, gateway_queue, ..] = counts;
@@ -263,9 +263,9 @@ impl CsvLines {
         line.whole(load.queue_depth.into());
         line.whole(load.batch_size.into());
         line.share(load.used_kv_blocks.into(), load.total_kv_blocks.into(), &mut self.shares);
-        match since.blocks() {
-            0 => line.put(b","),
-            blocks => line.share(since.cache_hits, blocks, &mut self.shares),
+        match since.prefix_cache {
+            PrefixCacheCounters { queries: 0, .. } => line.put(b","),
+            PrefixCacheCounters { queries, hits, .. } => line.share(hits, queries, &mut self.shares),
         }
         line.whole(since.preemptions);
         line.put(b",,,,,,,,,\n");

@@ -1,5 +1,5 @@
 use blis_sim::ids::RequestId;
-use blis_sim::outcome::{DropReason, Outcome};
+use blis_sim::outcome::{DropReason, Outcome, PrefixCacheCounters};
 use blis_sim::request::Request;
 use proptest::prelude::*;
 
@@ -17,15 +17,14 @@ fn outcome(id: u32, (arrival, ended): (u64, u64), status: Status, instance: Opti
 }
 
 fn load(queue_depth: u32, batch_size: u32, used_kv_blocks: u32, cache: (u64, u64)) -> InstanceLoad {
-    let (cache_hits, cache_misses) = cache;
+    let (hits, misses) = cache;
     InstanceLoad {
         queue_depth,
         batch_size,
         used_kv_blocks,
         total_kv_blocks: 50,
         preemptions: 0,
-        cache_hits,
-        cache_misses,
+        prefix_cache: PrefixCacheCounters::of_blocks(hits, misses),
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct SignalBoard {
     load: SignalGroup,
     caches: SignalGroup,
     cached: PrefixIndex,
+    /// Time of the next change of a cache that happened, but was not published at the last refresh.
+    unpublished: Micros,
     /// The content of CPU tiers, if a policy reads it.
     tiers: Option<Box<TierSignal>>,
     /// The adapters of each instance as of the last refresh; empty if no policy reads them.
@@ -95,6 +97,7 @@ impl SignalBoard {
             load: SignalGroup::new(config.snapshot_refresh_interval, n),
             caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
+            unpublished: Micros::MAX,
             tiers: None,
             adapters: Vec::new(),
             found_any: false,
@@ -224,6 +227,11 @@ impl SignalBoard {
             if read && group.interval > Micros::ZERO { group.read_at + group.interval - Micros(1) } else { Micros::MAX }
         };
         let load = refresh(&self.load, self.reads.load);
+        let load = if self.caches.interval > Micros::ZERO {
+            load
+        } else {
+            load.min(self.unpublished.saturating_sub(Micros(1)))
+        };
         load.min(refresh(&self.caches, self.reads.cached_blocks)).min(self.in_flight.next_end())
     }
 
@@ -273,9 +281,13 @@ impl SignalBoard {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let (signals, reads) = (&mut self.signals, self.reads);
         let adapters = &mut self.adapters;
-        let read = |i: InstanceIndex| {
+        let mut read = |i: InstanceIndex| {
             signals.read(i.index(), &instances[i.index()], reads);
             read_adapters(adapters, i.index(), &instances[i.index()]);
+        };
+        let read = |i| {
+            read(i);
+            false
         };
         if self.load.refresh(now, read) {
             self.versions.load += 1;
@@ -285,14 +297,19 @@ impl SignalBoard {
         {
             tiers.refresh(now, instances);
         }
-        let cached = &mut self.cached;
-        self.caches.refresh(now, |i| {
-            instances[i.index()].cache_changes(&mut |key, present| {
+        let (cached, mut unpublished) = (&mut self.cached, Micros::MAX);
+        let is_read = self.caches.refresh(now, |i| {
+            let next = instances[i.index()].cache_changes(now, &mut |key, present| {
                 if cached.set(key, i, present) {
                     lifecycle.block(now, i, key, present);
                 }
             });
+            unpublished = next.map_or(unpublished, |next| unpublished.min(next));
+            next.is_some()
         });
+        if is_read {
+            self.unpublished = unpublished;
+        }
     }
 
     /// Computes the columns that depend on the request, if the policy to be called reads them.
@@ -414,7 +431,7 @@ impl Signals {
         self.batch_size[i] = load.batch_size;
         self.kv_utilization[i] = share(load.used_kv_blocks.into(), load.total_kv_blocks.into());
         self.free_kv_blocks[i] = load.total_kv_blocks - load.used_kv_blocks;
-        self.cache_hit_rate[i] = share(load.cache_hits, load.cache_hits + load.cache_misses);
+        self.cache_hit_rate[i] = load.prefix_cache.hit_rate().unwrap_or(0.0);
         self.preemption_count[i] = load.preemptions;
         if reads.waiting_tokens {
             self.waiting_tokens[i] = instance.waiting_tokens();
@@ -445,17 +462,19 @@ impl SignalGroup {
         now - self.read_at >= self.interval
     }
 
-    /// Refreshes the changed instances, if the interval has passed. Returns whether there were any.
-    fn refresh(&mut self, now: Micros, mut read: impl FnMut(InstanceIndex)) -> bool {
+    /// Refreshes the changed instances, if the interval has passed. Returns whether there were any. If `read` returns `true`, more
+    /// changes of an instance follow without an event there: the next refresh reads it again.
+    fn refresh(&mut self, now: Micros, mut read: impl FnMut(InstanceIndex) -> bool) -> bool {
         if !self.is_due(now) {
             return false;
         }
         self.read_at = now;
         let any = !self.dirty.is_empty();
-        for instance in self.dirty.drain(..) {
-            self.is_dirty[instance.index()] = false;
-            read(instance);
-        }
+        let is_dirty = &mut self.is_dirty;
+        self.dirty.retain(|&instance| {
+            is_dirty[instance.index()] = read(instance);
+            is_dirty[instance.index()]
+        });
         any
     }
 }

@@ -173,8 +173,8 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.watch_cache();
     }
 
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
-        self.inner.cache_changes(each);
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        self.inner.cache_changes(now, each)
     }
 
     fn watch_tier(&mut self) -> u32 {

@@ -2,6 +2,7 @@
 
 mod blis_tiers;
 mod cpu_tier;
+mod hit_counters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -252,7 +253,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 17]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 19]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -271,6 +272,8 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         idle_victim_skips_next: b[14],
         idle_at_step_start: b[15],
         adapters_load_ahead: b[16],
+        hit_rate_of_blocks: b[17],
+        cache_events_at_step_start: b[18],
         // The remaining fields concern the cluster.
         ..Semantics::VLLM_0_15
     });
@@ -636,9 +639,9 @@ impl<I: Instance + Clone> WatchedInstance<I> {
         self.instance.advance(limit, &mut self.log)
     }
 
-    fn catch_up(&mut self) -> &BTreeSet<BlockKey> {
+    fn catch_up(&mut self, now: Micros) -> &BTreeSet<BlockKey> {
         let present = &mut self.present;
-        self.instance.cache_changes(&mut |key, is_present| {
+        self.instance.cache_changes(now, &mut |key, is_present| {
             if is_present {
                 present.insert(key)
             } else {
@@ -694,17 +697,19 @@ impl EnginePair {
         self.fast.instance.adapters(&mut fast);
         prop_assert_eq!(plain, fast);
         let mut copy = self.fast.clone();
-        let plain = self.plain.catch_up();
-        prop_assert_eq!(plain, self.fast.catch_up());
-        prop_assert_eq!(plain, copy.catch_up());
+        let (mut last_of_plain, mut last_of_fast) = (self.plain.clone(), self.fast.clone());
+        let plain = self.plain.catch_up(now);
+        prop_assert_eq!(plain, self.fast.catch_up(now));
+        prop_assert_eq!(plain, copy.catch_up(now));
         let plain = self.plain.tier_at(now);
         prop_assert_eq!(plain, self.fast.tier_at(now));
         prop_assert_eq!(plain, copy.tier_at(now));
         let found = |finds: &dyn Fn(BlockKey) -> bool| -> BTreeSet<BlockKey> {
             self.keys.iter().copied().filter(|&key| finds(key)).collect()
         };
-        prop_assert_eq!(&self.plain.present, &found(&|key| self.plain.instance.finds(key)));
-        prop_assert_eq!(&self.fast.present, &found(&|key| self.fast.instance.finds(key)));
+        // All that has happened is published in the end.
+        prop_assert_eq!(last_of_plain.catch_up(Micros::MAX), &found(&|key| self.plain.instance.finds(key)));
+        prop_assert_eq!(last_of_fast.catch_up(Micros::MAX), &found(&|key| self.fast.instance.finds(key)));
         if continue_with_clone {
             self.fast = copy;
         }
@@ -879,7 +884,7 @@ fn random_loads_reach_the_difficult_cases() {
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
         let log = simulate(Fast::new(config), &requests, Micros::MAX);
         preemptions += log.counters.preemptions;
-        hits += log.counters.cache_hits;
+        hits += log.counters.prefix_cache.hits;
         failures += log.counters.kv_allocation_failures;
         let ended = |status| log.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);

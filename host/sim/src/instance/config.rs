@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cache_events::CacheEvents;
 use super::policy::{InstancePolicies, JoiningRequest, QueueKey, SchedulingChoice};
 use crate::adapters::{AdapterSettings, AdapterSlots};
 use crate::ids::InstanceIndex;
@@ -81,6 +82,12 @@ impl InstanceConfig {
     #[inline]
     pub(super) fn wakes_at(&self, now: Micros, left_at: Micros) -> Micros {
         if self.semantics.idle_at_step_start { now } else { now.max(left_at) }
+    }
+
+    /// What the router has to learn of the prefix cache; `None` if it learns all at once.
+    pub(super) fn cache_events(&self) -> Option<Box<CacheEvents>> {
+        let delays = !self.semantics.cache_events_at_step_start;
+        delays.then(|| Box::new(CacheEvents::new(self.async_scheduling)))
     }
 
     /// The sampling of `request`, if it costs other than that of requests that set no parameter.

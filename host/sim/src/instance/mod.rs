@@ -34,6 +34,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod cache_events;
 mod cadence;
 mod config;
 mod fast;
@@ -181,10 +182,11 @@ pub trait Instance {
     /// nothing.
     fn watch_cache(&mut self);
 
-    /// Removes and returns the changes since the last call: `each(key, present)` is called with each changed block and
-    /// whether it is in the cache now. A key may occur more than once; the last call counts. Only blocks that requests
-    /// may share are reported, never those of one request alone. Nothing is reported unless the cache is watched.
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
+    /// Removes and returns the changes that are published by `now`, up to which all events were executed: `each(key, present)` is
+    /// called with each changed block and whether it was in the cache then. A key may occur more than once; the last call
+    /// counts. Only blocks that requests may share are reported, never those of one request alone. Nothing is reported unless
+    /// the cache is watched. Returns when the next of the other changes is published, if there are any.
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros>;
 
     /// From now on changes of the CPU tier are collected for [`Self::tier_changes`]. Returns the number of KV blocks of a chunk,
     /// 0 without a tier.

@@ -11,6 +11,7 @@ mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::cache_events::{CacheEvents, PublishedStep};
 use super::cadence::PrefillCadence;
 use super::config::InstanceConfig;
 use super::offloading::Offloading;
@@ -136,6 +137,8 @@ impl Counters {
 pub struct Plain {
     config: InstanceConfig,
     kv: PlainCache,
+    /// What the router has still to learn of the cache; `None` if it learns nothing, or all at once.
+    cache_events: Option<Box<CacheEvents>>,
     /// The tiers below the GPU, if it has any.
     tiers: Option<Box<LowerTiers>>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
@@ -184,6 +187,7 @@ impl Plain {
         let kv = config.plain_cache();
         Self {
             kv,
+            cache_events: None,
             tiers: config.blis_tiers.as_deref().map(|tiers| Box::new(LowerTiers::new(tiers))),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -222,6 +226,7 @@ impl Plain {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
+        let follows = self.follows_a_step();
         self.kv.begin_step();
         self.tiers.iter_mut().for_each(|tiers| tiers.start_step(now));
         self.load_for_head(now, observer);
@@ -242,6 +247,7 @@ impl Plain {
             let awaits_storage = self.tiers.as_ref().is_some_and(|tiers| tiers.any_awaits());
             if self.running.is_empty() && !awaits_storage && self.adapter_loaded_at().is_none() {
                 if self.waits_for_transfers(now) {
+                    self.publish(PublishedStep { start: now, end: now, follows, computes: false });
                     // Nothing can be computed before a transfer ends: this is no lack of progress.
                     return Ok(());
                 }
@@ -268,6 +274,7 @@ impl Plain {
             tiers.copy(kv, self.running.iter().map(|live| &live.request));
         }
         self.complete(end, observer);
+        self.publish(PublishedStep { start: now, end, follows, computes: batch.tokens() > 0 });
         self.last_step.free_blocks = self.kv.free_blocks();
         self.last_step.end = end;
         self.check_conservation(&batch);
@@ -278,6 +285,21 @@ impl Plain {
         self.step_at = (!self.running.is_empty() || waits).then_some(end);
         self.end_step_of_transfers(end);
         Ok(())
+    }
+
+    /// Whether the step that is about to be planned was scheduled with the one before under way, under asynchronous scheduling:
+    /// whether that one left it something to do.
+    fn follows_a_step(&self) -> bool {
+        let Some(events) = &self.cache_events else { return false };
+        let head = self.waiting.first_key_value().map(|(_, head)| head.queued_at);
+        self.running.iter().any(|live| !live.draining) || head.is_some_and(|joined| events.was_queued(joined))
+    }
+
+    /// Records when the router learns what `step` changed in the cache.
+    fn publish(&mut self, step: PublishedStep) {
+        if let Some(events) = &mut self.cache_events {
+            events.add(step, |each| self.kv.take_changes(each));
+        }
     }
 
     /// What a batching policy gets before a step.
@@ -537,6 +559,9 @@ impl Plain {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
+            // Tokens that it had before a preemption, as far as its prompt goes: what BLIS generates anew is no repetition.
+            let known = live.furthest.min(live.target).saturating_sub(live.computed);
+            self.counters.recomputed_tokens += u64::from(known.min(live.num_new));
             live.computed += live.num_new;
             // A free full hit computes nothing and still generates its first token.
             if live.prefilling() || (live.decoding && live.num_new == 0) {

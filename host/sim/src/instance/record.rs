@@ -1,6 +1,7 @@
 //! The record of a step, for observers of single steps.
 
 use crate::ids::RequestId;
+use crate::outcome::PrefixCacheCounters;
 use crate::units::Micros;
 
 /// What one step computed: the observable part of its plan.
@@ -41,8 +42,6 @@ pub struct InstanceLoad {
     pub total_kv_blocks: u32,
     /// Number of preemptions since the start.
     pub preemptions: u64,
-    /// KV blocks of prompts found in the prefix cache since the start.
-    pub cache_hits: u64,
-    /// KV blocks allocated without a prefix-cache hit since the start.
-    pub cache_misses: u64,
+    /// What requests found in the prefix cache since the start.
+    pub prefix_cache: PrefixCacheCounters,
 }

@@ -226,6 +226,11 @@ impl FastKv {
         self.free
     }
 
+    /// Number of blocks, or fewer, that can be taken before one with content is evicted.
+    pub fn without_eviction(&self) -> u32 {
+        self.nodes.get(self.head as usize).filter(|node| node.key >= FENCED).map_or(0, |node| node.count)
+    }
+
     /// Number of leading blocks of `holding` that `requests` requests hold, for two requests or more.
     pub fn common_blocks(&self, holding: &HeldBlocks, requests: u32) -> u32 {
         let held_by_all = |&node: &u32| self.nodes[node as usize].count == requests;

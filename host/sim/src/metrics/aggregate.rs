@@ -15,7 +15,7 @@ pub struct Aggregate {
     pub counters: Counters,
     /// Simulated time after the warm-up: until the last executed event, at most the horizon. For the cluster: the longest.
     pub duration: Micros,
-    /// Prefix-cache hit rate over blocks, 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
+    /// [`PrefixCacheCounters::hit_rate`](crate::outcome::PrefixCacheCounters::hit_rate), 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
     /// published.
     pub cache_hit_rate: f64,
     /// [`Thrashing::rate`] of BLIS's tiers, if there are any. For the cluster: the mean over its instances.
@@ -140,7 +140,7 @@ impl InstanceSamples {
             counts: self.counts,
             counters: *counters,
             duration: counters.clock.min(horizon).saturating_sub(warmup),
-            cache_hit_rate: hit_rate(counters.cache_hits, counters.cache_misses),
+            cache_hit_rate: counters.prefix_cache.hit_rate().unwrap_or(0.0),
             kv_thrashing_rate: counters.thrashing.map(Thrashing::rate),
             mean_queue_length: mean_queue_length(counters, whole),
             ttft: of(&mut self.ttft),
@@ -184,12 +184,6 @@ pub(super) fn cluster(
     }
 }
 
-/// Share of hits; 0 without look-ups.
-pub(super) fn hit_rate(hits: u64, misses: u64) -> f64 {
-    let lookups = hits + misses;
-    if lookups == 0 { 0.0 } else { hits as f64 / lookups as f64 }
-}
-
 /// Mean queue length over `duration`, by Little's law.
 fn mean_queue_length(counters: &Counters, duration: Micros) -> f64 {
     if duration == Micros::ZERO { 0.0 } else { counters.queue_time.0 as f64 / duration.0 as f64 }
@@ -201,8 +195,8 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.preemptions += other.preemptions;
     sum.preemption_time += other.preemption_time;
     sum.kv_allocation_failures += other.kv_allocation_failures;
-    sum.cache_hits += other.cache_hits;
-    sum.cache_misses += other.cache_misses;
+    sum.prefix_cache.add(&other.prefix_cache);
+    sum.recomputed_tokens += other.recomputed_tokens;
     if let Some(Thrashing { events, of }) = other.thrashing {
         let sum = sum.thrashing.get_or_insert_default();
         (sum.events, sum.of) = (sum.events + events, sum.of + of);

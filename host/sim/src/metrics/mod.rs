@@ -42,7 +42,7 @@ use crate::replica::{GroupReport, ReplicaReport};
 use crate::request::Name;
 use crate::units::Micros;
 use adapters::AdapterCollector;
-use aggregate::{InstanceSamples, hit_rate};
+use aggregate::InstanceSamples;
 use classes::ClassSamples;
 use disaggregation::DisaggregationSamples;
 use histogram::InterTokenLatencies;
@@ -333,9 +333,11 @@ impl Metrics {
         let delays = self.options.instance_latencies;
         let cluster = aggregate::cluster(&parts, itl, delays, instances, duration, whole);
         // The mean over instances would count those that served little as much as the others.
-        let Counters { cache_hits, cache_misses, .. } = cluster.counters;
         match &self.replicas {
-            Some(_) => Aggregate { cache_hit_rate: hit_rate(cache_hits, cache_misses), ..cluster },
+            Some(_) => {
+                let cache_hit_rate = cluster.counters.prefix_cache.hit_rate().unwrap_or(0.0);
+                Aggregate { cache_hit_rate, ..cluster }
+            }
             None => cluster,
         }
     }

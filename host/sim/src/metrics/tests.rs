@@ -1,6 +1,6 @@
 use super::*;
 use crate::ids::RequestId;
-use crate::outcome::DropReason;
+use crate::outcome::{DropReason, PrefixCacheCounters};
 use crate::request::{Request, Tags};
 use proptest::prelude::*;
 
@@ -89,8 +89,7 @@ fn rates_of_an_empty_simulation_are_zero() {
     assert_eq!((nothing.responses_per_second(), nothing.tokens_per_second(), nothing.cache_hit_rate), (0., 0., 0.));
     let counters = [Counters {
         clock: Micros(4_000_000),
-        cache_hits: 1,
-        cache_misses: 3,
+        prefix_cache: PrefixCacheCounters::of_blocks(1, 3),
         queue_time: Micros(6_000_000),
         ..Counters::default()
     }];
@@ -140,10 +139,9 @@ fn instances_keep_their_own_and_the_cluster_has_all() {
         metrics.itl.add(instance, Micros(7_000), 2);
     }
     metrics.add(&finished(Status::Rejected(Rejection::Routing)));
-    let counters = |clock, cache_hits, cache_misses| Counters {
+    let counters = |clock, hits, misses| Counters {
         clock: Micros(clock),
-        cache_hits,
-        cache_misses,
+        prefix_cache: PrefixCacheCounters::of_blocks(hits, misses),
         steps: 2,
         queue_time: Micros(clock),
         ..Counters::default()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kv::tiers::{BlisTiers, samples};
+use crate::outcome::PrefixCacheCounters;
 
 /// A configuration that BLIS has: with its semantics, and without what it does not know.
 fn blis_config() -> impl Strategy<Value = InstanceConfig> {
@@ -73,7 +74,8 @@ proptest! {
         let requests = requests(&drafts, config.block_size);
         let without = simulate(Fast::new(config.clone()), &requests, Micros::MAX);
         let with_tiers = simulate(with(&config, tiers), &requests, Micros::MAX);
-        prop_assume!(without.counters.cache_misses < 100_000);
+        let PrefixCacheCounters { queries, hits, .. } = without.counters.prefix_cache;
+        prop_assume!(queries - hits < 100_000);
         let counters = Counters { thrashing: None, ..with_tiers.counters };
         prop_assert_eq!(without, EngineLog { counters, ..with_tiers });
     }
@@ -116,7 +118,7 @@ fn random_tiers_reach_the_difficult_cases() {
             BlisTiers::Mirror(_) => thrashing += events,
             BlisTiers::Chain(_) => refused += events,
         }
-        reloads += u64::from(log.counters.cache_hits > without.counters.cache_hits);
+        reloads += u64::from(log.counters.prefix_cache.hits > without.counters.prefix_cache.hits);
     }
     for (what, count) in [
         ("requests that wait for storage at the head of the queue", waits as u64),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Fast;
 use super::deadlines::NEVER;
 use crate::adapters::lengthened;
+use crate::instance::cache_events::PublishedStep;
 use crate::instance::{Instance as _, NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
@@ -145,7 +146,7 @@ impl Fast {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         self.prefetch_at(PrefetchDistance::Rest);
-        let (end, last_start) = self.decode_until::<TIERED>(now, until, finish_v, observer);
+        let (end, last_start) = self.decode_until::<TIERED>(now, until, self.last_of_run(finish_v), observer);
         if self.v == before {
             // KV blocks are short: a full step has to preempt.
             return false;
@@ -161,7 +162,19 @@ impl Fast {
                 self.quiet_end_of_transfers();
             }
         }
+        self.publish(PublishedStep { start: last_start, end, follows: true, computes: true });
         true
+    }
+
+    /// The virtual time at which a run of quiet steps ends, at most `finish_v`. If the router learns of the blocks that a step evicts
+    /// at its end, and not where it starts, a step that may evict some is a run of its own.
+    fn last_of_run(&self, finish_v: u64) -> u64 {
+        if self.cache_events.as_ref().is_none_or(|events| !events.at_end()) {
+            // All steps of the run but the last one have ended when it is executed, and that one publishes where it starts.
+            return finish_v;
+        }
+        let blocks = self.decoders.starting_in(self.v, finish_v - self.v);
+        if blocks > u64::from(self.kv.without_eviction()) { self.v + 1 } else { finish_v }
     }
 
     /// Executes quiet steps: runs of equal steps at once where they are long enough, otherwise one by one. Returns the

@@ -127,6 +127,11 @@ impl Fast {
         for at in 0..self.prefilling.len() {
             let key = self.prefilling[at];
             let live = &mut self.live[key];
+            if live.preemptions > 0 {
+                // Tokens that it had before a preemption, as far as its prompt goes: what BLIS generates anew is no repetition.
+                let known = self.rares.state(live).furthest.min(live.target).saturating_sub(live.computed);
+                self.counters.recomputed_tokens += u64::from(known.min(live.num_new));
+            }
             live.computed += live.num_new;
             live.num_new = 0;
             if live.computed < live.target {

@@ -45,6 +45,7 @@ use self::order::BatchOrder;
 
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
+use super::cache_events::{CacheEvents, PublishedStep};
 use super::cadence::PrefillCadence;
 use super::config::InstanceConfig;
 use super::offloading::Offloading;
@@ -60,7 +61,7 @@ use crate::limits::USUAL_REQUESTS;
 use crate::numbers::count;
 use crate::observer::{Observer, SimEvent};
 use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
-use crate::outcome::{Counters, Outcome, Rejection, Status};
+use crate::outcome::{Counters, Outcome, PrefixCacheCounters, Rejection, Status};
 use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request, Stage};
 use crate::units::Micros;
@@ -158,6 +159,8 @@ pub struct Fast {
     adapters: Option<Box<AdapterSlots>>,
     /// Time that the present step spends on loading adapters.
     adapter_loading: Micros,
+    /// What the router has still to learn of the cache; `None` if it learns nothing, or all at once.
+    cache_events: Option<Box<CacheEvents>>,
     /// The moments of [`Self::next_sample`].
     samples: Option<(InstanceIndex, LoadMoments)>,
 }
@@ -201,6 +204,7 @@ impl Fast {
             next_load: NEVER,
             next_sample: NEVER,
             samples: None,
+            cache_events: None,
             has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some(),
             adapters: config.adapter_slots(),
             adapter_loading: Micros::ZERO,
@@ -282,6 +286,38 @@ impl Fast {
     fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
         let room = self.config.length_cap().saturating_sub(target);
         request.output_tokens.saturating_sub(generated).min(room)
+    }
+
+    /// Whether the step that is about to be planned was scheduled with the one before under way, under asynchronous scheduling:
+    /// whether that one left it something to do.
+    fn follows_a_step(&self) -> bool {
+        let Some(events) = &self.cache_events else { return false };
+        let head = self.waiting.head().map(|(_, head)| self.live[head].joined_at);
+        self.decoders.count > 0 || !self.prefilling.is_empty() || head.is_some_and(|joined| events.was_queued(joined))
+    }
+
+    /// Records when the router learns what `step` changed in the cache.
+    #[inline]
+    fn publish(&mut self, step: PublishedStep) {
+        if let Some(events) = &mut self.cache_events {
+            events.add(step, |each| self.kv.take_changes(each));
+        }
+    }
+
+    fn prefix_cache(&self) -> PrefixCacheCounters {
+        if self.config.semantics.hit_rate_of_blocks {
+            return PrefixCacheCounters::of_blocks(self.kv.hits, self.kv.misses);
+        }
+        self.counters.prefix_cache
+    }
+
+    /// Counts the tokens of `key`, which gets its blocks and found `cached` tokens.
+    #[inline]
+    fn count_look_up(&mut self, key: RequestKey, cached: u32) {
+        if self.config.enable_prefix_caching && !self.config.semantics.hit_rate_of_blocks {
+            let live = &self.live[key];
+            self.counters.prefix_cache.admit(live.target, cached, live.preemptions > 0);
+        }
     }
 
     /// Checks a request and puts it into the waiting queue.
@@ -554,8 +590,7 @@ impl Instance for Fast {
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
             total_kv_blocks: self.kv.total_blocks(),
             preemptions: self.preemptions,
-            cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            prefix_cache: self.prefix_cache(),
         }
     }
 
@@ -627,10 +662,15 @@ impl Instance for Fast {
 
     fn watch_cache(&mut self) {
         self.kv.watch();
+        self.cache_events = self.config.cache_events();
     }
 
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        if let Some(events) = &mut self.cache_events {
+            return events.take(now, each);
+        }
         self.kv.take_changes(each);
+        None
     }
 
     fn watch_tier(&mut self) -> u32 {
@@ -704,11 +744,11 @@ impl Instance for Fast {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
         self.queue_changes::<true>(self.counters.clock);
+        let prefix_cache = self.prefix_cache();
         Counters {
             steps: self.v,
             preemptions: self.preemptions,
-            cache_hits: self.kv.hits,
-            cache_misses: self.kv.misses,
+            prefix_cache,
             offload: self.offloading.map(|offloading| offloading.counters()).unwrap_or_default(),
             ..self.counters
         }

@@ -101,6 +101,7 @@ impl Fast {
         }
         rare.load_began = now;
         self.waiting.remove(&queue_key);
+        self.count_look_up(key, local);
         self.loading.push(key);
         Gate::Left
     }

@@ -5,6 +5,7 @@ use super::arena::RequestKey;
 use super::deadlines::NEVER;
 use super::live::{NOT_RUNNING, RequestState};
 use crate::adapters::AdapterGate;
+use crate::instance::cache_events::PublishedStep;
 use crate::instance::gates::Gate;
 use crate::instance::policy::{JoiningRequest, QueueKey};
 use crate::instance::step_limits::StepLimits;
@@ -49,6 +50,7 @@ impl Fast {
             self.wake_to_release();
             return Ok(()); // all requests of this step have timed out
         }
+        let follows = self.follows_a_step();
         if TIERED {
             self.load_for_head(now, observer);
         }
@@ -73,6 +75,7 @@ impl Fast {
             }
             if self.running == 0 && !(TIERED && self.next_load != NEVER) {
                 if TIERED && self.waits_for_transfers(now) {
+                    self.publish(PublishedStep { start: now, end: now, follows, computes: false });
                     // Nothing can be computed before a transfer ends: this is no lack of progress.
                     return Ok(());
                 }
@@ -96,6 +99,7 @@ impl Fast {
             end = now + self.with_adapters(end - now, &plan) + self.start_transfers(now, &plan);
         }
         self.execute(now, end, &plan, observer);
+        self.publish(PublishedStep { start: now, end, follows, computes: batch.tokens() > 0 });
         self.check_conservation::<TIERED>(&batch);
         self.schedule_next::<TIERED>(end);
         if TIERED {
@@ -686,6 +690,7 @@ impl Fast {
             self.kv.claim_found(&mut live.holding);
             self.kv.extend(&mut live.holding, &live.keys, start, start + num_tokens);
         }
+        self.count_look_up(key, start);
         Ok(num_tokens)
     }
 

@@ -174,6 +174,7 @@ impl Fast {
         let id = live.request.id;
         self.moves_kv().begin(id, now, tokens);
         self.waiting.remove(&queue_key);
+        self.count_look_up(key, local);
         self.loading.push(key);
         Gate::Left
     }

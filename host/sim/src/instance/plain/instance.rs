@@ -10,7 +10,7 @@ use crate::latency::Batch;
 use crate::numbers::count;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::offload::{ChunkKey, CpuTier, PeerTier, SharedChunks};
-use crate::outcome::{Counters, Status};
+use crate::outcome::{Counters, PrefixCacheCounters, Status};
 use crate::policy::kv_cache::CacheTier;
 use crate::request::{BlockKey, Name, Request, Stage};
 use crate::units::Micros;
@@ -49,8 +49,12 @@ impl Plain {
         Some(Micros(now.0 + (count - 1) * step))
     }
 
-    pub(super) fn cache_misses(&self) -> u64 {
-        self.kv.misses() + self.tiers.as_ref().map_or(0, |tiers| tiers.misses)
+    pub(super) fn prefix_cache(&self) -> PrefixCacheCounters {
+        if self.config.semantics.hit_rate_of_blocks {
+            let misses = self.kv.misses() + self.tiers.as_ref().map_or(0, |tiers| tiers.misses);
+            return PrefixCacheCounters::of_blocks(self.kv.hits(), misses);
+        }
+        self.counters.prefix_cache
     }
 
     pub(super) fn join_arriving(&mut self, at: Micros, live: PlainRequest) {
@@ -135,8 +139,7 @@ impl Instance for Plain {
             used_kv_blocks: self.kv.held_blocks(),
             total_kv_blocks: self.config.total_kv_blocks,
             preemptions: self.counters.preemptions,
-            cache_hits: self.kv.hits(),
-            cache_misses: self.cache_misses(),
+            prefix_cache: self.prefix_cache(),
         }
     }
 
@@ -197,10 +200,15 @@ impl Instance for Plain {
 
     fn watch_cache(&mut self) {
         self.kv.watch();
+        self.cache_events = self.config.cache_events();
     }
 
-    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+    fn cache_changes(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        if let Some(events) = &mut self.cache_events {
+            return events.take(now, each);
+        }
         self.kv.take_changes(each);
+        None
     }
 
     fn watch_tier(&mut self) -> u32 {
@@ -269,8 +277,8 @@ impl Instance for Plain {
         for live in self.waiting.values().chain(&self.loading) {
             self.counters.waited(live.queued_at, self.counters.clock);
         }
-        let (cache_misses, thrashing) = (self.cache_misses(), self.tiers.as_ref().map(|tiers| tiers.thrashing()));
+        let (prefix_cache, thrashing) = (self.prefix_cache(), self.tiers.as_ref().map(|tiers| tiers.thrashing()));
         let offload = self.offloading.map(|offloading| offloading.counters()).unwrap_or_default();
-        Counters { cache_hits: self.kv.hits(), cache_misses, thrashing, offload, ..self.counters }
+        Counters { prefix_cache, thrashing, offload, ..self.counters }
     }
 }

@@ -71,6 +71,7 @@ impl Plain {
         if let Some(offloading) = &mut self.offloading {
             offloading.load(live.chunks(), local, tokens);
         }
+        self.count_look_up(&live, local);
         if live.scheduling_delay.is_none() {
             live.cpu_cached_tokens = tokens;
         }

@@ -135,6 +135,7 @@ impl Plain {
         };
         assert!(self.kv.allocate(&allocation), "there are enough free blocks");
         self.transferred.get_or_insert_default().begin(live.request.id, now, tokens);
+        self.count_look_up(&live, local);
         live.cached_tokens = local;
         live.computed = local + tokens;
         self.loading.push(live);

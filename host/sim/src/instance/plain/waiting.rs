@@ -100,6 +100,7 @@ impl Plain {
         let mut live = self.waiting.remove(&key).expect("just found");
         self.enter_adapter(&mut live, now, observer);
         self.counters.waited(live.queued_at, now);
+        self.count_look_up(&live, start);
         if live.scheduling_delay.is_none() {
             live.cached_tokens = start;
         }
@@ -111,6 +112,13 @@ impl Plain {
         self.limits.take(num_tokens);
         self.running.push(live);
         Gate::Open
+    }
+
+    /// Counts the tokens of `live`, which gets its blocks and found `cached` tokens.
+    pub(super) fn count_look_up(&mut self, live: &PlainRequest, cached: u32) {
+        if self.config.enable_prefix_caching && !self.config.semantics.hit_rate_of_blocks {
+            self.counters.prefix_cache.admit(live.target, cached, live.preemptions > 0);
+        }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.

@@ -23,8 +23,7 @@ pub struct StartLimits {
 pub enum NeedsTooMuch {
     /// Nothing is left for the cache.
     #[error(
-        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (this flag \
-         also controls CPU memory reservation on the CPU backend, despite its name)."
+        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
     )]
     NoMemory,
     /// One request of the greatest length does not fit.

@@ -7,6 +7,7 @@
 mod counts;
 mod hits;
 mod layers;
+mod model;
 mod plan;
 mod pool;
 mod state;
@@ -14,6 +15,7 @@ mod table;
 
 pub use counts::{NeedsTooMuch, StartLimits, estimated_length, pages_of_request};
 pub use layers::{CacheSpec, LayerRule, StateMode};
+pub use model::{CacheSettings, layout_of};
 pub use plan::{KvGroup, KvLayout, LayoutSettings, MixedPages, Packing, plan};
 pub use pool::{GroupedKv, PageDemand, PageHit, PagePoolSettings};
 pub use table::PageTables;
