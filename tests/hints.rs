@@ -144,7 +144,6 @@ const WRONG: &[(&str, &str)] = &[
         "run --model meta-llama/llama-3.1-8b-instruct --latency-model blackbox --parity blis --gpu-memory-utilization 0.5",
         "hint: leave out `--gpu-memory-utilization`",
     ),
-    ("run --model qwen/qwen3-14b --kv-cache-memory-bytes 90000000000", "hint: lower `--kv-cache-memory-bytes`"),
     ("run --model qwen/qwen3-14b --gpu-memory-utilization 90", "hint: it is a share: 0.9 for 90 %"),
     ("run --model qwen/qwen3-14b --gpu-memory-utilization 90%", "hint: it is a share: 0.9 for 90 %"),
     ("run --model qwen/qwen3-14b --tp 3", "hint: choose a `--tensor-parallel-size` that divides 40"),

@@ -137,7 +137,7 @@ fn a_coefficient_is_a_parameter_of_its_latency_model() {
         ),
         (
             "--latency-model blackbox --tp 2 --policy-param latency.arrival-us=5 --policy-param latency.step-us=7000",
-            "--latency-model blackbox --tp 2 --total-kv-blocks 132139 --alpha-coeffs 5,3.512476196805965,1805.5430360826988 \
+            "--latency-model blackbox --tp 2 --alpha-coeffs 5,3.512476196805965,1805.5430360826988 \
              --beta-coeffs 7000,17.67057489844186,2.8377471109943855",
         ),
     ];

@@ -183,7 +183,7 @@ fn a_record_holds_if_the_policy_is_what_it_claims() {
     );
     // What was measured is what it is worth.
     let measured = ["score", "low", "high"].map(|name| number(&document, &format!("/measured/{name}")));
-    assert!(measured[0] > 1.5 && measured[1] > 1.0, "round-robin looks at no cache: {document:#}");
+    assert!(measured[0] > 1.2 && measured[1] > 1.0, "round-robin looks at no cache: {document:#}");
     let record = write_record(&folder, sha256, measured);
     let document = blis!(format!("evaluate --record {record} --output json")).done().json();
     assert_eq!(

@@ -266,7 +266,7 @@ fn run_once(flags: &str) -> Result<String, String> {
     let config = Experiment::new(spec, OutputFiles::default()).map_err(|error| error.to_string())?;
     let result = run::run(&config, &Unseen).map_err(|error| error.to_string())?;
     let document = json!(result.identity);
-    let run::RunResult { report, load, replicas, cost, energy, tpot, decisions, regret, fitness, warnings, .. } =
+    let run::RunResult { report, load, replicas, cost, energy, tpot, kv_cache, decisions, regret, fitness, warnings, .. } =
         &result;
     let files = written.map(|path| path.map(|path| std::fs::read_to_string(path).unwrap_or_default()));
     Ok(format!(
@@ -274,7 +274,7 @@ fn run_once(flags: &str) -> Result<String, String> {
         json!(replicas),
         json!(cost),
         json!(energy),
-        json!(decisions),
+        json!((kv_cache, decisions)),
         json!(regret),
         fitness.as_ref().map(|(fitness, baseline)| (json!(fitness.document(baseline.as_deref())), baseline)),
         document["notes"]

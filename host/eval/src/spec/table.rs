@@ -229,9 +229,9 @@ settings! {
         /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: 0.92 of vLLM 0.21 and later; 0.9 of versions before
         /// and with --parity blis]
         // vLLM's.
-        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY)], example: "0.5" };
+        gpu_memory_utilization: f64 = "gpu-memory-utilization", "SHARE" SHARE, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), set("kv-cache-memory-bytes").hint(ONE_CAPACITY)], example: "0.5" };
         /// Memory of each GPU for the KV cache, bytes, instead of --gpu-memory-utilization, whatever the weights leave
-        kv_cache_memory_bytes: u64 = "kv-cache-memory-bytes", "BYTES" MEMORY, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), set("gpu-memory-utilization").hint(ONE_CAPACITY), is("parity", "blis").hint(NOT_IN_BLIS)], example: "2000000000" };
+        kv_cache_memory_bytes: u64 = "kv-cache-memory-bytes", "BYTES" MEMORY, { apart: &[set("total-kv-blocks").hint(ONE_CAPACITY), is("parity", "blis").hint(NOT_IN_BLIS)], example: "2000000000" };
         /// Windows and chunks hold all tokens of a request, instead of KV groups of their own
         disable_hybrid_kv_cache_manager: bool = "disable-hybrid-kv-cache-manager", SWITCH, default "false", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], beside: "--model openai/gpt-oss-20b --rate 30 --num-requests 60" };
         /// Tokens of one content hash, which divides every KV block: prefixes can then be found inside the blocks of hybrid models
