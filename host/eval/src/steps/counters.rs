@@ -8,7 +8,7 @@ use blis_sim::outcome::Counters;
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
-use super::Case;
+use super::RecordedScenario;
 use super::case::STEP;
 
 /// The cases of the file, if it is there.
@@ -45,7 +45,7 @@ fn requests(case: &Value) -> Vec<Value> {
 }
 
 /// Advances `instance` to just after the start of each step up to `steps`, and calls `at` with it and the number of the step.
-fn follow<I: Instance>(instance: &mut I, case: &Case, steps: u32, mut at: impl FnMut(&mut I, u32)) {
+fn follow<I: Instance>(instance: &mut I, case: &RecordedScenario, steps: u32, mut at: impl FnMut(&mut I, u32)) {
     let mut arrivals = case.arrivals(16).into_iter().peekable();
     for step in 1..=steps {
         let now = Micros(u64::from(step) * STEP);
@@ -60,8 +60,8 @@ fn follow<I: Instance>(instance: &mut I, case: &Case, steps: u32, mut at: impl F
 
 /// The counters of both engines, which must be equal, and the load after the start of each step: requests in the batch and in the
 /// queue, share of the KV blocks in use.
-fn counted(case: &Case, steps: u32) -> (Counters, Vec<[f64; 3]>) {
-    fn run<I: Instance>(mut instance: I, case: &Case, steps: u32) -> (Counters, Vec<[f64; 3]>) {
+fn counted(case: &RecordedScenario, steps: u32) -> (Counters, Vec<[f64; 3]>) {
+    fn run<I: Instance>(mut instance: I, case: &RecordedScenario, steps: u32) -> (Counters, Vec<[f64; 3]>) {
         let mut loads = Vec::new();
         follow(&mut instance, case, steps, |instance, _| {
             let load = instance.load();
@@ -83,7 +83,7 @@ fn counters_are_those_of_vllm() {
         let mut config = case["config"].clone();
         config["max_model_len"] = 100_000.into();
         let scenario = json!({"vllm": case["vllm_version"], "config": config, "requests": requests(&case)});
-        let scenario = Case::read(&scenario.to_string()).expect("a scenario");
+        let scenario = RecordedScenario::read(&scenario.to_string()).expect("a scenario");
         let expect = &case["expect"];
         let (counters, loads) = counted(&scenario, number(&case["steps"]) + 2);
         let found = counters.prefix_cache;
@@ -106,7 +106,7 @@ fn counters_are_those_of_vllm() {
 }
 
 /// Blocks by request after each step that vLLM published until its end.
-fn published<I: Instance>(mut instance: I, case: &Case, steps: u32) -> Vec<BTreeMap<String, u32>> {
+fn published<I: Instance>(mut instance: I, case: &RecordedScenario, steps: u32) -> Vec<BTreeMap<String, u32>> {
     instance.watch_cache();
     // Its requests: the first block, and those with tokens of its prompt. Blocks of outputs alone have no name in the recording.
     let owner = |key: u32| {
@@ -137,7 +137,7 @@ fn kv_events_are_published_when_vllm_publishes_them() {
             "num_blocks": 1025, "max_model_len": 100_000, "async": case["async_scheduling"],
         });
         let scenario = json!({"config": config, "requests": requests(&case)});
-        let scenario = Case::read(&scenario.to_string()).expect("a scenario");
+        let scenario = RecordedScenario::read(&scenario.to_string()).expect("a scenario");
         let events = case["events"].as_array().expect("events");
         let steps =
             case["steps"].as_array().expect("steps").iter().map(|step| number(&step["step"])).max().expect("steps");
