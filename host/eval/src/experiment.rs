@@ -396,8 +396,9 @@ impl Experiment {
     /// Tokens of a KV block: of one content hash, if the model has KV groups.
     pub fn block_size(&self) -> u32 {
         // What is wrong with the deployment is reported where it is resolved for use.
-        let resolved =
-            || blis_config::resolve(&self.deployment).map_or(self.engine.block_size, |deployment| deployment.block_size);
+        let resolved = || {
+            blis_config::resolve(&self.deployment).map_or(self.engine.block_size, |deployment| deployment.block_size)
+        };
         *self.cache_block.get_or_init(resolved)
     }
 

@@ -144,8 +144,9 @@ fn random_loads_with_groups_reach_the_difficult_cases() {
         let log = simulate(Fast::new(config), &requests, Micros::MAX);
         reached[5] += log.counters.preemptions;
         reached[6] += log.counters.prefix_cache.hits;
-        let waits =
-            |decision: &&SchedulingDecision| matches!(decision.result, SchedulingResult::Waits(WaitReason::KvBlocks { .. }));
+        let waits = |decision: &&SchedulingDecision| {
+            matches!(decision.result, SchedulingResult::Waits(WaitReason::KvBlocks { .. }))
+        };
         reached[7] += log.scheduled.iter().filter(waits).count() as u64;
     }
     let names = ["groups", "windows", "states", "chunks", "fine hits", "preemptions", "hits", "waits for pages"];

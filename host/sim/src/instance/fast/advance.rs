@@ -175,7 +175,11 @@ impl Fast {
         }
         if self.is_paged() {
             let left = finish_v - self.v;
-            return if self.may_have_page_events() { self.v + 1 } else { self.v + 1 + self.steps_without_page_events(left - 1) };
+            return if self.may_have_page_events() {
+                self.v + 1
+            } else {
+                self.v + 1 + self.steps_without_page_events(left - 1)
+            };
         }
         let blocks = self.decoders.starting_in(self.v, finish_v - self.v);
         if blocks > u64::from(self.kv.without_eviction()) { self.v + 1 } else { finish_v }

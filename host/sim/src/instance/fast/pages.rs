@@ -81,7 +81,11 @@ impl Fast {
     }
 
     /// Calls `change` with the pool, the request, and the configuration.
-    fn with_pages<T>(&mut self, key: RequestKey, change: impl FnOnce(&mut FastPages, &mut LiveRequest, &InstanceConfig) -> T) -> T {
+    fn with_pages<T>(
+        &mut self,
+        key: RequestKey,
+        change: impl FnOnce(&mut FastPages, &mut LiveRequest, &InstanceConfig) -> T,
+    ) -> T {
         let pages = self.kv.pages.as_mut().expect("the model has KV groups");
         let result = change(pages, &mut self.live[key], &self.config);
         self.kv.count_pages();

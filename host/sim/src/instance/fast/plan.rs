@@ -92,6 +92,10 @@ impl Fast {
             }
         }
         let planned = self.kv.free_blocks();
+        if let Some(mut record) = self.record.take() {
+            record.held_pages = self.held_by_group();
+            self.record = Some(record);
+        }
         if !self.draining.is_empty() {
             self.release_drained(now);
         }
@@ -785,7 +789,6 @@ impl Fast {
     fn record_plan(&mut self, plan: &StepPlan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
-        record.held_pages = self.held_by_group();
         (record.waiting, record.running) = (count(self.queue_len()), self.running);
         for key in self.order.iter() {
             let live = &self.live[key];

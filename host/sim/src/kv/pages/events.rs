@@ -33,7 +33,9 @@ impl GroupedKv {
 fn tokens_that_skip(rule: LayerRule, end: u64) -> Option<u64> {
     match rule {
         LayerRule::Full | LayerRule::Latent { .. } | LayerRule::State { mode: StateMode::None, .. } => None,
-        LayerRule::Window(window) | LayerRule::LatentWindow(window) => Some((end + u64::from(window)).saturating_sub(1)),
+        LayerRule::Window(window) | LayerRule::LatentWindow(window) => {
+            Some((end + u64::from(window)).saturating_sub(1))
+        }
         LayerRule::Chunk(chunk) => Some(end.next_multiple_of(u64::from(chunk))),
         LayerRule::State { mode: StateMode::Align, .. } => Some(end + 1),
     }
