@@ -82,23 +82,7 @@ pub struct Experiment {
     /// The specification that it was made of: which settings are set, and their sources.
     pub spec: Arc<ExperimentSpec>,
     /// What the deployment says of its KV cache, once it is resolved.
-    pub cache_form: OnceLock<CacheForm>,
-}
-
-/// What workload and engine must know of the KV cache of a deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheForm {
-    /// Tokens of a block of content.
-    block_size: u32,
-    /// Whether some layers keep less than every token.
-    has_groups: bool,
-}
-
-impl CacheForm {
-    fn new(deployment: &Deployment) -> Self {
-        let has_groups = deployment.kv_layout.as_ref().is_some_and(|layout| layout.groups.is_some());
-        Self { block_size: deployment.block_size, has_groups }
-    }
+    pub cache_block: OnceLock<u32>,
 }
 
 /// Settings of the cluster: instances, latencies of the front end, signals, policies.
@@ -350,7 +334,7 @@ impl Experiment {
             warmup: spec.warmup(),
             files,
             spec: Arc::new(spec),
-            cache_form: OnceLock::new(),
+            cache_block: OnceLock::new(),
         })
     }
 
@@ -411,28 +395,23 @@ impl Experiment {
 
     /// Tokens of a KV block: of one content hash, if the model has KV groups.
     pub fn block_size(&self) -> u32 {
-        self.cache_form().block_size
-    }
-
-    fn cache_form(&self) -> CacheForm {
-        let unresolved = CacheForm { block_size: self.engine.block_size, has_groups: false };
         // What is wrong with the deployment is reported where it is resolved for use.
-        let resolved =
-            || blis_config::resolve(&self.deployment).map_or(unresolved, |deployment| CacheForm::new(&deployment));
-        *self.cache_form.get_or_init(resolved)
+        let resolved = || {
+            blis_config::resolve(&self.deployment).map_or(self.engine.block_size, |deployment| deployment.block_size)
+        };
+        *self.cache_block.get_or_init(resolved)
     }
 
     /// Notes what the resolved `deployment` says of its KV cache, so that it is not resolved again.
     pub(crate) fn knows(&self, deployment: &Deployment) {
-        self.cache_form.get_or_init(|| CacheForm::new(deployment));
+        self.cache_block.get_or_init(|| deployment.block_size);
     }
 
-    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache and KV groups, and only it sees that the
-    /// blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
+    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache, and only it sees that the blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
     pub(crate) fn simulation(&self) -> SimulationName {
         let roles = self.cluster.disaggregation.as_ref();
         let both_parts = roles.is_some_and(DisaggregationSettings::has_both_parts_on_one_instance);
-        let needs_plain = self.deployment.blis_tiers.is_some() || both_parts || self.cache_form().has_groups;
+        let needs_plain = self.deployment.blis_tiers.is_some() || both_parts;
         if needs_plain { SimulationName::Plain } else { self.engine.simulation }
     }
 

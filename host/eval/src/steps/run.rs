@@ -26,8 +26,6 @@ pub fn steps(case: &RecordedScenario, engine: EngineKind) -> Result<SchedulerSte
     let block_size = config.block_size;
     match engine {
         EngineKind::Plain => Driver::new(case).run(Plain::new(config), block_size, |plain| plain.last_step.clone()),
-        // The fast engine has no KV groups yet.
-        EngineKind::Fast if case.has_groups() => steps(case, EngineKind::Plain),
         EngineKind::Fast => {
             let last = |fast: &Fast| fast.last_step().cloned().unwrap_or_default();
             Driver::new(case).run(Fast::new(config).recording(), block_size, last)

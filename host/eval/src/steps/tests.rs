@@ -136,7 +136,7 @@ const DIFFERENT: [(&str, usize); 7] = [
     ("deepseek-v3.2-2", 21),
 ];
 
-/// Every row of every scenario by the reference engine.
+/// Every row of every scenario by both engines.
 #[test]
 fn steps_are_those_of_vllm() {
     let Some(folder) = recordings() else { return };
@@ -152,9 +152,11 @@ fn steps_are_those_of_vllm() {
         };
         scenarios += 1;
         let known = DIFFERENT.iter().find(|(different, _)| *different == name).map(|&(_, row)| row);
-        let found = first_difference(&read(&file), EngineKind::Plain);
-        if found.as_ref().map(|(row, _)| *row) != known {
-            wrong.push(format!("{name}: {found:?}, known {known:?}"));
+        for engine in [EngineKind::Plain, EngineKind::Fast] {
+            let found = first_difference(&read(&file), engine);
+            if found.as_ref().map(|(row, _)| *row) != known {
+                wrong.push(format!("{name}, {engine:?}: {found:?}, known {known:?}"));
+            }
         }
     }
     assert!(scenarios >= 70, "{scenarios} scenarios");

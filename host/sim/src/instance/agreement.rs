@@ -2,6 +2,7 @@
 
 mod blis_tiers;
 mod cpu_tier;
+mod groups;
 mod hit_counters;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -206,21 +206,17 @@ impl InstanceConfig {
         }
     }
 
+    /// The empty pool of pages, if there are KV groups.
+    pub(super) fn page_pool(&self) -> Option<GroupedKv> {
+        let groups = self.kv_groups.as_ref()?;
+        Some(GroupedKv::new(groups.layout.clone(), self.pool_settings(groups), self.total_kv_blocks))
+    }
+
     /// The empty KV cache of the reference engine.
     pub(super) fn plain_cache(&self) -> PlainCache {
         let Self { total_kv_blocks, block_size, enable_prefix_caching, semantics, .. } = *self;
-        match &self.kv_groups {
-            None => PlainCache::Blocks(Box::new(PlainKv::new(
-                total_kv_blocks,
-                block_size,
-                enable_prefix_caching,
-                semantics,
-            ))),
-            Some(groups) => {
-                let settings = self.pool_settings(groups);
-                PlainCache::paged(GroupedKv::new(groups.layout.clone(), settings, total_kv_blocks))
-            }
-        }
+        let blocks = || PlainKv::new(total_kv_blocks, block_size, enable_prefix_caching, semantics);
+        self.page_pool().map_or_else(|| PlainCache::Blocks(Box::new(blocks())), PlainCache::paged)
     }
 }
 

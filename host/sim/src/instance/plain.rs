@@ -365,7 +365,11 @@ impl Plain {
                 0
             } else if prefilling {
                 let chunk = self.limits.running(live.target - live.computed, budget);
-                self.kv.cut_chunk(&live.prompt(live.computed, live.computed + chunk), live.target)
+                self.kv.cut_chunk(
+                    &live.prompt(live.computed, live.computed + chunk),
+                    live.target,
+                    self.limits.most_tokens,
+                )
             } else {
                 1
             };
@@ -410,11 +414,11 @@ impl Plain {
                 // No more victims than needed: each of them computes its tokens again.
                 return Ok(true);
             }
+            let needed = self.kv.grows(&request, false);
             self.useless(now)?;
             let victim = self.victim(*i, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer
-                    .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, num_tokens, now))));
+                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, needed, now))));
             }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -447,16 +451,15 @@ impl Plain {
         self.config.victim_by_view(&batch)
     }
 
-    /// The record of the preemption of `victim` so that the request at `requester` gets blocks for `num_tokens` tokens.
-    fn preemption(&self, victim: usize, requester: usize, num_tokens: u32, now: Micros) -> PreemptionDecision {
+    /// The record of the preemption of `victim` so that the request at `requester` gets `needed` KV blocks.
+    fn preemption(&self, victim: usize, requester: usize, needed: u32, now: Micros) -> PreemptionDecision {
         let (victim, requester) = (&self.running[victim], &self.running[requester]);
-        let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
         PreemptionDecision {
             instance: self.config.index,
             now,
             victim: victim.request.id,
             requester: requester.request.id,
-            needed_kv_blocks: blocks(requester.computed + num_tokens) - blocks(requester.computed),
+            needed_kv_blocks: needed,
             free_kv_blocks: self.kv.free_blocks(),
             running: count(self.running.len()),
             waiting: count(self.queue_len()),

@@ -9,6 +9,8 @@ use crate::policy::StepBudget;
 pub(super) struct StepLimits {
     /// Prompt tokens that the step may still compute beside the token budget.
     tokens: u32,
+    /// All that the step may compute of prompts, beside the token budget.
+    pub most_tokens: u32,
     /// Requests that may still compute a part of their prompts.
     requests: u32,
     /// Maximum number of prefill tokens of one request.
@@ -29,6 +31,7 @@ impl StepLimits {
     pub fn new(config: &InstanceConfig, requests: usize, holds_prefill: bool) -> Self {
         Self {
             tokens: u32::MAX,
+            most_tokens: u32::MAX,
             requests: u32::MAX,
             chunk: config.prefill_limit(requests),
             holds_prefill,
@@ -42,7 +45,14 @@ impl StepLimits {
     pub fn within(self, budget: StepBudget) -> Self {
         let StepBudget { prefill_tokens, prefill_requests, reserve } = budget;
         let spare = self.spare.saturating_add(reserve);
-        Self { tokens: prefill_tokens, requests: prefill_requests, spare, has_budget: true, ..self }
+        Self {
+            tokens: prefill_tokens,
+            most_tokens: prefill_tokens,
+            requests: prefill_requests,
+            spare,
+            has_budget: true,
+            ..self
+        }
     }
 
     /// A request computes `tokens` of its prompt.

@@ -132,6 +132,18 @@ impl PlainCache {
         }
     }
 
+    /// Blocks or pages that a request which has some takes for further tokens; `whole` as in [`Self::needs`].
+    #[must_use]
+    pub fn grows(&self, allocation: &AllocationRequest<'_>, whole: bool) -> u32 {
+        match self {
+            Self::Blocks(kv) => {
+                let blocks = |tokens: u32| tokens.div_ceil(kv.block_size());
+                blocks(allocation.end).saturating_sub(blocks(allocation.start))
+            }
+            Self::Pages(_) => self.needs(allocation, whole),
+        }
+    }
+
     /// Whether the hit needs a state that is written in this very step.
     #[must_use]
     pub fn is_too_new(&self, cached: &CachedPrefix) -> bool {
@@ -141,16 +153,17 @@ impl PlainCache {
         }
     }
 
-    /// Tokens of the chunk of `allocation`, cut so that states fall on block boundaries; `known` tokens are known in all.
+    /// Tokens of the chunk of `allocation`, cut so that states fall on block boundaries; `known` tokens are known in all, and no chunk
+    /// has more than `most`.
     #[must_use]
-    pub fn cut_chunk(&self, allocation: &AllocationRequest<'_>, known: u32) -> u32 {
+    pub fn cut_chunk(&self, allocation: &AllocationRequest<'_>, known: u32, most: u32) -> u32 {
         let Self::Pages(cache) = self else { return allocation.end - allocation.start };
         let tables = cache.tables.get(&allocation.request.id);
         let junction = match tables {
             Some(tables) => GroupedKv::junction(tables),
             None => allocation.hit.and_then(|hit| hit.junction),
         };
-        cache.pool.cut_chunk(&allocation.demand(), known, junction)
+        cache.pool.cut_chunk(&allocation.demand(), known, junction, most)
     }
 
     /// Allocates blocks or pages for the tokens, or returns `false`.

@@ -9,6 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::fast_pages::{FastPages, PagesNumber};
 use super::leading;
 use super::paged::{NONE, Pages};
 use crate::instance::StoreFence;
@@ -83,6 +84,8 @@ pub(crate) struct HeldBlocks {
     keyed: Vec<u32>,
     /// Number of blocks of the request before the first one that it holds: a free full hit claims nothing.
     pub skipped: u32,
+    /// Its pages instead, if the model has KV groups.
+    pub pages: Option<PagesNumber>,
 }
 
 impl HeldBlocks {
@@ -156,6 +159,8 @@ pub(crate) struct FastKv {
     fences: FxHashMap<u32, u64>,
     /// The last of them of a block that was taken or claimed since [`Self::take_flush`].
     flush: u64,
+    /// The pages, if the model has KV groups: then they are all that counts, and there are no blocks.
+    pub pages: Option<Box<FastPages>>,
 }
 
 impl FastKv {
@@ -176,6 +181,7 @@ impl FastKv {
             found: Vec::new(),
             fences: FxHashMap::default(),
             flush: 0,
+            pages: None,
             changes: None,
             watched: false,
             hits: 0,
@@ -183,6 +189,34 @@ impl FastKv {
         };
         kv.append_anonymous(total);
         kv
+    }
+
+    /// With the pages of KV groups instead of blocks.
+    pub fn with_pages(mut self, pages: Option<FastPages>) -> Self {
+        self.pages = pages.map(Box::new);
+        self
+    }
+
+    /// Counts the free pages, after a change of them.
+    pub fn count_pages(&mut self) {
+        if let Some(pages) = &self.pages {
+            self.free = pages.pool.free_pages();
+            self.hits = pages.pool.hits / u64::from(pages.pool.layout().hash_block);
+            self.misses = pages.pool.misses;
+        }
+    }
+
+    /// A step begins.
+    pub fn begin_step(&mut self) {
+        self.pages.iter_mut().for_each(|pages| pages.pool.begin_step());
+    }
+
+    #[cold]
+    fn release_pages(&mut self, number: PagesNumber) {
+        if let Some(pages) = &mut self.pages {
+            pages.release(number);
+        }
+        self.count_pages();
     }
 
     #[cfg(test)]
@@ -193,17 +227,21 @@ impl FastKv {
 
     /// Whether a look-up would find the block `key`.
     pub fn finds(&self, key: BlockKey) -> bool {
-        self.shared.get(key) != NONE
+        self.pages.as_ref().map_or(self.shared.get(key) != NONE, |pages| pages.pool.finds(key))
     }
 
     /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         self.watched = true;
+        self.pages.iter_mut().for_each(|pages| pages.pool.watch());
     }
 
     /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
     /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        if let Some(pages) = &mut self.pages {
+            return pages.pool.take_changes(each);
+        }
         let Some(changes) = &mut self.changes else { return };
         for key in changes.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
@@ -408,6 +446,9 @@ impl FastKv {
     /// Releases all blocks, the last block first; `tokens` tokens are allocated, of which the first `known` are
     /// generated: blocks that they fill have hashes.
     pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32) {
+        if let Some(number) = holding.pages.take() {
+            return self.release_pages(number);
+        }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - count(holding.keyed.len());
         let hashed =
             if self.caching { (known / self.block_size).saturating_sub(count(holding.keyed.len())) } else { 0 };
@@ -451,6 +492,9 @@ impl FastKv {
         hashed: u32,
         most: u32,
     ) {
+        if let Some(number) = holding.pages.take() {
+            return self.release_pages(number);
+        }
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
                 (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);

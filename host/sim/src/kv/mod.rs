@@ -10,6 +10,7 @@
 
 pub mod cache;
 pub(crate) mod fast;
+pub(crate) mod fast_pages;
 pub mod hit;
 mod paged;
 pub mod pages;

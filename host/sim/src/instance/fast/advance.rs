@@ -173,6 +173,14 @@ impl Fast {
             // All steps of the run but the last one have ended when it is executed, and that one publishes where it starts.
             return finish_v;
         }
+        if self.is_paged() {
+            let left = finish_v - self.v;
+            return if self.may_have_page_events() {
+                self.v + 1
+            } else {
+                self.v + 1 + self.steps_without_page_events(left - 1)
+            };
+        }
         let blocks = self.decoders.starting_in(self.v, finish_v - self.v);
         if blocks > u64::from(self.kv.without_eviction()) { self.v + 1 } else { finish_v }
     }
@@ -250,6 +258,10 @@ impl Fast {
                 }
             }
             let mut blocks = self.decoders.starting_in(self.v, steps);
+            if TIERED && self.is_paged() {
+                blocks = 0;
+                steps = if self.pages_of_quiet_step() { 1 + self.steps_without_page_events(steps - 1) } else { 0 };
+            }
             if blocks > u64::from(self.kv.free_blocks()) {
                 steps = self.steps_that_fit(steps);
                 blocks = self.decoders.starting_in(self.v, steps);
@@ -280,11 +292,16 @@ impl Fast {
         let mut phase = self.decoders.phase_of(self.v);
         while quiet.now < quiet.until && self.v < quiet.finish_v {
             let blocks = self.decoders.starting_in_turn(&mut phase);
-            if blocks > self.kv.free_blocks() {
+            if TIERED && self.is_paged() {
+                if !self.pages_of_quiet_step() {
+                    break; // the step does not find its pages
+                }
+            } else if blocks > self.kv.free_blocks() {
                 // The step does not find its KV blocks: it has to preempt.
                 break;
+            } else {
+                self.kv.take(blocks);
             }
-            self.kv.take(blocks);
             each = step_time(&quiet.batch);
             if TIERED {
                 each = lengthened(each, quiet.factor);

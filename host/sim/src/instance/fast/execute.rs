@@ -41,6 +41,9 @@ impl Fast {
             let computed = live.computed_at(self.v);
             self.decoders.delay(key, computed, self.v, live.finish_v);
             self.track(key, computed, self.v);
+            if self.is_paged() {
+                self.note_event(key, computed, self.v, false); // it computed nothing in the last step
+            }
         }
     }
 
@@ -133,7 +136,11 @@ impl Fast {
                 self.counters.recomputed_tokens += u64::from(known.min(live.num_new));
             }
             live.computed += live.num_new;
-            live.num_new = 0;
+            let chunk = std::mem::take(&mut live.num_new);
+            if live.holding.pages.is_some() {
+                self.chunk_in_flight(key, chunk);
+            }
+            let live = &mut self.live[key];
             if live.computed < live.target {
                 self.prefilling[kept] = key;
                 kept += 1;
@@ -180,6 +187,9 @@ impl Fast {
         let (computed, finish_v) = (live.computed, live.finish_v);
         let sampling = self.config.sampling(&live.request);
         self.decoders.join(key, computed, self.v, finish_v, sampling);
+        if live.holding.pages.is_some() {
+            self.decodes_with_pages(key);
+        }
         self.track(key, computed, self.v);
     }
 
@@ -295,6 +305,7 @@ impl InstanceConfig {
         self.enable_prefix_caching
             && !unhashed
             && live.holding.skipped == 0
+            && live.holding.pages.is_none()
             && live.holding.keyed_blocks() < live.keys.shared()
     }
 

@@ -28,6 +28,7 @@ mod left_blocks;
 mod live;
 mod offloading;
 mod order;
+mod pages;
 mod plan;
 mod prefetch;
 mod prefilled;
@@ -42,6 +43,7 @@ use self::decoders::Decoders;
 use self::left_blocks::{AbandonedLoad, StayingBlocks};
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::order::BatchOrder;
+use self::pages::PageCalendar;
 
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
@@ -57,6 +59,7 @@ use super::{Instance, InstanceLoad, LoadMoments, NoProgress, PrefetchDistance, S
 use crate::adapters::{AdapterReport, AdapterSlots};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::fast::FastKv;
+use crate::kv::fast_pages::FastPages;
 use crate::limits::USUAL_REQUESTS;
 use crate::numbers::count;
 use crate::observer::{Observer, SimEvent};
@@ -90,8 +93,8 @@ pub struct Fast {
     equal_tokens: u32,
     /// Number of preemptions since the start.
     preemptions: u64,
-    /// Whether there is a CPU tier, or adapters, or KV blocks that move between instances: without them nothing of what they
-    /// need is looked at.
+    /// Whether there is a CPU tier, or adapters, or KV groups, or KV blocks that move between instances: without them nothing of
+    /// what they need is looked at.
     has_tier_or_adapters: bool,
     waiting: WaitingQueue,
     // The first cache lines of the following two hold what decoding needs.
@@ -161,6 +164,8 @@ pub struct Fast {
     adapter_loading: Micros,
     /// What the router has still to learn of the cache; `None` if it learns nothing, or all at once.
     cache_events: Option<Box<CacheEvents>>,
+    /// When decoding requests take and give back pages, if the model has KV groups.
+    calendar: Option<Box<PageCalendar>>,
     /// The moments of [`Self::next_sample`].
     samples: Option<(InstanceIndex, LoadMoments)>,
 }
@@ -169,12 +174,19 @@ impl Fast {
     /// An idle instance with this configuration.
     ///
     /// # Panics
-    /// With BLIS's tiers or KV groups: only [`Plain`](super::Plain) has them.
+    /// With BLIS's tiers, which only [`Plain`](super::Plain) has; and with KV groups and a CPU tier or BLIS's ways with KV blocks, which do
+    /// not go together.
     #[must_use]
     pub fn new(mut config: InstanceConfig) -> Self {
         assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
-        assert!(config.kv_groups.is_none(), "the fast engine has no KV groups");
-        let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        let pages = config.page_pool().map(FastPages::new);
+        let of_vllm = !config.semantics.final_token_kv
+            && !config.semantics.full_hit_is_free
+            && !config.semantics.reserves_before_decode;
+        assert!(pages.is_none() || of_vllm && config.offload.is_none(), "KV groups with what does not know them");
+        let calendar = pages.is_some().then(|| Box::new(PageCalendar::new()));
+        let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics)
+            .with_pages(pages);
         Self {
             kv,
             per_token: config.latency.output_token_time(),
@@ -205,7 +217,8 @@ impl Fast {
             next_sample: NEVER,
             samples: None,
             cache_events: None,
-            has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some(),
+            has_tier_or_adapters: config.offload.is_some() || config.adapters.is_some() || calendar.is_some(),
+            calendar,
             adapters: config.adapter_slots(),
             adapter_loading: Micros::ZERO,
             preemptions: 0,
@@ -358,7 +371,11 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.queued::<TIERED>() == 0 { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
+        let mut live = LiveRequest::new(request, queue_key.rank, now);
+        if TIERED && self.is_paged() {
+            live.request.content = live.keys.content.clone(); // the pool looks at requests as a whole
+        }
+        let key = self.live.insert(live);
         self.queue_changes::<TIERED>(now);
         self.waiting.insert(queue_key, key);
         if TIERED && self.adapters.is_some() {

@@ -129,6 +129,9 @@ impl Fast {
 
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
     pub(super) fn reserved_blocks(&self) -> u32 {
+        if self.is_paged() {
+            return self.reserved_pages();
+        }
         let missing = |&key: &RequestKey| {
             let live = &self.live[key];
             let held = (live.computed + live.num_new).div_ceil(self.config.block_size);
@@ -170,10 +173,14 @@ impl Fast {
                 Err(found) => return Some(found),
             };
             let spare = self.limits.spare_blocks(self.running as usize);
-            let blocks =
-                |tokens: u32| tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size) + spare;
             let end = loaded.max(computed + num_tokens);
-            let needed = if self.config.reserve_full_prompt { blocks(target) } else { blocks(end) };
+            let whole = self.config.reserve_full_prompt;
+            let up_to = if whole { target } else { end };
+            let needed = if self.is_paged() {
+                self.pages_for_loaded(key, loaded, up_to, whole)
+            } else {
+                up_to.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size)
+            } + spare;
             if needed > self.kv.free_blocks() {
                 // vLLM lets none pass it: those behind must not take the blocks that it waits for.
                 return Some(WaitReason::KvBlocks { needed });
@@ -202,10 +209,16 @@ impl Fast {
     /// Adds a request with an ended load to the batch: of its prompt `computed` tokens are there, and it computes `num_tokens`.
     fn enter_loaded(&mut self, key: RequestKey, computed: u32, num_tokens: u32, now: Micros) {
         let reads = self.reads_kv(key);
+        let loaded = self.live[key].computed;
+        let end = loaded.max(computed + num_tokens);
+        if self.is_paged() {
+            self.enter_loaded_pages(key, loaded, end);
+        }
         let live = &mut self.live[key];
-        let loaded = live.computed;
-        self.kv.hash_loaded(&mut live.holding, &live.keys, loaded / self.config.block_size);
-        self.kv.extend(&mut live.holding, &live.keys, loaded, loaded.max(computed + num_tokens));
+        if live.holding.pages.is_none() {
+            self.kv.hash_loaded(&mut live.holding, &live.keys, loaded / self.config.block_size);
+            self.kv.extend(&mut live.holding, &live.keys, loaded, end);
+        }
         if reads {
             self.transferred.iter_mut().for_each(|transferred| transferred.enters(live.request.id));
         } else {

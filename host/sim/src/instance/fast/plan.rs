@@ -26,9 +26,15 @@ pub(super) struct StepPlan {
     /// Number of requests that the pass skips next, by a fault of vLLM 0.15.
     skips: u32,
     /// Whether a running request computes a part of its prompt, even if it was preempted later.
-    prefill: bool,
+    pub prefill: bool,
     /// Decoders that get no token in this step.
     pub left_out: Vec<RequestKey>,
+}
+
+impl StepPlan {
+    pub fn with_budget(budget: u32) -> Self {
+        Self { budget, ..Self::default() }
+    }
 }
 
 impl Fast {
@@ -52,6 +58,7 @@ impl Fast {
         }
         let follows = self.follows_a_step();
         if TIERED {
+            self.kv.begin_step();
             self.load_for_head(now, observer);
         }
         let decoding = self.prefilling.len() < self.running as usize;
@@ -62,7 +69,9 @@ impl Fast {
             let budget = self.config.policies.batching.budget(now, state);
             self.limits = budget.map_or(self.limits, |budget| self.limits.within(budget));
         }
-        let plan = match self.budget_if_all_fit() {
+        let all_fit = if TIERED && self.is_paged() { self.budget_if_pages_fit() } else { self.budget_if_all_fit() };
+        let plan = match all_fit {
+            Some(budget) if TIERED && self.is_paged() => self.plan_pages_together(budget),
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
         };
@@ -83,6 +92,10 @@ impl Fast {
             }
         }
         let planned = self.kv.free_blocks();
+        if let Some(mut record) = self.record.take() {
+            record.held_pages = self.held_by_group();
+            self.record = Some(record);
+        }
         if !self.draining.is_empty() {
             self.release_drained(now);
         }
@@ -166,11 +179,7 @@ impl Fast {
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
         let starting = self.decoders.starting(self.v);
         let mut blocks = starting;
-        // A single prefill behind all decoders may be cut by the budget.
-        let behind_all = match self.prefilling[..] {
-            [key] => self.order.last() == Some(key),
-            _ => false,
-        };
+        let behind_all = self.lone_prefill_is_last();
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
             let mut chunk = self.limits.running(self.live[key].target - self.live[key].computed, u32::MAX);
@@ -193,6 +202,12 @@ impl Fast {
         let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
         let ordered = self.config.enable_prefix_caching && (mixed || filling && forgets);
         (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
+    }
+
+    /// Whether a single prefill is behind all decoders: then the budget may cut it.
+    #[inline]
+    pub(super) fn lone_prefill_is_last(&self) -> bool {
+        matches!(self.prefilling[..], [key] if self.order.last() == Some(key))
     }
 
     /// Schedules the running requests if budget and blocks suffice for all of them.
@@ -229,7 +244,8 @@ impl Fast {
     /// Schedules the running requests in batch order: some get fewer tokens than they could use, or are preempted.
     fn plan_one_by_one(&mut self, now: Micros, observer: &mut impl Observer) -> Result<StepPlan, NoProgress> {
         let order: Vec<RequestKey> = self.order.iter().collect();
-        let mut plan = StepPlan { budget: self.config.max_num_batched_tokens, ..StepPlan::default() };
+        let mut plan = StepPlan::with_budget(self.config.max_num_batched_tokens);
+        self.begin_one_by_one();
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
             self.live[key].num_new = 0;
@@ -250,7 +266,9 @@ impl Fast {
             let live = &self.live[key];
             let num_tokens = match live.state {
                 RequestState::Draining | RequestState::Waiting | RequestState::Loading => 0,
-                RequestState::Prefilling => self.limits.running(live.target - live.computed, plan.budget),
+                RequestState::Prefilling => {
+                    self.cut_chunk(key, self.limits.running(live.target - live.computed, plan.budget))
+                }
                 RequestState::Decoding => 1,
             };
             if num_tokens > 0 && !self.obtain(key, num_tokens, &mut plan, now, observer)? {
@@ -282,6 +300,10 @@ impl Fast {
         now: Micros,
         observer: &mut impl Observer,
     ) -> Result<bool, NoProgress> {
+        let is_paged = self.is_paged();
+        if is_paged {
+            self.drop_pages(key);
+        }
         while self.blocks_for(key, num_tokens) > self.kv.free_blocks() {
             self.useless(now)?;
             let victim = self.victim(key, now);
@@ -305,6 +327,10 @@ impl Fast {
         let live = &mut self.live[key];
         if live.state == RequestState::Decoding {
             live.planned = true;
+            if is_paged {
+                self.allocate_pages(key, 1);
+                return Ok(true);
+            }
             let starts = computed.is_multiple_of(self.config.block_size);
             if starts && self.config.async_scheduling {
                 self.fill(key); // the previous block is known to be complete only now
@@ -335,11 +361,17 @@ impl Fast {
 
     /// New KV blocks for `num_tokens` more tokens of a running request.
     fn blocks_for(&self, key: RequestKey, num_tokens: u32) -> u32 {
+        if self.is_paged() {
+            return self.pages_for(key, num_tokens);
+        }
         let computed = self.live[key].computed_at(self.v);
         (computed + num_tokens).div_ceil(self.config.block_size) - computed.div_ceil(self.config.block_size)
     }
 
     fn allocate_prefill(&mut self, key: RequestKey) {
+        if self.is_paged() {
+            return self.allocate_pages(key, self.live[key].num_new);
+        }
         let live = &mut self.live[key];
         self.kv.extend(&mut live.holding, &live.keys, live.computed, live.computed + live.num_new);
     }
@@ -383,10 +415,11 @@ impl Fast {
             let live = &self.live[key];
             let computed_tokens = live.computed_at(self.v);
             let allocated = computed_tokens + self.planned(key);
+            let blocks = || allocated.div_ceil(self.config.block_size) - live.holding.skipped;
             let progress = Progress {
                 computed_tokens,
                 generated_tokens: live.generated_at(self.v),
-                kv_blocks: allocated.div_ceil(self.config.block_size) - live.holding.skipped,
+                kv_blocks: if self.is_paged() { self.held_pages(key) } else { blocks() },
                 preemptions: live.preemptions,
             };
             if key == requester {
@@ -608,6 +641,7 @@ impl Fast {
     fn remember_head(&mut self, passed: bool, budget: u32) {
         // With other counts a batching policy may leave it more.
         if passed
+            && !self.is_paged() // decoding requests give pages back
             && !self.limits.has_budget
             && let Some((_, head)) = self.waiting.head()
         {
@@ -648,11 +682,14 @@ impl Fast {
     /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
     /// computes. If the request does not fit, nothing changes.
     fn admit<const TIERED: bool>(&mut self, key: RequestKey, budget: u32, now: Micros) -> Result<u32, WaitReason> {
-        let live = &mut self.live[key];
-        if TIERED && live.computed > 0 {
+        if TIERED && self.live[key].computed > 0 {
             // A decode part with reserved blocks has its prompt, and computes one token.
             return self.admit_prefilled(key, budget, now);
         }
+        if TIERED && self.is_paged() {
+            return self.admit_with_pages(key, budget);
+        }
+        let live = &mut self.live[key];
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let hit = self.kv.look_up(&live.keys, findable);
@@ -705,6 +742,9 @@ impl Fast {
                 self.kv.filled(&mut live.holding, &live.keys, index);
             }
             let computed = live.computed;
+            if self.is_paged() {
+                self.finish_in_flight(key);
+            }
             self.release_finished(key, computed, computed, now);
             let live = self.live.remove(key).expect("draining requests are live");
             self.rares.forget(&live);

@@ -144,6 +144,9 @@ impl Fast {
 
     /// Begins the read of the waiting request `key`, if there is something to read, and if there are blocks for its whole prompt.
     pub(super) fn begin_read(&mut self, queue_key: QueueKey, key: RequestKey, now: Micros) -> Gate {
+        if self.is_paged() {
+            return self.begin_read_of_pages(queue_key, key, now);
+        }
         let reserved = self.reserved_blocks();
         let live = &mut self.live[key];
         let hit = self.kv.look_up(&live.keys, live.target.saturating_sub(1));
@@ -168,6 +171,13 @@ impl Fast {
         }
         self.kv.claim_found(&mut live.holding);
         self.kv.take(taken);
+        self.reads(queue_key, key, local, tokens, now);
+        Gate::Left
+    }
+
+    /// The waiting request `key`, which has blocks for them, reads `tokens` tokens behind the `local` ones that it found.
+    pub(super) fn reads(&mut self, queue_key: QueueKey, key: RequestKey, local: u32, tokens: u32, now: Micros) {
+        let live = &mut self.live[key];
         live.cached_tokens = local;
         live.computed = local + tokens;
         live.state = RequestState::Loading;
@@ -176,7 +186,6 @@ impl Fast {
         self.waiting.remove(&queue_key);
         self.count_look_up(key, local);
         self.loading.push(key);
-        Gate::Left
     }
 
     /// Whether the read of `key` has ended, and was seen.

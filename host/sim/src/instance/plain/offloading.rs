@@ -105,9 +105,8 @@ impl Plain {
     /// KV blocks that requests still need for their prompts, in the batch and while they wait for loads.
     pub(super) fn reserved_blocks(&self) -> u32 {
         let prefills = self.running.iter().filter(|live| live.prefilling()).chain(&self.loading);
-        let missing = |live: &PlainRequest| {
-            live.target.div_ceil(self.config.block_size).saturating_sub(self.kv.held_by(live.request.id))
-        };
+        let missing =
+            |live: &PlainRequest| self.kv.grows(&live.prompt(live.computed + live.num_new, live.target), true);
         prefills.map(missing).sum()
     }
 
@@ -143,12 +142,10 @@ impl Plain {
                 // vLLM lets none pass it.
                 Err(found) => return Some(found),
             };
-            let blocks = |tokens: u32| {
-                tokens.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size)
-                    + self.blocks_to_spare()
-            };
             let end = loaded.max(computed + num_tokens);
-            let needed = if self.config.reserve_full_prompt { blocks(live.target) } else { blocks(end) };
+            let whole = self.config.reserve_full_prompt;
+            let up_to = if whole { live.target } else { end };
+            let needed = self.kv.grows(&live.prompt(loaded, up_to), whole) + self.blocks_to_spare();
             if needed > self.kv.free_blocks() {
                 // vLLM lets none pass it: those behind must not take the blocks that it waits for.
                 return Some(WaitReason::KvBlocks { needed });

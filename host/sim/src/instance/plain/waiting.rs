@@ -178,7 +178,7 @@ impl Plain {
         let start = cached.tokens(self.config.block_size);
         let num_tokens = self.limits.entering(live.target - start, budget)?;
         let chunk = live.prompt(start, start + num_tokens).claiming(&cached);
-        let num_tokens = self.kv.cut_chunk(&chunk, live.target);
+        let num_tokens = self.kv.cut_chunk(&chunk, live.target, self.limits.most_tokens);
         if num_tokens == 0 && start < live.target {
             // A chunk must end where a block of states ends, and the step leaves less than that: it waits for the next one.
             return Err(WaitReason::TokenBudget);

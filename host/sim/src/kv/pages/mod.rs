@@ -5,6 +5,7 @@
 //! Formulas and order: `reference/memory.md`, sections 1 to 3, which names the files of vLLM 0.33.0.
 
 mod counts;
+mod events;
 mod hits;
 mod layers;
 mod model;

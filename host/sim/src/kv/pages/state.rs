@@ -52,9 +52,10 @@ impl GroupedKv {
     }
 
     /// Tokens of a chunk that starts at `demand.start` and would end at `demand.end`, cut so that states fall on block boundaries
-    /// (vLLM's `_mamba_block_aligned_split`); 0 if the request waits for a larger chunk.
+    /// (vLLM's `_mamba_block_aligned_split`); 0 if the request waits for a larger chunk. None is larger than `most`, which a batching
+    /// policy sets.
     #[must_use]
-    pub fn cut_chunk(&self, demand: &PageDemand<'_>, known: u32, junction: Option<u32>) -> u32 {
+    pub fn cut_chunk(&self, demand: &PageDemand<'_>, known: u32, junction: Option<u32>, most: u32) -> u32 {
         let states = self.layout.groups.iter().find_map(|group| Some((group, group.rule.of_states()?)));
         let Some((group, rule)) = states.filter(|_| self.settings.caching) else { return demand.end - demand.start };
         let (start, mut end, last) = (demand.start, demand.end, demand.prefill_end);
@@ -64,7 +65,7 @@ impl GroupedKv {
         let block = group.block;
         if end < last {
             let aligned = end / block * block;
-            if aligned > start || block <= self.settings.longest_chunk {
+            if aligned > start || block <= self.settings.longest_chunk.min(most) {
                 end = aligned;
             }
         }

@@ -32,6 +32,11 @@ impl BlockTable {
         self.pages.get(offset as usize).copied().filter(|&page| page != NO_PAGE)
     }
 
+    /// The first block that has a page, if any has one.
+    pub fn first_held(&self) -> Option<u32> {
+        (!self.pages.is_empty()).then_some(self.skipped)
+    }
+
     /// Appends a block without a page.
     pub fn push_null(&mut self) {
         if self.pages.is_empty() { self.skipped += 1 } else { self.pages.push_back(NO_PAGE) }
