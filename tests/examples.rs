@@ -199,11 +199,11 @@ fn shared_prefixes_are_worth_routing_by() {
     let p99: Vec<String> = results(&on_trace, "p99_ttft");
     assert_eq!(p99, ["worse", "worse", "worse", "better"]);
     let mean: Vec<String> = results(&on_one_prefix, "mean_ttft");
-    assert_eq!(mean, ["undecided", "undecided"]);
+    assert_eq!(mean, ["undecided", "worse"]);
     let values = &on_one_prefix["metrics"]["mean_ttft"]["values"];
     let (default, bundle): (Vec<f64>, Vec<f64>) =
         (0..5).map(|seed| (ms(&values[1][seed]), ms(&values[2][seed]))).unzip();
-    assert_eq!(default.iter().filter(|&&ttft| ttft > 1000.0).count(), 2, "the trap closes: {default:?}");
+    assert_eq!(default.iter().filter(|&&ttft| ttft > 1000.0).count(), 1, "the trap closes: {default:?}");
     assert!(bundle.iter().all(|&ttft| ttft < 100.0), "{bundle:?}");
 }
 

@@ -263,6 +263,7 @@ fn runs() -> Vec<(&'static str, String)> {
         ("run", "--hardware H100 --tp 1 --rate 20 --num-requests 100 --node-pool name=a,max=1,price=30 --slo-ttft 1s".to_owned()),
         ("run", "--workload-spec examples/adapters.yaml --lora-config examples/lora.yaml --horizon 10s --num-instances 2".to_owned()),
         ("run", "--parity blis --num-requests 20 --kv-cpu-blocks 100".to_owned()),
+        ("run", "--total-kv-blocks 300 --max-model-len 4096 --rate 20 --num-requests 40".to_owned()), // preempts
         ("replay", format!("{bundle} --num-instances 2 --max-num-seqs 16 --slo-ttft critical=300ms,standard=1s --policy-config policies/slo-tiers.yaml --fitness-weights slo_attainment:1")),
     ]
 }
