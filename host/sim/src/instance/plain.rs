@@ -241,6 +241,7 @@ impl Plain {
         self.tiers.iter_mut().for_each(|tiers| tiers.poll());
         if self.last_step.preempted.is_empty() {
             prefill |= self.plan_waiting(now, budget, observer);
+            self.kv.end_plan();
             if !holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
@@ -254,6 +255,7 @@ impl Plain {
                 self.useless(now)?;
             }
         }
+        self.kv.end_plan();
         self.last_step.free_blocks_planned = self.kv.free_blocks();
         self.last_step.held_pages = self.kv.held_by_group();
         self.release_drained(now);

@@ -64,6 +64,13 @@ impl PlainCache {
         }
     }
 
+    /// A step is planned.
+    pub fn end_plan(&mut self) {
+        if let Self::Pages(cache) = self {
+            cache.pool.end_plan();
+        }
+    }
+
     /// Number of blocks or pages that no request holds.
     #[must_use]
     pub fn free_blocks(&self) -> u32 {

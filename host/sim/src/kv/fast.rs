@@ -211,6 +211,14 @@ impl FastKv {
         self.pages.iter_mut().for_each(|pages| pages.pool.begin_step());
     }
 
+    /// A step is planned.
+    pub fn end_plan(&mut self) {
+        if let Some(pages) = &mut self.pages {
+            pages.pool.end_plan();
+            self.free = pages.pool.free_pages();
+        }
+    }
+
     #[cold]
     fn release_pages(&mut self, number: PagesNumber) {
         if let Some(pages) = &mut self.pages {

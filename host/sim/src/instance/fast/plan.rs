@@ -79,6 +79,9 @@ impl Fast {
         let mut prefill = plan.prefill;
         if !plan.preempted {
             prefill |= self.plan_waiting::<TIERED>(now, plan.budget, observer);
+            if TIERED {
+                self.kv.end_plan();
+            }
             if !holds_prefill {
                 self.cadence.left_waiting(self.waiting.len());
             }
@@ -90,6 +93,9 @@ impl Fast {
                 }
                 self.useless(now)?;
             }
+        }
+        if TIERED {
+            self.kv.end_plan();
         }
         let planned = self.kv.free_blocks();
         if let Some(mut record) = self.record.take() {

@@ -94,6 +94,8 @@ pub struct GroupedKv {
     tail: u32,
     free: u32,
     by_hash: FxHashMap<PageHash, Vec<u32>>,
+    /// Pages that are copied in this step, and held until it is planned.
+    copied: Vec<u32>,
     /// Number of steps begun.
     step: u64,
     /// Shared keys that came into the cache or left it, if it is watched.
@@ -124,6 +126,7 @@ impl GroupedKv {
             tail,
             free: pages,
             by_hash: FxHashMap::default(),
+            copied: Vec::new(),
             step: 0,
             changes: None,
             hits: 0,
@@ -154,6 +157,12 @@ impl GroupedKv {
         self.step += 1;
     }
 
+    /// A step is planned: pages that it copies are no longer held for that.
+    pub fn end_plan(&mut self) {
+        let copied = std::mem::take(&mut self.copied);
+        self.give_back(&copied);
+    }
+
     /// Pages that the demand takes from the free ones: of a request that holds none with what it claims of `hit`. `capped`: what the
     /// whole prompt takes at once, of which windows hold no more than theirs.
     #[must_use]
@@ -178,7 +187,13 @@ impl GroupedKv {
             let checkpoint = self.checkpoint_of(group, rule, table, demand);
             let held = table.map_or(hit.tokens.div_ceil(group.block), BlockTable::len);
             let grows = demand.end.div_ceil(group.block) > held;
-            return claimed + partial + if grows { 1 + u32::from(checkpoint.is_some()) } else { 0 };
+            return claimed
+                + partial
+                + if grows {
+                    1 + u32::from(checkpoint.is_some())
+                } else {
+                    u32::from(table.is_some_and(|table| self.keeps_last(table)))
+                };
         }
         let required = self.required(group, demand.end, capped);
         match table {
@@ -260,7 +275,7 @@ impl GroupedKv {
         self.register(tables, demand.request, demand.end.min(demand.known), checkpoint);
     }
 
-    /// The page tables begin with the cached pages.
+    /// The page tables begin with the cached pages. Those of which only a part is hit are copied.
     fn claim(&mut self, tables: &mut PageTables, hit: &PageHit) {
         tables.junction = hit.junction;
         tables.groups = vec![BlockTable::default(); self.layout.groups.len()];
@@ -269,12 +284,8 @@ impl GroupedKv {
             let blocks = hit.tokens / group.block;
             let skipped = skipped_tokens(&group, hit.tokens) / group.block;
             let table = &mut tables.groups[index];
-            // A page of which only a part is hit is copied, and stays where it is.
-            let pages = if hit.tokens.is_multiple_of(group.block) {
-                &pages[..]
-            } else {
-                &pages[..pages.len().saturating_sub(1)]
-            };
+            let (pages, part) =
+                pages.split_at(pages.len() - usize::from(!hit.tokens.is_multiple_of(group.block) && !pages.is_empty()));
             (0..blocks - count(pages.len())).for_each(|_| table.push_null());
             for (&page, block) in pages.iter().zip(blocks - count(pages.len())..) {
                 // A look-up may find blocks that no token of this request will read.
@@ -286,7 +297,8 @@ impl GroupedKv {
             }
             table.registered = blocks;
             let claimed: Vec<u32> = table.oldest_first().collect();
-            claimed.into_iter().for_each(|page| self.touch(page));
+            claimed.iter().chain(part).for_each(|&page| self.touch(page));
+            self.copied.extend_from_slice(part);
         }
         self.hits += u64::from(hit.tokens);
     }
@@ -398,6 +410,17 @@ impl GroupedKv {
     pub(super) fn find(&self, request: &Request, group: usize, tokens: u32) -> Option<u32> {
         let hash = hash_of(request, group, (tokens / self.layout.hash_block).checked_sub(1)?);
         self.by_hash.get(&hash).and_then(|pages| pages.first().copied())
+    }
+
+    /// Whether `page` can be found.
+    pub(super) fn has_hash(&self, page: u32) -> bool {
+        self.pages[page as usize].hash.is_some()
+    }
+
+    /// What `page` holds is copied in this step.
+    pub(super) fn copies(&mut self, page: u32) {
+        self.pages[page as usize].step = self.step;
+        self.copied.push(page);
     }
 
     fn free_among(&self, pages: &[u32]) -> u32 {

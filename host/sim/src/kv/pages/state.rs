@@ -37,10 +37,22 @@ impl GroupedKv {
             && (boundary - start).is_multiple_of(rule.alignment)
     }
 
+    /// Whether the last state can be found: it is that of the end of a prompt, inside its block.
+    pub(super) fn keeps_last(&self, table: &BlockTable) -> bool {
+        table.last().is_some_and(|page| self.has_hash(page))
+    }
+
     /// The table grows to `blocks` blocks: the last has the state at the end, and `checkpoint` the one at its end.
     pub(super) fn grow_states(&mut self, table: &mut BlockTable, blocks: u32, checkpoint: Option<u32>) {
         if table.len() >= blocks {
-            return; // the state stays in its page
+            if self.keeps_last(table) {
+                // Of the state that can be found a copy is made in this step.
+                let copy = self.take_page();
+                if let Some(kept) = table.replace_last(copy) {
+                    self.copies(kept);
+                }
+            }
+            return; // otherwise the state stays in its page
         }
         while table.len() + 1 + u32::from(checkpoint.is_some()) < blocks {
             table.push_null();

@@ -37,6 +37,16 @@ impl BlockTable {
         (!self.pages.is_empty()).then_some(self.skipped)
     }
 
+    /// The page of the last block, if it has one.
+    pub fn last(&self) -> Option<u32> {
+        self.pages.back().copied().filter(|&page| page != NO_PAGE)
+    }
+
+    /// The last block gets `page`. Returns the one that it had.
+    pub fn replace_last(&mut self, page: u32) -> Option<u32> {
+        self.pages.back_mut().map(|last| std::mem::replace(last, page)).filter(|&page| page != NO_PAGE)
+    }
+
     /// Appends a block without a page.
     pub fn push_null(&mut self) {
         if self.pages.is_empty() { self.skipped += 1 } else { self.pages.push_back(NO_PAGE) }
