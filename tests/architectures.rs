@@ -141,15 +141,17 @@ fn capacity_and_itl(name: &str, change: impl Fn(String) -> String) -> [(f64, f64
 
 #[test]
 fn windows_save_memory_and_time() {
-    let [with, without] =
-        capacity_and_itl("gemma-4-26b-a4b", |text| text.replace("\"sliding_window\": 1024", "\"sliding_window\": 32768"));
+    let [with, without] = capacity_and_itl("gemma-4-26b-a4b", |text| {
+        text.replace("\"sliding_window\": 1024", "\"sliding_window\": 32768")
+    });
     assert!(with.0 > 3.0 * without.0, "25 of 30 layers keep 5119 of 32 768 tokens: {with:?} {without:?}");
     assert!(with.1 < 0.95 * without.1, "and read 1024 of 16 000: {with:?} {without:?}");
 }
 
 #[test]
 fn linear_attention_saves_memory_and_time() {
-    let [with, without] = capacity_and_itl("qwen3.5-35b-a3b", |text| text.replace("linear_attention", "full_attention"));
+    let [with, without] =
+        capacity_and_itl("qwen3.5-35b-a3b", |text| text.replace("linear_attention", "full_attention"));
     assert!(with.0 > 3.0 * without.0, "10 of 40 layers cache tokens: {with:?} {without:?}");
     assert!(with.1 < 0.95 * without.1, "{with:?} {without:?}");
 }

@@ -31,6 +31,38 @@ fn too_little_memory_is_a_question_of_utilization() {
 }
 
 #[test]
+fn a_kv_cache_larger_than_the_gpu_is_said_first() {
+    let ended = blis!(format!("{RUN} --kv-cache-memory-bytes 90000000000")).done();
+    assert!(ended.stderr.contains("of KV cache exceed the 79.2 GiB of a GPU: no server starts so"), "{}", ended.stderr);
+}
+
+/// Each decoding request of a model with states needs a page: vLLM 0.33 does not start with more requests than pages.
+#[test]
+fn more_requests_than_states_do_not_start() {
+    let hybrid = "run --model qwen/qwen3.5-27b --hardware H100 --tp 1 --num-requests 5";
+    let message = message(&format!("{hybrid} --max-num-seqs 1024"));
+    assert!(
+        message.contains("vLLM would not start: max_num_seqs (1024) exceeds available Mamba cache blocks ("),
+        "{message}"
+    );
+    assert!(message.contains("hint: give `--max-num-seqs "), "{message}");
+    let by_default = blis!(hybrid).done();
+    assert!(
+        by_default.stderr.contains("vLLM would not start with its default of max_num_seqs"),
+        "{}",
+        by_default.stderr
+    );
+    let eager = blis!(format!("{hybrid} --max-num-seqs 1024 --enforce-eager")).done();
+    assert!(!eager.stderr.contains("Mamba"), "without CUDA graphs vLLM starts: {}", eager.stderr);
+}
+
+#[test]
+fn a_cpu_tier_of_states_is_not_simulated() {
+    let message = message("run --model qwen/qwen3.5-27b --max-num-seqs 64 --kv-offloading-size 10");
+    assert!(message.contains("is not simulated with KV groups: `qwen3.5-27b` has mamba, full_attention"), "{message}");
+}
+
+#[test]
 fn an_unknown_plugin_has_a_short_hint() {
     let message = message("plugin bench nothere");
     assert!(message.starts_with("error: unknown plugin: `nothere`\nhint: "), "{message}");

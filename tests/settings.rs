@@ -266,8 +266,20 @@ fn run_once(flags: &str) -> Result<String, String> {
     let config = Experiment::new(spec, OutputFiles::default()).map_err(|error| error.to_string())?;
     let result = run::run(&config, &Unseen).map_err(|error| error.to_string())?;
     let document = json!(result.identity);
-    let run::RunResult { report, load, replicas, cost, energy, tpot, kv_cache, decisions, regret, fitness, warnings, .. } =
-        &result;
+    let run::RunResult {
+        report,
+        load,
+        replicas,
+        cost,
+        energy,
+        tpot,
+        kv_cache,
+        decisions,
+        regret,
+        fitness,
+        warnings,
+        ..
+    } = &result;
     let files = written.map(|path| path.map(|path| std::fs::read_to_string(path).unwrap_or_default()));
     Ok(format!(
         "{report:?}{load:?}{:?}{:?}{:?}{tpot:?}{:?}{:?}{:?}{warnings:?}{:?}{files:?}",

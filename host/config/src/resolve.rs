@@ -95,12 +95,15 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
     replace_coefficients(args, kind, &mut alpha, &mut beta, &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
-    let (batch_limits, batch_limits_source) = choice.batch_limits();
+    let (mut batch_limits, batch_limits_source) = choice.batch_limits();
     let mut memory_warnings = Vec::new();
     let kv_cache = choice.kv_cache(tensor_parallel_size, &mut notes, &mut memory_warnings)?;
     let DeployedCache { total_kv_blocks, source: kv_blocks_source, block_size, .. } = kv_cache;
     let max_model_len = choice.max_model_len(&kv_cache, &mut notes, &mut memory_warnings)?;
     let kv_layout = choice.deployed_layout(&kv_cache, max_model_len);
+    if let Some(layout) = &kv_layout {
+        batch_limits.max_num_seqs = choice.decodes_at_once(layout, batch_limits.max_num_seqs, &mut memory_warnings)?;
+    }
     let memory = choice.memory(tensor_parallel_size, &kv_cache, &mut memory_warnings);
     notes.extend(memory.iter().filter_map(|memory| choice.memory_note(memory, &kv_cache, tensor_parallel_size)));
 

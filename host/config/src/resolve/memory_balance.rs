@@ -5,7 +5,7 @@ use blis_sim::capacity;
 use std::sync::Arc;
 
 use blis_sim::instance::KvGroups;
-use blis_sim::kv::pages::{KvLayout, NeedsTooMuch, StartLimits};
+use blis_sim::kv::pages::{KvLayout, LayerRule, NeedsTooMuch, StartLimits};
 use blis_sim::memory::{self, EngineBlocks, MemoryBalance};
 use blis_sim::model::Parallelism;
 
@@ -122,6 +122,36 @@ impl Resolution<'_> {
             limits,
             groups,
         })
+    }
+
+    /// `max_num_seqs`, of which each needs a page for its state. vLLM does not start with more, unless it captures no CUDA graphs.
+    pub(super) fn decodes_at_once(
+        &self,
+        layout: &DeployedLayout,
+        max_num_seqs: u32,
+        warnings: &mut Vec<MemoryWarning>,
+    ) -> Result<u32, ConfigError> {
+        let has_states = layout.layout.groups.iter().any(|group| matches!(group.rule, LayerRule::State { .. }));
+        if !has_states || self.args.enforce_eager || u64::from(max_num_seqs) <= layout.num_blocks {
+            return Ok(max_num_seqs);
+        }
+        let refusal = NeedsTooMuch::TooManyStates { max_num_seqs, blocks: layout.num_blocks };
+        let hint = format!(
+            "give `--max-num-seqs {}`, or more memory: a larger `--tp` or `--gpu-memory-utilization`",
+            layout.num_blocks
+        );
+        if self.args.batch.max_num_seqs.is_some() {
+            let message = format!("`{}` on {}: vLLM would not start: {refusal}", self.name, self.hardware.name);
+            return Err(ConfigError::Conflict { message, hint });
+        }
+        let fewer = u32::try_from(layout.num_blocks).unwrap_or(u32::MAX);
+        warnings.push(MemoryWarning {
+            what: format!(
+                "vLLM would not start with its default of max_num_seqs: {refusal} Simulated with max_num_seqs {fewer}"
+            ),
+            hint,
+        });
+        Ok(fewer)
     }
 
     /// Says that computed blocks replace those recorded with blackbox coefficients; a warning if these exceed the GPUs.
