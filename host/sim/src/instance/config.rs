@@ -7,7 +7,7 @@ use super::policy::{InstancePolicies, JoiningRequest, QueueKey, SchedulingChoice
 use crate::adapters::{AdapterSettings, AdapterSlots};
 use crate::ids::InstanceIndex;
 use crate::kv::cache::PlainCache;
-use crate::kv::pages::{GroupedKv, KvLayout, PagePoolSettings};
+use crate::kv::pages::{GroupedKv, KvLayout, PagePoolSettings, PageRules};
 use crate::kv::plain::PlainKv;
 use crate::kv::tiers::BlisTiers;
 use crate::latency::LatencyModel;
@@ -206,17 +206,20 @@ impl InstanceConfig {
         }
     }
 
-    /// The empty pool of pages, if there are KV groups.
-    pub(super) fn page_pool(&self) -> Option<GroupedKv> {
+    /// How a pool treats the KV groups, if there are some.
+    pub(super) fn page_rules(&self) -> Option<PageRules> {
         let groups = self.kv_groups.as_ref()?;
-        Some(GroupedKv::new(groups.layout.clone(), self.pool_settings(groups), self.total_kv_blocks))
+        Some(PageRules { layout: groups.layout.clone(), settings: self.pool_settings(groups) })
     }
 
     /// The empty KV cache of the reference engine.
     pub(super) fn plain_cache(&self) -> PlainCache {
         let Self { total_kv_blocks, block_size, enable_prefix_caching, semantics, .. } = *self;
         let blocks = || PlainKv::new(total_kv_blocks, block_size, enable_prefix_caching, semantics);
-        self.page_pool().map_or_else(|| PlainCache::Blocks(Box::new(blocks())), PlainCache::paged)
+        match self.page_rules() {
+            None => PlainCache::Blocks(Box::new(blocks())),
+            Some(rules) => PlainCache::paged(GroupedKv::new(rules, total_kv_blocks)),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::instance::StoreFence;
 use crate::limits::CACHE_CHANGES;
 use crate::numbers::{count, narrow};
 use crate::prefetch::soon;
-use crate::request::{BlockKey, Content};
+use crate::request::{BlockKey, Content, Request};
 use crate::semantics::Semantics;
 
 /// Keys from here on belong to one preempted request each; smaller keys come from the workload.
@@ -200,29 +200,37 @@ impl FastKv {
     /// Counts the free pages, after a change of them.
     pub fn count_pages(&mut self) {
         if let Some(pages) = &self.pages {
-            self.free = pages.pool.free_pages();
-            self.hits = pages.pool.hits / u64::from(pages.pool.layout().hash_block);
-            self.misses = pages.pool.misses;
+            self.free = pages.free_pages();
+            self.hits = pages.hits / u64::from(pages.rules.layout.hash_block);
+            self.misses = pages.misses;
         }
     }
 
     /// A step begins.
     pub fn begin_step(&mut self) {
-        self.pages.iter_mut().for_each(|pages| pages.pool.begin_step());
+        self.pages.iter_mut().for_each(|pages| pages.begin_step());
+    }
+
+    /// Releases the pages of a preempted request, which may look them up again.
+    pub fn release_pages_for_resume(&mut self, number: PagesNumber, request: &Request, known: u32) {
+        if let Some(pages) = &mut self.pages {
+            pages.release(number, Some(request), known);
+        }
+        self.count_pages();
     }
 
     /// A step is planned.
     pub fn end_plan(&mut self) {
         if let Some(pages) = &mut self.pages {
-            pages.pool.end_plan();
-            self.free = pages.pool.free_pages();
+            pages.end_plan();
+            self.free = pages.free_pages();
         }
     }
 
     #[cold]
-    fn release_pages(&mut self, number: PagesNumber) {
+    fn release_pages(&mut self, number: PagesNumber, known: u32) {
         if let Some(pages) = &mut self.pages {
-            pages.release(number);
+            pages.release(number, None, known);
         }
         self.count_pages();
     }
@@ -235,20 +243,20 @@ impl FastKv {
 
     /// Whether a look-up would find the block `key`.
     pub fn finds(&self, key: BlockKey) -> bool {
-        self.pages.as_ref().map_or(self.shared.get(key) != NONE, |pages| pages.pool.finds(key))
+        self.pages.as_ref().map_or(self.shared.get(key) != NONE, |pages| pages.finds(key))
     }
 
     /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         self.watched = true;
-        self.pages.iter_mut().for_each(|pages| pages.pool.watch());
+        self.pages.iter_mut().for_each(|pages| pages.watch());
     }
 
     /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
     /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         if let Some(pages) = &mut self.pages {
-            return pages.pool.take_changes(each);
+            return pages.take_changes(each);
         }
         let Some(changes) = &mut self.changes else { return };
         for key in changes.keys.drain(..) {
@@ -455,7 +463,7 @@ impl FastKv {
     /// generated: blocks that they fill have hashes.
     pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32) {
         if let Some(number) = holding.pages.take() {
-            return self.release_pages(number);
+            return self.release_pages(number, known);
         }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - count(holding.keyed.len());
         let hashed =
@@ -500,9 +508,6 @@ impl FastKv {
         hashed: u32,
         most: u32,
     ) {
-        if let Some(number) = holding.pages.take() {
-            return self.release_pages(number);
-        }
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
                 (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);

@@ -179,7 +179,7 @@ impl Fast {
     #[must_use]
     pub fn new(mut config: InstanceConfig) -> Self {
         assert!(config.blis_tiers.is_none(), "the fast engine has no tiers");
-        let pages = config.page_pool().map(FastPages::new);
+        let pages = config.page_rules().map(|rules| FastPages::new(rules, config.total_kv_blocks));
         let of_vllm = !config.semantics.final_token_kv
             && !config.semantics.full_hit_is_free
             && !config.semantics.reserves_before_decode;

@@ -9,7 +9,7 @@ use crate::instance::config::InstanceConfig;
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::fast_pages::{FastPages, HeldPages};
-use crate::kv::pages::{GroupedKv, PageDemand, PageHit};
+use crate::kv::pages::{PageDemand, PageHit};
 use crate::numbers::{count, index};
 use crate::outcome::WaitReason;
 use crate::units::Micros;
@@ -106,23 +106,23 @@ impl Fast {
 
     /// Number of pages that a request holds.
     pub(super) fn held_pages(&self, key: RequestKey) -> u32 {
-        self.live[key].holding.pages.map_or(0, |number| self.pages().held(number).tables.held())
+        self.live[key].holding.pages.map_or(0, |number| self.pages().held(number).held())
     }
 
     /// Pages held per group, by all requests together; shared ones count once per request. Empty without groups.
     pub(super) fn held_by_group(&self) -> Vec<u32> {
         let Some(pages) = &self.kv.pages else { return Vec::new() };
-        let tables = || self.live.values().filter_map(|live| Some(&pages.held(live.holding.pages?).tables));
-        (0..pages.pool.layout().groups.len()).map(|group| tables().map(|tables| tables.held_in(group)).sum()).collect()
+        let held = || self.live.values().filter_map(|live| Some(pages.held(live.holding.pages?)));
+        (0..pages.rules.layout.groups.len()).map(|group| held().map(|held| held.held_in(group)).sum()).collect()
     }
 
     /// Of the next `tokens` prompt tokens of a running request, those that it computes in this step.
     pub(super) fn cut_chunk(&self, key: RequestKey, tokens: u32) -> u32 {
         let live = &self.live[key];
         let Some(number) = live.holding.pages else { return tokens };
-        let junction = GroupedKv::junction(&self.pages().held(number).tables);
+        let junction = self.pages().held(number).junction;
         let chunk = live.prompt_pages(live.computed, live.computed + tokens);
-        self.pages().pool.cut_chunk(&chunk, live.target, junction, self.limits.most_tokens)
+        self.pages().cut_chunk(&chunk, live.target, junction, self.limits.most_tokens)
     }
 
     /// Gives back what no later token of a running request reads.
@@ -158,7 +158,7 @@ impl Fast {
     pub(super) fn note_event(&mut self, key: RequestKey, computed: u32, v: u64, in_flight: bool) {
         let Some(calendar) = &mut self.calendar else { return };
         let (Some(pages), Some(number)) = (&mut self.kv.pages, self.live[key].holding.pages) else { return };
-        let steps = pages.pool.steps_to_event(&pages.held(number).tables, computed, u32::from(in_flight));
+        let steps = pages.steps_to_event(number, &self.live[key].request, computed, u32::from(in_flight));
         // An event that comes too early does nothing.
         let at = v + u64::from(steps).min(CALENDAR as u64 - 1);
         pages.held_mut(number).next_event = at;
@@ -328,13 +328,13 @@ impl Fast {
         let start = hit.tokens;
         let num_tokens = self.limits.entering(live.target - start, budget)?;
         let chunk = live.prompt_pages(start, start + num_tokens);
-        let num_tokens = pages.pool.cut_chunk(&chunk, live.target, hit.junction, self.limits.most_tokens);
+        let num_tokens = pages.cut_chunk(&chunk, live.target, hit.junction, self.limits.most_tokens);
         if num_tokens == 0 && start < live.target {
             // A chunk must end where a block of states ends, and the step leaves less than that: it waits for the next one.
             return Err(WaitReason::TokenBudget);
         }
         let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
-        if self.config.reserve_full_prompt && needed > free || pages.pool.is_too_new(&hit) {
+        if self.config.reserve_full_prompt && needed > free || pages.is_too_new(&hit) {
             // It fits only in part, or the state that it would copy is written in this very step.
             return Err(WaitReason::KvBlocks { needed });
         }
@@ -353,7 +353,7 @@ impl Fast {
     /// What is cached of the prompt of the waiting request `key`, but of its last token.
     fn page_hit(&self, key: RequestKey) -> PageHit {
         let live = &self.live[key];
-        self.pages().pool.look_up(&live.request, live.target.saturating_sub(1))
+        self.pages().look_up(&live.request, live.target.saturating_sub(1), live.preemptions > 0)
     }
 
     /// As [`Fast::begin_read`].

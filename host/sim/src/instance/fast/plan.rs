@@ -507,7 +507,10 @@ impl Fast {
         live.target = live.request.input_tokens + live.generated;
         let output_tokens = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
         let most = (live.request.input_tokens + output_tokens) / block_size;
-        self.kv.release_for_resume(&mut live.holding, &mut live.keys, allocated, hashed, most);
+        match live.holding.pages.take() {
+            None => self.kv.release_for_resume(&mut live.holding, &mut live.keys, allocated, hashed, most),
+            Some(number) => self.kv.release_pages_for_resume(number, &live.request, known),
+        }
         self.turn_front -= 1;
         let queue_key = self.config.queue_key(&JoiningRequest {
             now,

@@ -2,13 +2,11 @@
 
 use super::layers::LayerRule;
 use super::plan::KvGroup;
-use super::pool::{GroupedKv, PageHit, blocks_of_window, is_state};
-use crate::request::Request;
+use super::rules::{PageHit, PageRules, blocks_of_window, is_state};
 
-impl GroupedKv {
-    /// The cached prefix of the first `tokens` tokens of `request`.
-    #[must_use]
-    pub fn look_up(&self, request: &Request, tokens: u32) -> PageHit {
+impl PageRules {
+    /// The longest cached prefix of at most `tokens` tokens, if `find` finds the page of a group that ends with so many tokens.
+    pub fn look_up(&self, tokens: u32, find: impl Fn(usize, u32) -> Option<u32>) -> PageHit {
         if !self.settings.caching {
             return PageHit::default();
         }
@@ -17,31 +15,31 @@ impl GroupedKv {
         let mut found = most;
         // Those that hold all tokens first: theirs is a run from the start.
         for (index, group) in groups().filter(|(_, group)| group.rule.holds_all()) {
-            found = self.shortened(index, group, request, found);
+            found = self.shortened(index, group, &find, found);
         }
         loop {
             let before = found;
             for (index, group) in groups().filter(|(_, group)| !group.rule.holds_all()) {
-                found = self.shortened(index, group, request, found);
+                found = self.shortened(index, group, &find, found);
             }
             for (index, group) in groups().filter(|(_, group)| group.rule.holds_all()) {
-                found = self.shortened(index, group, request, found);
+                found = self.shortened(index, group, &find, found);
             }
             if found == before {
                 break;
             }
         }
-        let alone = || groups().map(|(index, group)| self.shortened(index, group, request, most)).max();
+        let alone = || groups().map(|(index, group)| self.shortened(index, group, &find, most)).max();
         let junction = (self.layout.groups.len() > 1).then(alone).flatten().filter(|&alone| alone > found);
         let pages = self.layout.groups.iter().enumerate();
-        let pages = pages.map(|(index, group)| self.cached_pages(index, group, request, found)).collect();
+        let pages = pages.map(|(index, group)| self.cached_pages(index, group, &find, found)).collect();
         PageHit { tokens: found, junction, pages }
     }
 
     /// The longest hit of at most `most` tokens that the group allows.
-    fn shortened(&self, index: usize, group: &KvGroup, request: &Request, most: u32) -> u32 {
+    fn shortened(&self, index: usize, group: &KvGroup, find: &impl Fn(usize, u32) -> Option<u32>, most: u32) -> u32 {
         let align = self.layout.hit_alignment;
-        let found = |tokens: u32| self.find(request, index, tokens).is_some();
+        let found = |tokens: u32| find(index, tokens).is_some();
         let cached = |block: u32| found((block + 1) * group.block);
         match group.rule {
             LayerRule::Full | LayerRule::Latent { .. } => {
@@ -72,12 +70,18 @@ impl GroupedKv {
     }
 
     /// The pages that a hit of `tokens` tokens claims in the group: those that a later token reads.
-    fn cached_pages(&self, index: usize, group: &KvGroup, request: &Request, tokens: u32) -> Vec<u32> {
+    fn cached_pages(
+        &self,
+        index: usize,
+        group: &KvGroup,
+        find: &impl Fn(usize, u32) -> Option<u32>,
+        tokens: u32,
+    ) -> Vec<u32> {
         if tokens == 0 || !group.is_cacheable() {
             return Vec::new();
         }
         if is_state(group) {
-            return self.find(request, index, tokens).into_iter().collect();
+            return find(index, tokens).into_iter().collect();
         }
         let blocks = tokens / group.block;
         let first = match group.rule {
@@ -87,7 +91,7 @@ impl GroupedKv {
         };
         let ends = (first..blocks).map(|block| (block + 1) * group.block);
         let partial = (!tokens.is_multiple_of(group.block)).then_some(tokens);
-        ends.chain(partial).filter_map(|end| self.find(request, index, end)).collect()
+        ends.chain(partial).filter_map(|end| find(index, end)).collect()
     }
 }
 

@@ -81,7 +81,7 @@ impl LayerRule {
 
 /// The rule of a group of states that can be found again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StateRule {
+pub(in crate::kv) struct StateRule {
     /// Further pages where a chunk stores a checkpoint.
     pub checkpoints: u32,
     /// A checkpoint lies at a multiple of so many tokens from the start of its chunk.
@@ -90,7 +90,7 @@ pub(super) struct StateRule {
 
 impl LayerRule {
     /// The rule of states, if it is one of states that can be found again.
-    pub(super) fn of_states(self) -> Option<StateRule> {
+    pub(in crate::kv) fn of_states(self) -> Option<StateRule> {
         match self {
             Self::State { mode: StateMode::Align, checkpoints, checkpoint_alignment } => {
                 Some(StateRule { checkpoints, alignment: checkpoint_alignment.max(1) })

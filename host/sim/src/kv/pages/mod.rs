@@ -5,12 +5,12 @@
 //! Formulas and order: `reference/memory.md`, sections 1 to 3, which names the files of vLLM 0.33.0.
 
 mod counts;
-mod events;
 mod hits;
 mod layers;
 mod model;
 mod plan;
 mod pool;
+mod rules;
 mod state;
 mod table;
 
@@ -18,5 +18,7 @@ pub use counts::{NeedsTooMuch, StartLimits, estimated_length, pages_of_request};
 pub use layers::{CacheSpec, LayerRule, StateMode};
 pub use model::{CacheSettings, layout_of};
 pub use plan::{KvGroup, KvLayout, LayoutSettings, MixedPages, Packing, plan};
-pub use pool::{GroupedKv, PageDemand, PageHit, PagePoolSettings};
+pub use pool::GroupedKv;
+pub(in crate::kv) use rules::{HeldTable, HitOfGroup, PageHash, blocks_of_window, hash_of, is_state, skipped_tokens};
+pub use rules::{PageDemand, PageHit, PagePoolSettings, PageRules};
 pub use table::PageTables;

@@ -5,45 +5,13 @@
 
 use rustc_hash::FxHashMap;
 
-use super::layers::LayerRule;
 use super::plan::{KvGroup, KvLayout};
+use super::rules::{HitOfGroup, PageDemand, PageHash, PageHit, PageRules, hash_of, is_state, skipped_tokens};
 use super::table::{BlockTable, PageTables};
-use crate::ids::RequestId;
 use crate::numbers::count;
 use crate::request::{BlockKey, Request};
 
 const NONE: u32 = u32::MAX;
-
-/// What the pool does beside the layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagePoolSettings {
-    /// Whether blocks can be found again.
-    pub caching: bool,
-    /// Windows and states are kept at multiples of so many tokens, beside the end of a prompt and where prompts fork; 0 only
-    /// there, `None` at every boundary (vLLM's `prefix_cache_retention_interval`).
-    pub retention: Option<u32>,
-    /// Most tokens of a request.
-    pub max_model_len: u32,
-    /// Tokens of the steps in flight, as in [`super::StartLimits`].
-    pub tokens_in_flight: u64,
-    /// Most tokens of one chunk of a prompt, as the flags set it: with it blocks of states are compared.
-    pub longest_chunk: u32,
-}
-
-/// Content of a block, with everything before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum PageHash {
-    Shared {
-        group: u16,
-        key: BlockKey,
-    },
-    /// Hash block `index` of request `id`, which no other request has.
-    Own {
-        group: u16,
-        id: RequestId,
-        index: u32,
-    },
-}
 
 #[derive(Clone, Copy, Debug)]
 struct KvPage {
@@ -56,39 +24,10 @@ struct KvPage {
     step: u64,
 }
 
-/// The cached pages that a request would claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PageHit {
-    /// Leading tokens that need not be computed.
-    pub tokens: u32,
-    /// Where a group alone would have hit further.
-    pub junction: Option<u32>,
-    /// Per group: the pages of its last cached blocks, up to the end of the hit.
-    pub(super) pages: Vec<Vec<u32>>,
-}
-
-/// Tokens of a request that shall have pages.
-#[derive(Clone, Copy, Debug)]
-pub struct PageDemand<'a> {
-    /// The request.
-    pub request: &'a Request,
-    /// Tokens that it has before this step, hits included.
-    pub start: u32,
-    /// Tokens that it has after this step.
-    pub end: u32,
-    /// Tokens of which the content is known: blocks up to there get hashes.
-    pub known: u32,
-    /// End of its prefill: the prompt, and after a preemption all its tokens but the last.
-    pub prefill_end: u32,
-    /// Tokens of the steps that have finished: what lies before their windows is given back.
-    pub finished: u32,
-}
-
 /// The KV pages of one instance.
 #[derive(Clone, Debug)]
 pub struct GroupedKv {
-    pub(super) layout: KvLayout,
-    pub(super) settings: PagePoolSettings,
+    rules: PageRules,
     pages: Vec<KvPage>,
     head: u32,
     tail: u32,
@@ -109,7 +48,7 @@ pub struct GroupedKv {
 impl GroupedKv {
     /// A pool of `pages` empty pages, the null block not counted.
     #[must_use]
-    pub fn new(layout: KvLayout, settings: PagePoolSettings, pages: u32) -> Self {
+    pub fn new(rules: PageRules, pages: u32) -> Self {
         let page = |index: u32| KvPage {
             refs: 0,
             prev: index.checked_sub(1).unwrap_or(NONE),
@@ -119,8 +58,7 @@ impl GroupedKv {
         };
         let (head, tail) = if pages == 0 { (NONE, NONE) } else { (0, pages - 1) };
         Self {
-            layout,
-            settings,
+            rules,
             pages: (0..pages).map(page).collect(),
             head,
             tail,
@@ -137,7 +75,7 @@ impl GroupedKv {
     /// The groups.
     #[must_use]
     pub fn layout(&self) -> &KvLayout {
-        &self.layout
+        &self.rules.layout
     }
 
     /// Number of pages that no request holds.
@@ -167,7 +105,7 @@ impl GroupedKv {
     /// whole prompt takes at once, of which windows hold no more than theirs.
     #[must_use]
     pub fn needs(&self, tables: &PageTables, demand: &PageDemand<'_>, hit: &PageHit, capped: bool) -> u32 {
-        let groups = self.layout.groups.iter().enumerate();
+        let groups = self.rules.layout.groups.iter().enumerate();
         groups.map(|(index, group)| self.needs_in(index, group, tables, demand, hit, capped)).sum()
     }
 
@@ -181,62 +119,37 @@ impl GroupedKv {
         capped: bool,
     ) -> u32 {
         let table = tables.groups.get(index);
-        let partial = u32::from(!hit.tokens.is_multiple_of(group.block));
-        if let Some(rule) = group.rule.of_states() {
-            let claimed = hit.pages.get(index).map_or(0, |pages| self.free_among(pages));
-            let checkpoint = self.checkpoint_of(group, rule, table, demand);
-            let held = table.map_or(hit.tokens.div_ceil(group.block), BlockTable::len);
-            let grows = demand.end.div_ceil(group.block) > held;
-            return claimed
-                + partial
-                + if grows {
-                    1 + u32::from(checkpoint.is_some())
-                } else {
-                    u32::from(table.is_some_and(|table| self.keeps_last(table)))
-                };
-        }
-        let required = self.required(group, demand.end, capped);
-        match table {
-            Some(table) => required.saturating_sub(table.len()),
-            None => {
-                let skipped = skipped_tokens(group, hit.tokens) / group.block;
-                let pages = hit.pages.get(index).map_or(&[][..], Vec::as_slice);
-                let hit_blocks = hit.tokens.div_ceil(group.block);
-                required.saturating_sub(skipped.max(hit_blocks)) + self.free_among(pages) + partial
-            }
-        }
+        let hit = HitOfGroup {
+            tokens: hit.tokens,
+            claimed: hit.pages.get(index).map_or(0, |pages| self.free_among(pages)),
+            keeps_last: table.is_some_and(|table| self.keeps_last(table)),
+        };
+        self.rules.needs_in(group, table, demand, &hit, capped)
     }
 
-    /// Blocks for `tokens` tokens; `capped` to what a window or chunk and the tokens in flight hold at most.
-    fn required(&self, group: &KvGroup, tokens: u32, capped: bool) -> u32 {
-        let required = tokens.div_ceil(group.block);
-        let PagePoolSettings { tokens_in_flight, max_model_len, .. } = self.settings;
-        let within = |held: u64| {
-            let held = held.min(u64::from(max_model_len)).div_ceil(u64::from(group.block));
-            u32::try_from(held).unwrap_or(u32::MAX)
-        };
-        match group.rule {
-            _ if !capped => required,
-            LayerRule::Window(window) | LayerRule::LatentWindow(window) => {
-                let held = u64::from(window.saturating_sub(1)).saturating_add(tokens_in_flight);
-                required.min(within(held).saturating_add(1))
-            }
-            LayerRule::Chunk(chunk) => required.min(within(u64::from(chunk).saturating_add(tokens_in_flight))),
-            _ => required,
-        }
+    /// The cached prefix of the first `tokens` tokens of `request`.
+    #[must_use]
+    pub fn look_up(&self, request: &Request, tokens: u32) -> PageHit {
+        self.rules.look_up(tokens, |group, tokens| self.find(request, group, tokens))
+    }
+
+    /// Tokens of a chunk, as [`PageRules::cut_chunk`].
+    #[must_use]
+    pub fn cut_chunk(&self, demand: &PageDemand<'_>, known: u32, junction: Option<u32>, most: u32) -> u32 {
+        self.rules.cut_chunk(demand, known, junction, most)
     }
 
     /// Whether a state of `hit` was registered in this very step: then the request waits for the next one.
     #[must_use]
     pub fn is_too_new(&self, hit: &PageHit) -> bool {
-        let states = self.layout.groups.iter().zip(&hit.pages).filter(|(group, _)| is_state(group));
+        let states = self.rules.layout.groups.iter().zip(&hit.pages).filter(|(group, _)| is_state(group));
         states.flat_map(|(_, pages)| pages).any(|&page| self.pages[page as usize].step == self.step)
     }
 
     /// Gives back what no later token reads.
     pub fn drop_unread(&mut self, tables: &mut PageTables, finished: u32) {
         for index in 0..tables.groups.len() {
-            let group = self.layout.groups[index];
+            let group = self.rules.layout.groups[index];
             let block = skipped_tokens(&group, finished) / group.block;
             let dropped = tables.groups[index].drop_before(block);
             if !dropped.is_empty() {
@@ -252,8 +165,8 @@ impl GroupedKv {
             self.claim(tables, hit);
         }
         let mut checkpoint = None;
-        for index in 0..self.layout.groups.len() {
-            let group = self.layout.groups[index];
+        for index in 0..self.rules.layout.groups.len() {
+            let group = self.rules.layout.groups[index];
             let blocks = demand.end.div_ceil(group.block);
             let table = &mut tables.groups[index];
             if enters && !hit.tokens.is_multiple_of(group.block) {
@@ -263,7 +176,7 @@ impl GroupedKv {
             }
             if let Some(rule) = group.rule.of_states() {
                 // All groups of states have equal blocks, and store the same checkpoint.
-                checkpoint = self.checkpoint_of(&group, rule, Some(table), demand);
+                checkpoint = self.rules.checkpoint_of(&group, rule, |block| table.page(block).is_some(), demand);
                 self.grow_states(table, blocks, checkpoint);
                 continue;
             }
@@ -278,9 +191,9 @@ impl GroupedKv {
     /// The page tables begin with the cached pages. Those of which only a part is hit are copied.
     fn claim(&mut self, tables: &mut PageTables, hit: &PageHit) {
         tables.junction = hit.junction;
-        tables.groups = vec![BlockTable::default(); self.layout.groups.len()];
+        tables.groups = vec![BlockTable::default(); self.rules.layout.groups.len()];
         for (index, pages) in hit.pages.iter().enumerate() {
-            let group = self.layout.groups[index];
+            let group = self.rules.layout.groups[index];
             let blocks = hit.tokens / group.block;
             let skipped = skipped_tokens(&group, hit.tokens) / group.block;
             let table = &mut tables.groups[index];
@@ -315,19 +228,19 @@ impl GroupedKv {
     /// Registers the blocks of the first `tokens` tokens that the rules of retention keep. Block `checkpoint` of the states was
     /// stored on the way: it is kept only where the prompt may be found again.
     pub fn register(&mut self, tables: &mut PageTables, request: &Request, tokens: u32, checkpoint: Option<u32>) {
-        if !self.settings.caching {
+        if !self.rules.settings.caching {
             return;
         }
         for index in 0..tables.groups.len() {
-            let group = self.layout.groups[index];
+            let group = self.rules.layout.groups[index];
             let full = tokens / group.block;
             let first = tables.groups[index].registered;
             let checkpoint = checkpoint.filter(|_| is_state(&group));
-            if full <= first && checkpoint.is_none() && !self.is_fine() {
+            if full <= first && checkpoint.is_none() && !self.rules.is_fine() {
                 continue; // no further block is full
             }
             tables.groups[index].registered = full.max(first);
-            let kept = self.kept(&group, request.input_tokens, tables.junction);
+            let kept = self.rules.kept(&group, request.input_tokens, tables.junction);
             for block in first..full {
                 let Some(page) = tables.groups[index].page(block) else { continue };
                 if checkpoint != Some(block) && kept.keeps(block) {
@@ -337,7 +250,7 @@ impl GroupedKv {
                     self.forget(page, before);
                 }
             }
-            if let Some((block, end)) = checkpoint.map(|block| (block, self.last_boundary(tokens)))
+            if let Some((block, end)) = checkpoint.map(|block| (block, self.rules.last_boundary(tokens)))
                 && kept.ends.contains(&Some(end))
                 && let Some(page) = tables.groups[index].page(block)
             {
@@ -349,9 +262,9 @@ impl GroupedKv {
 
     /// Registers the end of a prompt inside a block.
     fn register_end(&mut self, table: &mut BlockTable, index: usize, request: &Request, tokens: u32) {
-        let group = self.layout.groups[index];
-        let end = self.last_boundary(request.input_tokens);
-        let inside = self.is_fine() && !end.is_multiple_of(group.block) && !table.end_registered;
+        let group = self.rules.layout.groups[index];
+        let end = self.rules.last_boundary(request.input_tokens);
+        let inside = self.rules.is_fine() && !end.is_multiple_of(group.block) && !table.end_registered;
         // A state is that of the end only in the step that stops there.
         let reached = if is_state(&group) { tokens == end } else { tokens >= end };
         if inside
@@ -363,37 +276,9 @@ impl GroupedKv {
         }
     }
 
-    /// Whether a hit may end inside a block.
-    fn is_fine(&self) -> bool {
-        self.layout.hit_alignment < self.layout.scheduler_block
-    }
-
-    /// The last token before the end of `tokens` tokens after which a hit may end.
-    pub(super) fn last_boundary(&self, tokens: u32) -> u32 {
-        tokens.saturating_sub(1) / self.layout.hit_alignment * self.layout.hit_alignment
-    }
-
-    /// Which blocks of a prompt of `prompt` tokens are registered in `group`.
-    fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> RegisteredBlocks {
-        let multiple = self.layout.scheduler_block;
-        let boundary = prompt.saturating_sub(1) / multiple * multiple;
-        RegisteredBlocks {
-            all: group.rule.holds_all() || matches!(group.rule, LayerRule::Chunk(_)),
-            block: group.block,
-            before: blocks_of_window(group),
-            ends: [Some(boundary), junction, Some(self.last_boundary(prompt))],
-            interval: match self.settings.retention {
-                Some(0) => None,
-                Some(interval) => Some(interval),
-                None if is_state(group) => Some(group.block),
-                None => Some(multiple),
-            },
-        }
-    }
-
     /// `page` can be found by the first `tokens` tokens of `request`.
     fn hash_page(&mut self, page: u32, group: usize, request: &Request, tokens: u32) {
-        let hash = hash_of(request, group, tokens / self.layout.hash_block - 1);
+        let hash = hash_of(request, group, tokens / self.rules.layout.hash_block - 1);
         let record = &mut self.pages[page as usize];
         record.step = self.step;
         if let Some(before) = record.hash.replace(hash) {
@@ -408,7 +293,7 @@ impl GroupedKv {
 
     /// The page of `group` that ends with the first `tokens` tokens of `request`, a multiple of the hash block.
     pub(super) fn find(&self, request: &Request, group: usize, tokens: u32) -> Option<u32> {
-        let hash = hash_of(request, group, (tokens / self.layout.hash_block).checked_sub(1)?);
+        let hash = hash_of(request, group, (tokens / self.rules.layout.hash_block).checked_sub(1)?);
         self.by_hash.get(&hash).and_then(|pages| pages.first().copied())
     }
 
@@ -531,57 +416,4 @@ impl GroupedKv {
     pub fn finds(&self, key: BlockKey) -> bool {
         self.by_hash.contains_key(&PageHash::Shared { group: 0, key })
     }
-}
-
-/// Which blocks of a group are registered when they are full.
-struct RegisteredBlocks {
-    all: bool,
-    block: u32,
-    /// Blocks before a boundary that are needed there.
-    before: u32,
-    /// Boundaries, tokens.
-    ends: [Option<u32>; 3],
-    /// Further boundaries at multiples of so many tokens.
-    interval: Option<u32>,
-}
-
-impl RegisteredBlocks {
-    fn keeps(&self, block: u32) -> bool {
-        let (from, to) = (block * self.block, (block + 1) * self.block);
-        let covers = |end: u32| to <= end && end <= from.saturating_add(self.before.saturating_mul(self.block));
-        self.all
-            || self.ends.into_iter().flatten().any(covers)
-            || self.interval.is_some_and(|interval| covers(to.div_ceil(interval).saturating_mul(interval)))
-    }
-}
-
-/// Blocks that a hit at a boundary reads before it.
-pub(super) fn blocks_of_window(group: &KvGroup) -> u32 {
-    group.rule.window().map_or(1, |window| window.saturating_sub(1).div_ceil(group.block))
-}
-
-pub(super) fn is_state(group: &KvGroup) -> bool {
-    matches!(group.rule, LayerRule::State { .. })
-}
-
-/// Leading tokens that nothing reads any more when `computed` tokens are computed.
-pub(super) fn skipped_tokens(group: &KvGroup, computed: u32) -> u32 {
-    match group.rule {
-        LayerRule::Full | LayerRule::Latent { .. } | LayerRule::State { mode: super::StateMode::None, .. } => 0,
-        LayerRule::Window(window) | LayerRule::LatentWindow(window) => (computed + 1).saturating_sub(window),
-        LayerRule::Chunk(chunk) => computed / chunk * chunk,
-        LayerRule::State { mode: super::StateMode::Align, .. } => computed.saturating_sub(1),
-    }
-}
-
-fn hash_of(request: &Request, group: usize, index: u32) -> PageHash {
-    let group = u16::try_from(group).unwrap_or(u16::MAX);
-    let mut skip = index;
-    for span in request.content.spans() {
-        if skip < span.len {
-            return PageHash::Shared { group, key: span.first + skip };
-        }
-        skip -= span.len;
-    }
-    PageHash::Own { group, id: request.id, index }
 }

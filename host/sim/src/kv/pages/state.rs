@@ -3,17 +3,18 @@
 
 use super::layers::StateRule;
 use super::plan::KvGroup;
-use super::pool::{GroupedKv, PageDemand};
+use super::pool::GroupedKv;
+use super::rules::{PageDemand, PageRules};
 use super::table::{BlockTable, PageTables};
 
-impl GroupedKv {
+impl PageRules {
     /// The block of the checkpoint that a chunk stores beside its last state, if it stores one: a chunk that ends the prefill goes
     /// past the last block boundary instead of ending there.
-    pub(super) fn checkpoint_of(
+    pub(in crate::kv) fn checkpoint_of(
         &self,
         group: &KvGroup,
         rule: StateRule,
-        table: Option<&BlockTable>,
+        has_page: impl FnOnce(u32) -> bool,
         demand: &PageDemand<'_>,
     ) -> Option<u32> {
         let block = demand.end.div_ceil(group.block).checked_sub(2)?;
@@ -21,7 +22,7 @@ impl GroupedKv {
         let stores = rule.checkpoints > 0
             && demand.end >= demand.prefill_end
             && self.is_valid_checkpoint(group, rule, demand.start, demand.end, boundary)
-            && table.is_none_or(|table| table.page(block).is_none());
+            && !has_page(block);
         stores.then_some(block)
     }
 
@@ -35,32 +36,6 @@ impl GroupedKv {
             && start + unit <= boundary
             && boundary < end
             && (boundary - start).is_multiple_of(rule.alignment)
-    }
-
-    /// Whether the last state can be found: it is that of the end of a prompt, inside its block.
-    pub(super) fn keeps_last(&self, table: &BlockTable) -> bool {
-        table.last().is_some_and(|page| self.has_hash(page))
-    }
-
-    /// The table grows to `blocks` blocks: the last has the state at the end, and `checkpoint` the one at its end.
-    pub(super) fn grow_states(&mut self, table: &mut BlockTable, blocks: u32, checkpoint: Option<u32>) {
-        if table.len() >= blocks {
-            if self.keeps_last(table) {
-                // Of the state that can be found a copy is made in this step.
-                let copy = self.take_page();
-                if let Some(kept) = table.replace_last(copy) {
-                    self.copies(kept);
-                }
-            }
-            return; // otherwise the state stays in its page
-        }
-        while table.len() + 1 + u32::from(checkpoint.is_some()) < blocks {
-            table.push_null();
-        }
-        while table.len() < blocks {
-            let page = self.take_page();
-            table.push(page);
-        }
     }
 
     /// Tokens of a chunk that starts at `demand.start` and would end at `demand.end`, cut so that states fall on block boundaries
@@ -101,6 +76,34 @@ impl GroupedKv {
         let stops = [next_boundary, last_boundary, prompt_end, junction];
         let stop = stops.into_iter().flatten().filter(inside).min();
         stop.unwrap_or(end) - start
+    }
+}
+
+impl GroupedKv {
+    /// Whether the last state can be found: it is that of the end of a prompt, inside its block.
+    pub(super) fn keeps_last(&self, table: &BlockTable) -> bool {
+        table.last().is_some_and(|page| self.has_hash(page))
+    }
+
+    /// The table grows to `blocks` blocks: the last has the state at the end, and `checkpoint` the one at its end.
+    pub(super) fn grow_states(&mut self, table: &mut BlockTable, blocks: u32, checkpoint: Option<u32>) {
+        if table.len() >= blocks {
+            if self.keeps_last(table) {
+                // Of the state that can be found a copy is made in this step.
+                let copy = self.take_page();
+                if let Some(kept) = table.replace_last(copy) {
+                    self.copies(kept);
+                }
+            }
+            return; // otherwise the state stays in its page
+        }
+        while table.len() + 1 + u32::from(checkpoint.is_some()) < blocks {
+            table.push_null();
+        }
+        while table.len() < blocks {
+            let page = self.take_page();
+            table.push(page);
+        }
     }
 
     /// Where `tables` keep states because another prompt forks off there.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::rules::HeldTable;
 use crate::numbers::{count, index};
 
 /// No page: the null block of vLLM.
@@ -30,11 +31,6 @@ impl BlockTable {
     pub fn page(&self, block: u32) -> Option<u32> {
         let offset = block.checked_sub(self.skipped)?;
         self.pages.get(offset as usize).copied().filter(|&page| page != NO_PAGE)
-    }
-
-    /// The first block that has a page, if any has one.
-    pub fn first_held(&self) -> Option<u32> {
-        (!self.pages.is_empty()).then_some(self.skipped)
     }
 
     /// The page of the last block, if it has one.
@@ -87,6 +83,16 @@ impl BlockTable {
             self.skipped += 1;
         }
         pages
+    }
+}
+
+impl HeldTable for BlockTable {
+    fn blocks(&self) -> u32 {
+        self.len()
+    }
+
+    fn has_page(&self, block: u32) -> bool {
+        self.page(block).is_some()
     }
 }
 
