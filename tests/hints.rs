@@ -31,7 +31,7 @@ fn too_little_memory_is_a_question_of_utilization() {
 }
 
 #[test]
-fn a_kv_cache_larger_than_the_gpu_is_said_first() {
+fn a_kv_cache_larger_than_the_gpu_is_a_warning() {
     let ended = blis!(format!("{RUN} --kv-cache-memory-bytes 90000000000")).done();
     assert!(ended.stderr.contains("of KV cache exceed the 79.2 GiB of a GPU: no server starts so"), "{}", ended.stderr);
 }

@@ -8,17 +8,17 @@ use blis_sim::kv::pages::{KvLayout, StartLimits};
 /// Settings of the KV cache that decide about its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheArgs {
-    /// `--enable-prefix-caching`.
+    /// `--enable-prefix-caching`: whether blocks are hashed.
     pub prefix_caching: bool,
     /// `--disable-hybrid-kv-cache-manager`: windows and chunks hold all tokens.
     pub disable_hybrid: bool,
-    /// `--prefix-match-unit`, tokens.
+    /// `--prefix-match-unit`: tokens of one content hash.
     pub prefix_match_unit: Option<u32>,
     /// `--prefix-cache-retention-interval`, tokens; `None`: every boundary is kept.
     pub retention: Option<u32>,
     /// `--gdn-prefill-backend`; `None`: by the GPU.
     pub gdn_prefill: Option<GdnPrefill>,
-    /// `--async-scheduling`.
+    /// `--async-scheduling`: one more batch is in flight.
     pub asynchronous: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for CacheArgs {
 pub enum GdnPrefill {
     /// FlashInfer's: states fall on multiples of 64 tokens
     FlashInfer,
-    /// Triton's
+    /// Triton's: states fall on blocks
     Triton,
 }
 

@@ -9,15 +9,15 @@ use serde::Serialize;
 /// What a log says; `None` where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StartLog {
-    /// Version of vLLM.
+    /// Version of vLLM that wrote the log.
     pub version: Option<String>,
     /// Model, as the server was started with it.
     pub model: Option<String>,
     /// GPUs that share each layer.
     pub tensor_parallel_size: Option<u32>,
-    /// Pipeline stages.
+    /// Pipeline stages, 1 unless the log says more.
     pub pipeline_parallel_size: Option<u32>,
-    /// Data-parallel ranks.
+    /// Data-parallel ranks, 1 unless the log says more.
     pub data_parallel_size: Option<u32>,
     /// Share of the memory of a GPU that the server uses.
     pub gpu_memory_utilization: Option<f64>,

@@ -211,7 +211,7 @@ impl Resolution<'_> {
         if let Some(blocks) = &cache.computed {
             return match blocks.check_start(length) {
                 Ok(()) => Ok(narrow(length)),
-                Err(refusal) => self.refused_length(length, given, blocks, refusal, notes, warnings).map(narrow),
+                Err(refusal) => self.refused_length(length, given, blocks, &refusal, notes, warnings).map(narrow),
             };
         }
         if cache.layout.as_ref().is_some_and(has_groups) {
@@ -245,7 +245,7 @@ impl Resolution<'_> {
         length: u64,
         given: Option<u64>,
         blocks: &EngineBlocks,
-        refusal: NeedsTooMuch,
+        refusal: &NeedsTooMuch,
         notes: &mut Vec<String>,
         warnings: &mut Vec<MemoryWarning>,
     ) -> Result<u64, ConfigError> {

@@ -39,9 +39,9 @@ struct PageNode {
 /// Blocks of a request that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TablePart {
-    /// Without pages.
+    /// Without pages: no later token reads them.
     Null(u32),
-    /// With anonymous pages.
+    /// With anonymous pages, which no request can look up.
     Run(u32),
     /// One block with a page that has a node.
     Page(u32),
@@ -62,7 +62,7 @@ impl TablePart {
 
 /// The block table of a request in one group.
 #[derive(Clone, Debug, Default)]
-struct RunTable {
+struct PartTable {
     /// Leading blocks without a page, because no later token reads them.
     skipped: u32,
     /// The blocks behind them.
@@ -74,7 +74,7 @@ struct RunTable {
     end_registered: bool,
 }
 
-impl RunTable {
+impl PartTable {
     fn clear(&mut self) {
         self.parts.clear();
         (self.skipped, self.len, self.registered, self.end_registered) = (0, 0, 0, false);
@@ -120,7 +120,7 @@ impl RunTable {
         Some(self.parts[index]).filter(|part| !matches!(part, TablePart::Null(_)))
     }
 
-    /// Puts `part`, of one block, in the place of block number `offset` of the part at `index`.
+    /// `part`, of one block, replaces block number `offset` of the part at `index`.
     fn replace(&mut self, index: usize, offset: u32, part: TablePart) {
         let before = std::mem::replace(&mut self.parts[index], part);
         let TablePart::Run(blocks) = before else { return };
@@ -133,7 +133,7 @@ impl RunTable {
     }
 }
 
-impl HeldTable for RunTable {
+impl HeldTable for PartTable {
     fn blocks(&self) -> u32 {
         self.len
     }
@@ -146,7 +146,7 @@ impl HeldTable for RunTable {
 /// The pages of one request, and what the engine has to know of their future.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldPages {
-    groups: Vec<RunTable>,
+    groups: Vec<PartTable>,
     /// Where another prompt was seen to fork off, tokens: windows and states are kept there.
     pub junction: Option<u32>,
     /// The step in which it needs the pool next, while it decodes.
@@ -160,7 +160,7 @@ pub(crate) struct HeldPages {
 impl HeldPages {
     /// Pages held, over all groups.
     pub fn held(&self) -> u32 {
-        self.groups.iter().map(RunTable::held).sum()
+        self.groups.iter().map(PartTable::held).sum()
     }
 
     /// Pages held in group `group`.
@@ -268,7 +268,7 @@ impl FastPages {
     }
 
     /// The last page of `table`, if it can be found.
-    fn kept_last(&self, table: &RunTable) -> Option<u32> {
+    fn kept_last(&self, table: &PartTable) -> Option<u32> {
         match table.parts.back() {
             Some(&TablePart::Page(node)) if self.nodes[node as usize].hash.is_some() => Some(node),
             _ => None,
@@ -308,7 +308,7 @@ impl FastPages {
     /// A request that holds nothing yet takes its first pages. There must be enough free ones.
     pub fn enter(&mut self, demand: &PageDemand<'_>, hit: &PageHit) -> PagesNumber {
         let number = self.unused.pop().unwrap_or_else(|| {
-            let groups = vec![RunTable::default(); self.rules.layout.groups.len()];
+            let groups = vec![PartTable::default(); self.rules.layout.groups.len()];
             self.held.push(HeldPages { groups, ..HeldPages::default() });
             PagesNumber::new(count(self.held.len())).expect("one was just added")
         });
@@ -380,7 +380,7 @@ impl FastPages {
     }
 
     /// Gives back the pages of the blocks before `block`, the youngest first.
-    fn drop_before(&mut self, table: &mut RunTable, block: u32) {
+    fn drop_before(&mut self, table: &mut PartTable, block: u32) {
         let mut unhashed = 0;
         let mut pages = Vec::new();
         while table.skipped < block
@@ -492,7 +492,7 @@ impl FastPages {
 
     /// Registers the blocks `first..full` of a group that holds all tokens: those that other requests can find, and those that the end of a
     /// prompt is in.
-    fn register_all(&mut self, table: &mut RunTable, index: usize, request: &Request, first: u32, full: u32) {
+    fn register_all(&mut self, table: &mut PartTable, index: usize, request: &Request, first: u32, full: u32) {
         let group = self.rules.layout.groups[index];
         let shared = self.shared_blocks(&group, request);
         for block in first..full.min(shared) {
@@ -510,7 +510,7 @@ impl FastPages {
     }
 
     /// Registers the end of a prompt inside a block.
-    fn register_end(&mut self, table: &mut RunTable, index: usize, request: &Request, tokens: u32) {
+    fn register_end(&mut self, table: &mut PartTable, index: usize, request: &Request, tokens: u32) {
         let group = self.rules.layout.groups[index];
         let end = self.rules.last_boundary(request.input_tokens);
         let inside = self.rules.is_fine() && !end.is_multiple_of(group.block) && !table.end_registered;
@@ -523,7 +523,7 @@ impl FastPages {
     }
 
     /// Block `block` can be found by the first `tokens` tokens of `request`, if it has a page.
-    fn hash_block(&mut self, table: &mut RunTable, group: usize, request: &Request, block: u32, tokens: u32) {
+    fn hash_block(&mut self, table: &mut PartTable, group: usize, request: &Request, block: u32, tokens: u32) {
         let Some((index, offset)) = table.locate(block) else { return };
         let hash = hash_of(request, group, tokens / self.rules.layout.hash_block - 1);
         let node = match table.parts[index] {
@@ -542,7 +542,7 @@ impl FastPages {
     }
 
     /// The content of block `block` is another one, without a hash.
-    fn write_over(&mut self, table: &mut RunTable, block: u32) {
+    fn write_over(&mut self, table: &mut PartTable, block: u32) {
         if let Some(TablePart::Page(node)) = table.page(block)
             && let Some(before) = self.nodes[node as usize].hash.take()
         {
@@ -573,7 +573,7 @@ impl FastPages {
     }
 
     /// The anonymous blocks that have hashes can be found from now on.
-    fn hash_own(&mut self, table: &mut RunTable, group: usize, request: &Request) {
+    fn hash_own(&mut self, table: &mut PartTable, group: usize, request: &Request) {
         let size = self.rules.layout.groups[group].block;
         let mut parts = VecDeque::with_capacity(table.parts.len());
         let mut block = table.skipped;
@@ -598,7 +598,7 @@ impl FastPages {
     }
 
     /// Gives back the pages of a table, the last block first; the first `hashed` anonymous blocks have hashes.
-    fn release_table(&mut self, table: &mut RunTable, hashed: u32, has_ended: bool) {
+    fn release_table(&mut self, table: &mut PartTable, hashed: u32, has_ended: bool) {
         let mut unhashed = 0;
         let mut end = table.len;
         while let Some(part) = table.parts.pop_back() {
@@ -820,7 +820,7 @@ impl FastPages {
     }
 
     /// Whether the next block that a decoding request fills may get a hash that another request, or this one later, finds.
-    fn may_register(&self, group: &KvGroup, table: &RunTable, request: &Request) -> bool {
+    fn may_register(&self, group: &KvGroup, table: &PartTable, request: &Request) -> bool {
         let settings = &self.rules.settings;
         if group.rule.holds_all() {
             settings.caching && (self.rules.is_fine() || table.registered < self.shared_blocks(group, request))

@@ -21,6 +21,7 @@
 mod adapters;
 mod advance;
 mod arena;
+mod calendar;
 mod deadlines;
 mod decoders;
 mod execute;
@@ -38,12 +39,12 @@ mod waiting;
 use std::collections::VecDeque;
 
 use self::arena::{RequestArena, RequestKey};
+use self::calendar::PageCalendar;
 use self::deadlines::{Deadlines, NEVER};
 use self::decoders::Decoders;
 use self::left_blocks::{AbandonedLoad, StayingBlocks};
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::order::BatchOrder;
-use self::pages::PageCalendar;
 
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;

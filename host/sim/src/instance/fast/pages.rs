@@ -3,6 +3,7 @@
 
 use super::Fast;
 use super::arena::RequestKey;
+use super::calendar::CALENDAR;
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
@@ -10,37 +11,9 @@ use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
 use crate::kv::fast_pages::{FastPages, HeldPages};
 use crate::kv::pages::{PageDemand, PageHit};
-use crate::numbers::{count, index};
+use crate::numbers::count;
 use crate::outcome::WaitReason;
 use crate::units::Micros;
-
-/// The longest time between two looks at a decoding request, steps.
-const CALENDAR: usize = 1024;
-
-/// The steps in which decoding requests need the pool.
-#[derive(Clone, Debug)]
-pub(super) struct PageCalendar {
-    /// The requests, by the number of the step modulo the length. Includes some that left or moved since.
-    by_step: Vec<Vec<RequestKey>>,
-    /// Those of the present step.
-    due: Vec<RequestKey>,
-}
-
-impl PageCalendar {
-    pub fn new() -> Self {
-        Self { by_step: vec![Vec::new(); CALENDAR], due: Vec::new() }
-    }
-
-    fn at(&mut self, v: u64) -> &mut Vec<RequestKey> {
-        &mut self.by_step[index(v % CALENDAR as u64)]
-    }
-
-    /// The first step from `v` on, at most the `most`-th, that may have an event.
-    fn next(&self, v: u64, most: u64) -> u64 {
-        let is_free = |&step: &u64| self.by_step[index(step % CALENDAR as u64)].is_empty();
-        v + (v..v + most).take_while(is_free).count() as u64
-    }
-}
 
 impl InstanceConfig {
     /// The tokens of the next `tokens` of `live` at step `v`, and before it, as the pool counts them.

@@ -31,9 +31,9 @@ pub struct CacheSettings {
     pub max_model_len: u32,
     /// Whether blocks are hashed.
     pub prefix_caching: bool,
-    /// `--disable-hybrid-kv-cache-manager`.
+    /// `--disable-hybrid-kv-cache-manager`: windows and chunks hold all tokens.
     pub disable_hybrid: bool,
-    /// `--prefix-match-unit`, tokens.
+    /// `--prefix-match-unit`: tokens of one content hash.
     pub prefix_match_unit: Option<u32>,
     /// Whether FlashInfer's kernel computes the prefill of the gated delta rule (`--gdn-prefill-backend`).
     pub flashinfer_prefill: bool,

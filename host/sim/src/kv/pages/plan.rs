@@ -20,7 +20,7 @@ pub struct KvGroup {
 /// The groups of a model on one GPU, in the order in which they take and give back pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvLayout {
-    /// At least one.
+    /// At least one, in the order of the layers.
     pub groups: Vec<KvGroup>,
     /// Bytes of one page of the pool.
     pub bytes_per_block: u64,

@@ -72,7 +72,7 @@ impl GroupedKv {
         }
     }
 
-    /// The groups.
+    /// The groups that share the pool.
     #[must_use]
     pub fn layout(&self) -> &KvLayout {
         &self.rules.layout

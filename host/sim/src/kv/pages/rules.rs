@@ -8,9 +8,9 @@ use crate::request::{BlockKey, Request};
 /// The groups of a model, and how a pool treats them.
 #[derive(Clone, Debug)]
 pub struct PageRules {
-    /// The groups.
+    /// The groups, in the order in which they take pages.
     pub layout: KvLayout,
-    /// The rest.
+    /// What the flags of a server decide beside them.
     pub settings: PagePoolSettings,
 }
 
@@ -59,7 +59,7 @@ pub struct PageHit {
 /// Tokens of a request that shall have pages.
 #[derive(Clone, Copy, Debug)]
 pub struct PageDemand<'a> {
-    /// The request.
+    /// The request with its content.
     pub request: &'a Request,
     /// Tokens that it has before this step, hits included.
     pub start: u32,
@@ -177,7 +177,7 @@ pub struct RegisteredBlocks {
     block: u32,
     /// Blocks before a boundary that are needed there.
     before: u32,
-    /// Boundaries, tokens.
+    /// Boundaries at which windows and states are kept, tokens.
     pub ends: [Option<u32>; 3],
     /// Further boundaries at multiples of so many tokens.
     interval: Option<u32>,
