@@ -49,7 +49,7 @@ fn drift_plus_penalty_prefills_elsewhere_only_what_gains_by_it() {
     let [_, threshold, edpp] = of("chat", 1600);
     assert!((2.0..4.0).contains(&(threshold / edpp)), "{threshold} and {edpp} ms");
     let [never, threshold, edpp] = of("code", 1350);
-    assert!((5.0..30.0).contains(&(threshold / never)) && edpp < never, "{never}, {threshold} and {edpp} ms");
+    assert!((2.5..30.0).contains(&(threshold / never)) && edpp < never, "{never}, {threshold} and {edpp} ms");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn max_model_len(t: &Trial) {
     let capped = |flags: &str| number(&t.figures(&calm(), flags), "length_capped_requests");
     assert_eq!((capped("{} 320"), capped("{} 0"), capped("")), (20.0, 0.0, 0.0));
     assert_eq!(number(&t.figures(&calm(), "{} 200"), "dropped_unservable"), 20.0);
-    let small = "--kv-cache-memory-bytes 100000000";
+    let small = "--tp 1 --kv-cache-memory-bytes 100000000";
     assert!(t.error(&calm(), &format!("{small} {{}} 4000")).contains("To serve at least one request"));
     assert!(t.summary(&calm(), &format!("{small} {{}} -1")).contains("the longest request that fits the KV cache"));
 }
