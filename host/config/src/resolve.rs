@@ -140,18 +140,6 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let energy = choice.energy(tensor_parallel_size);
     let engine_processes = choice.engine_processes();
     let offload = choice.offload(tensor_parallel_size, &mut notes)?;
-    let groups = kv_layout.as_ref().and_then(|layout| layout.groups.as_ref());
-    if let Some(groups) = groups.filter(|_| offload.is_some()) {
-        let mut kinds: Vec<&str> = groups.layout.groups.iter().map(|group| group.rule.name()).collect();
-        kinds.dedup();
-        return Err(ConfigError::Conflict {
-            message: format!(
-                "a CPU tier of the KV cache (`--kv-offloading-size`) is not simulated with KV groups: `{name}` has {}",
-                kinds.join(", ")
-            ),
-            hint: "leave out `--kv-offloading-size`".into(),
-        });
-    }
     let tiers = args.blis_tiers.as_ref();
     let blis_tiers = tiers
         .map(|tiers| tiers.resolve(config.map(|model| &model.config), tensor_parallel_size, args.block_size))
