@@ -58,12 +58,9 @@ fn more_requests_than_states_do_not_start() {
 
 #[test]
 fn a_cpu_tier_knows_no_groups() {
-    let ended = blis!("run --model qwen/qwen3.5-27b --max-num-seqs 64 --kv-offloading-size 10 --num-requests 5").done();
-    assert!(
-        ended.stdout.contains("the CPU tier knows no KV groups: blocks of equal layers are simulated"),
-        "{}",
-        ended.stdout
-    );
+    let document = blis!("run --model qwen/qwen3.5-27b --max-num-seqs 64 --kv-offloading-size 10 --num-requests 5");
+    let notes = document.whole_json()["run"]["notes"].to_string();
+    assert!(notes.contains("the CPU tier knows no KV groups: blocks of equal layers are simulated"), "{notes}");
 }
 
 #[test]
