@@ -40,7 +40,8 @@ function drawAgain() {
 /** A table that is wider than the paper becomes several below each other; all begin with the first column. */
 function foldTable(table) {
   const room = table.parentElement.clientWidth;
-  const [first, ...widths] = [...table.rows[0].cells].map((cell) => cell.offsetWidth);
+  // Rounded up: seventeen columns that are each rounded to the nearest pixel may be wider than their sum.
+  const [first, ...widths] = [...table.rows[0].cells].map((cell) => Math.ceil(cell.getBoundingClientRect().width));
   if (!room || table.offsetWidth <= room) return;
   const parts = [[]];
   let used = first;
