@@ -407,7 +407,8 @@ impl Experiment {
         self.cache_block.get_or_init(|| deployment.block_size);
     }
 
-    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache, and only it sees that the blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
+    /// The engine that simulates the instances. Only the plain one has BLIS's tiers below the GPU's KV cache, and only it sees that the
+    /// blocks of both parts of a request have the same content, if one instance executes both; elsewhere both give the same results.
     pub(crate) fn simulation(&self) -> SimulationName {
         let roles = self.cluster.disaggregation.as_ref();
         let both_parts = roles.is_some_and(DisaggregationSettings::has_both_parts_on_one_instance);

@@ -1,9 +1,9 @@
 //! The KV cache of a deployment beside the memory of its GPUs: how many blocks, whether vLLM would start with them, and the balance that every
 //! result has.
 
-use blis_sim::capacity;
 use std::sync::Arc;
 
+use blis_sim::capacity;
 use blis_sim::instance::KvGroups;
 use blis_sim::kv::pages::{KvLayout, LayerRule, NeedsTooMuch, StartLimits};
 use blis_sim::memory::{self, EngineBlocks, MemoryBalance};

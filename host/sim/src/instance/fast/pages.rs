@@ -208,7 +208,7 @@ impl Fast {
             let mut chunk = self.limits.running(self.live[key].target - self.live[key].computed, u32::MAX);
             if chunk > budget {
                 if !behind_all || budget == 0 {
-                    // Who gets less than it can use depends on the order of the batch.
+                    // Which request gets less than it can use depends on the order of the batch.
                     return None;
                 }
                 chunk = budget;
@@ -360,7 +360,7 @@ impl Fast {
         Gate::Left
     }
 
-    /// Pages that the tokens up to `end` of the request `key`, whose first `loaded` are loaded, still need.
+    /// Pages that the request `key` still needs for its tokens up to `end`: the first `loaded` are loaded.
     pub(super) fn pages_for_loaded(&self, key: RequestKey, loaded: u32, end: u32, capped: bool) -> u32 {
         let live = &self.live[key];
         self.pages().needs(live.holding.pages, &live.prompt_pages(loaded, end), None, capped)
