@@ -141,8 +141,8 @@ pub(crate) struct FastKv {
     head: u32,
     tail: u32,
     nodes: Vec<BlockNode>,
-    pub misses: u64,
-    pub hits: u64,
+    misses: u64,
+    hits: u64,
     /// The changes to report; allocated at the first change if the cache is watched.
     changes: Option<Box<CacheChanges>>,
     block_size: u32,
@@ -201,8 +201,14 @@ impl FastKv {
     pub fn count_pages(&mut self) {
         if let Some(pages) = &self.pages {
             self.free = pages.free_pages();
-            self.hits = pages.hits / u64::from(pages.rules.layout.hash_block);
-            self.misses = pages.misses;
+        }
+    }
+
+    /// Blocks found, and blocks taken without being found.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        match &self.pages {
+            Some(pages) => (pages.hits / u64::from(pages.rules.layout.hash_block), pages.misses),
+            None => (self.hits, self.misses),
         }
     }
 

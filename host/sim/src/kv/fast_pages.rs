@@ -5,143 +5,26 @@
 //! *nodes*: a run of anonymous pages, or one page with a hash by which it can be found; and a block table is a list of such parts. A group
 //! that holds all tokens does not note the hashes of blocks that only its own request could find again: they get them when it is preempted.
 
+mod by_hash;
+mod queue;
+mod table;
+
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use rustc_hash::FxHashMap;
-
+use self::by_hash::PagesByHash;
+use self::queue::PageQueue;
+use self::table::{PartTable, TablePart};
 use super::paged::NONE;
 use super::pages::{
-    HeldTable, HitOfGroup, KvGroup, LayerRule, PageDemand, PageHash, PageHit, PageRules, StateMode, blocks_of_window,
-    hash_of, is_state, skipped_tokens,
+    HeldTable as _, HitOfGroup, KvGroup, LayerRule, PageDemand, PageHash, PageHit, PageRules, StateMode, blocks_of_window, hash_of,
+    is_state, skipped_tokens,
 };
 use crate::numbers::count;
 use crate::request::{BlockKey, Request};
 
 /// The number of the pages of one request.
 pub(crate) type PagesNumber = NonZeroU32;
-
-#[derive(Clone, Copy, Debug)]
-struct PageNode {
-    /// Content by which it can be found; none of a run, and of a page that is written over while others hold it.
-    hash: Option<PageHash>,
-    /// Length of a run of free pages; number of requests that hold a page.
-    count: u32,
-    is_run: bool,
-    prev: u32,
-    next: u32,
-    /// The next page with the same content, in the order of their creation.
-    duplicate: u32,
-    /// The step that wrote its content last.
-    step: u64,
-}
-
-/// Blocks of a request that follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TablePart {
-    /// Without pages: no later token reads them.
-    Null(u32),
-    /// With anonymous pages, which no request can look up.
-    Run(u32),
-    /// One block with a page that has a node.
-    Page(u32),
-}
-
-impl TablePart {
-    fn blocks(self) -> u32 {
-        match self {
-            Self::Null(blocks) | Self::Run(blocks) => blocks,
-            Self::Page(_) => 1,
-        }
-    }
-
-    fn pages(self) -> u32 {
-        if matches!(self, Self::Null(_)) { 0 } else { self.blocks() }
-    }
-}
-
-/// The block table of a request in one group.
-#[derive(Clone, Debug, Default)]
-struct PartTable {
-    /// Leading blocks without a page, because no later token reads them.
-    skipped: u32,
-    /// The blocks behind them.
-    parts: VecDeque<TablePart>,
-    len: u32,
-    /// Leading blocks of which the content is known to the prefix cache, as far as it shall be.
-    registered: u32,
-    /// Whether the end of the prompt is, which lies inside a block.
-    end_registered: bool,
-}
-
-impl PartTable {
-    fn clear(&mut self) {
-        self.parts.clear();
-        (self.skipped, self.len, self.registered, self.end_registered) = (0, 0, 0, false);
-    }
-
-    fn push(&mut self, part: TablePart) {
-        self.len += part.blocks();
-        match (self.parts.back_mut(), part) {
-            (_, TablePart::Null(0) | TablePart::Run(0)) => {}
-            (None, TablePart::Null(blocks)) => self.skipped += blocks,
-            (Some(TablePart::Null(last)), TablePart::Null(blocks))
-            | (Some(TablePart::Run(last)), TablePart::Run(blocks)) => {
-                *last += blocks;
-            }
-            _ => self.parts.push_back(part),
-        }
-    }
-
-    fn held(&self) -> u32 {
-        self.parts.iter().map(|part| part.pages()).sum()
-    }
-
-    /// The part with block `block`, and the number of blocks before it in that part.
-    fn locate(&self, block: u32) -> Option<(usize, u32)> {
-        if block < self.skipped {
-            return None;
-        }
-        // Most blocks that are looked for are among the last.
-        let mut end = self.len;
-        for (index, part) in self.parts.iter().enumerate().rev() {
-            let start = end - part.blocks();
-            if block >= start {
-                return (block < end).then_some((index, block - start));
-            }
-            end = start;
-        }
-        None
-    }
-
-    /// The part of block `block`, if that has a page.
-    fn page(&self, block: u32) -> Option<TablePart> {
-        let (index, _) = self.locate(block)?;
-        Some(self.parts[index]).filter(|part| !matches!(part, TablePart::Null(_)))
-    }
-
-    /// `part`, of one block, replaces block number `offset` of the part at `index`.
-    fn replace(&mut self, index: usize, offset: u32, part: TablePart) {
-        let before = std::mem::replace(&mut self.parts[index], part);
-        let TablePart::Run(blocks) = before else { return };
-        if offset + 1 < blocks {
-            self.parts.insert(index + 1, TablePart::Run(blocks - offset - 1));
-        }
-        if offset > 0 {
-            self.parts.insert(index, TablePart::Run(offset));
-        }
-    }
-}
-
-impl HeldTable for PartTable {
-    fn blocks(&self) -> u32 {
-        self.len
-    }
-
-    fn has_page(&self, block: u32) -> bool {
-        self.page(block).is_some()
-    }
-}
 
 /// The pages of one request, and what the engine has to know of their future.
 #[derive(Clone, Debug, Default)]
@@ -151,39 +34,42 @@ pub(crate) struct HeldPages {
     pub junction: Option<u32>,
     /// The step in which it needs the pool next, while it decodes.
     pub next_event: u64,
+    /// Whether its pages come and go with the steps of the block, and its tables stay behind meanwhile.
+    pub is_counted: bool,
     /// Its tokens that the last step computed, if it was in prefill.
     pub in_flight: u32,
     /// The first step in which it decodes.
     pub decodes_from: u64,
+    /// How many requests had these tables before.
+    turn: u32,
+    /// Whether no page has its own content yet: it was not preempted.
+    is_first: bool,
+    /// Whether pages that it could look up have left its windows.
+    left_own: bool,
 }
 
-impl HeldPages {
-    /// Pages held, over all groups.
-    pub fn held(&self) -> u32 {
-        self.groups.iter().map(PartTable::held).sum()
-    }
-
-    /// Pages held in group `group`.
-    pub fn held_in(&self, group: usize) -> u32 {
-        self.groups[group].held()
-    }
+/// A page that left the window of a request, which finds it again if it is preempted while the page is free.
+#[derive(Clone, Copy, Debug)]
+struct LeftPage {
+    /// In the queue of free pages.
+    number: u64,
+    request: PagesNumber,
+    turn: u32,
+    group: u32,
+    block: u32,
 }
 
 /// The pages of one instance, and the requests that hold some.
 #[derive(Clone, Debug)]
 pub(crate) struct FastPages {
     pub rules: PageRules,
-    free: u32,
-    head: u32,
-    tail: u32,
-    nodes: Vec<PageNode>,
-    unused_nodes: Vec<u32>,
-    by_hash: FxHashMap<PageHash, u32>,
+    queue: PageQueue,
+    by_hash: PagesByHash,
+    /// In the order of their numbers. Includes those of requests that ended since.
+    left: VecDeque<LeftPage>,
     /// Pages that are copied in this step, and held until it is planned.
     copied: Vec<u32>,
     step: u64,
-    /// Shared keys that came into the cache or left it, if it is watched.
-    changes: Option<Vec<BlockKey>>,
     /// By number - 1.
     held: Vec<HeldPages>,
     unused: Vec<PagesNumber>,
@@ -194,28 +80,22 @@ pub(crate) struct FastPages {
 impl FastPages {
     /// A pool of `pages` empty pages, the null block not counted.
     pub fn new(rules: PageRules, pages: u32) -> Self {
-        let mut pool = Self {
+        Self {
+            queue: PageQueue::new(pages),
+            by_hash: PagesByHash::new(rules.layout.groups.len()),
             rules,
-            free: 0,
-            head: NONE,
-            tail: NONE,
-            nodes: Vec::new(),
-            unused_nodes: Vec::new(),
-            by_hash: FxHashMap::default(),
+            left: VecDeque::new(),
             copied: Vec::new(),
             step: 0,
-            changes: None,
             held: Vec::new(),
             unused: Vec::new(),
             hits: 0,
             misses: 0,
-        };
-        pool.append_run(pages);
-        pool
+        }
     }
 
     pub fn free_pages(&self) -> u32 {
-        self.free
+        self.queue.len
     }
 
     pub fn held(&self, number: PagesNumber) -> &HeldPages {
@@ -233,10 +113,13 @@ impl FastPages {
 
     /// A step is planned: pages that it copies are no longer held for that.
     pub fn end_plan(&mut self) {
+        if self.copied.is_empty() {
+            return;
+        }
         let mut copied = std::mem::take(&mut self.copied);
-        let mut unhashed = 0;
-        copied.drain(..).for_each(|node| unhashed += self.release_node(node, false));
-        self.prepend_run(unhashed);
+        let mut blank = 0;
+        copied.drain(..).for_each(|node| blank += self.release_node(node, false));
+        self.queue.prepend_blank(blank);
         self.copied = copied;
     }
 
@@ -264,13 +147,13 @@ impl FastPages {
     }
 
     fn free_among(&self, pages: &[u32]) -> u32 {
-        count(pages.iter().filter(|&&page| self.nodes[page as usize].count == 0).count())
+        count(pages.iter().filter(|&&page| self.queue.nodes[page as usize].count == 0).count())
     }
 
     /// The last page of `table`, if it can be found.
     fn kept_last(&self, table: &PartTable) -> Option<u32> {
         match table.parts.back() {
-            Some(&TablePart::Page(node)) if self.nodes[node as usize].hash.is_some() => Some(node),
+            Some(&TablePart::Page(node)) if self.queue.nodes[node as usize].hash.is_some() => Some(node),
             _ => None,
         }
     }
@@ -290,14 +173,14 @@ impl FastPages {
         }
         self.rules.look_up(tokens, |group, tokens| {
             let index = (tokens / self.rules.layout.hash_block).checked_sub(1)?;
-            self.by_hash.get(&hash_of(request, group, index)).copied()
+            self.by_hash.get(hash_of(request, group, index))
         })
     }
 
     /// Whether a state of `hit` was registered in this very step: then the request waits for the next one.
     pub fn is_too_new(&self, hit: &PageHit) -> bool {
         let states = self.rules.layout.groups.iter().zip(&hit.pages).filter(|(group, _)| is_state(group));
-        states.flat_map(|(_, pages)| pages).any(|&page| self.nodes[page as usize].step == self.step)
+        states.flat_map(|(_, pages)| pages).any(|&page| self.queue.nodes[page as usize].step == self.step)
     }
 
     /// Tokens of the chunk of `demand`, as [`PageRules::cut_chunk`].
@@ -305,8 +188,8 @@ impl FastPages {
         self.rules.cut_chunk(demand, known, junction, most)
     }
 
-    /// A request that holds nothing yet takes its first pages. There must be enough free ones.
-    pub fn enter(&mut self, demand: &PageDemand<'_>, hit: &PageHit) -> PagesNumber {
+    /// A request that holds nothing yet, and was `preempted` or not, takes its first pages. There must be enough free ones.
+    pub fn enter(&mut self, demand: &PageDemand<'_>, hit: &PageHit, preempted: bool) -> PagesNumber {
         let number = self.unused.pop().unwrap_or_else(|| {
             let groups = vec![PartTable::default(); self.rules.layout.groups.len()];
             self.held.push(HeldPages { groups, ..HeldPages::default() });
@@ -314,7 +197,7 @@ impl FastPages {
         });
         let mut held = std::mem::take(self.held_mut(number));
         (held.next_event, held.in_flight, held.decodes_from) = (0, 0, 0);
-        held.junction = hit.junction;
+        (held.junction, held.is_first) = (hit.junction, !preempted);
         self.claim(&mut held, hit);
         self.take(&mut held, demand, hit.tokens);
         *self.held_mut(number) = held;
@@ -350,14 +233,14 @@ impl FastPages {
     /// Gives back what no later token of the request reads.
     pub fn drop_unread(&mut self, number: PagesNumber, finished: u32) {
         let mut held = std::mem::take(self.held_mut(number));
-        self.drop_of(&mut held, finished);
+        self.drop_of(number, &mut held, finished);
         *self.held_mut(number) = held;
     }
 
     /// A request takes further pages. There must be enough free ones.
     pub fn extend(&mut self, number: PagesNumber, demand: &PageDemand<'_>) {
         let mut held = std::mem::take(self.held_mut(number));
-        self.drop_of(&mut held, demand.finished);
+        self.drop_of(number, &mut held, demand.finished);
         self.take(&mut held, demand, 0);
         *self.held_mut(number) = held;
     }
@@ -369,49 +252,45 @@ impl FastPages {
         *self.held_mut(number) = held;
     }
 
-    fn drop_of(&mut self, held: &mut HeldPages, finished: u32) {
+    fn drop_of(&mut self, number: PagesNumber, held: &mut HeldPages, finished: u32) {
         for (index, table) in held.groups.iter_mut().enumerate() {
             let group = self.rules.layout.groups[index];
             let block = skipped_tokens(&group, finished) / group.block;
             if block > table.skipped && !table.parts.is_empty() {
-                self.drop_before(table, block);
+                held.left_own |= self.drop_before(number, held.turn, index, table, block);
             }
         }
     }
 
-    /// Gives back the pages of the blocks before `block`, the youngest first.
-    fn drop_before(&mut self, table: &mut PartTable, block: u32) {
-        let mut unhashed = 0;
+    /// Gives back the pages of the blocks before `block`, the youngest first. Returns whether the request could look up some of them.
+    fn drop_before(&mut self, number: PagesNumber, turn: u32, group: usize, table: &mut PartTable, block: u32) -> bool {
+        let (mut blank, mut own) = (0, 0);
         let mut pages = Vec::new();
-        while table.skipped < block
-            && let Some(first) = table.parts.front_mut()
-        {
-            let wanted = block - table.skipped;
-            match first {
-                TablePart::Null(blocks) | TablePart::Run(blocks) if *blocks > wanted => {
-                    *blocks -= wanted;
-                    table.skipped = block;
-                    unhashed += if matches!(first, TablePart::Run(_)) { wanted } else { 0 };
-                }
-                &mut whole => {
-                    table.skipped += whole.blocks();
-                    match whole {
-                        TablePart::Run(blocks) => unhashed += blocks,
-                        TablePart::Page(node) => pages.push(node),
-                        TablePart::Null(_) => {}
-                    }
-                    table.parts.pop_front();
-                }
+        let (from, to) = table.own;
+        table.drop_before(block, |part, start| match part {
+            TablePart::Run(blocks) => {
+                let hashed = to.min(start + blocks).saturating_sub(from.max(start));
+                blank += blocks - hashed;
+                own += hashed;
+                pages.extend((0..hashed).map(|index| (from.max(start) + index, None)));
+            }
+            TablePart::Page(node) => pages.push((start, Some(node))),
+            TablePart::Null(_) => {}
+        });
+        for (block, node) in pages.into_iter().rev() {
+            match node {
+                Some(node) => blank += self.release_node(node, false),
+                None => self.leaves(number, turn, group, block),
             }
         }
-        while let Some(&TablePart::Null(blocks)) = table.parts.front() {
-            table.skipped += blocks;
-            table.parts.pop_front();
-        }
-        for node in pages.into_iter().rev() {
-            unhashed += self.release_node(node, false);
-        }
-        self.prepend_run(unhashed);
+        self.queue.prepend_blank(blank);
+        own > 0
+    }
+
+    /// A page of block `block`, which only its request can look up, leaves the window.
+    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
+        let number = self.queue.append_run(1);
+        self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
     }
 
     /// Takes the pages of `demand`, of which the first `hit` tokens are claimed, and registers the blocks that it fills.
@@ -445,7 +324,7 @@ impl FastPages {
                 table.len -= 1;
                 table.push(TablePart::Run(1));
                 pages += 1;
-                self.nodes[kept as usize].step = self.step;
+                self.queue.nodes[kept as usize].step = self.step;
                 self.copied.push(kept);
             }
         }
@@ -473,11 +352,19 @@ impl FastPages {
                 self.register_all(table, index, request, first, full);
             } else {
                 let kept = self.rules.kept(&group, request.input_tokens, held.junction);
-                for block in first..full {
-                    if checkpoint != Some(block) && kept.keeps(block) {
-                        self.hash_block(table, index, request, block, (block + 1) * group.block);
-                    } else {
-                        self.write_over(table, block);
+                match kept.only_before_ends().filter(|_| !is_fine && checkpoint.is_none() && group.rule.window().is_some()) {
+                    // Nothing was registered inside these blocks that would have to be forgotten.
+                    Some(runs) => runs.for_each(|(from, to)| {
+                        self.hash_run(table, index, request, held.is_first, (from.max(first), to.min(full)));
+                    }),
+                    None => {
+                        for block in first..full {
+                            if checkpoint != Some(block) && kept.keeps(block) {
+                                self.hash_block(table, index, request, block, (block + 1) * group.block);
+                            } else {
+                                self.write_over(table, block);
+                            }
+                        }
                     }
                 }
                 if let Some((block, end)) = checkpoint.map(|block| (block, self.rules.last_boundary(tokens)))
@@ -522,6 +409,27 @@ impl FastPages {
         }
     }
 
+    /// The blocks of `run`, from the first up to the second, can be found. Of those that no other request can find, of a request `is_first`
+    /// that was not preempted, only the range is noted.
+    fn hash_run(&mut self, table: &mut PartTable, group: usize, request: &Request, is_first: bool, run: (u32, u32)) {
+        let (from, to) = run;
+        let size = self.rules.layout.groups[group].block;
+        let shared = self.shared_blocks(&self.rules.layout.groups[group], request);
+        let own = if is_first { from.max(shared) } else { to };
+        for block in from..own.min(to) {
+            self.hash_block(table, group, request, block, (block + 1) * size);
+        }
+        if own >= to {
+            return;
+        }
+        if table.own.1 <= table.skipped || table.own.1 == own {
+            let before = table.own;
+            table.own = (if before.1 == own { before.0 } else { own }, to);
+        } else {
+            (own..to).for_each(|block| self.hash_block(table, group, request, block, (block + 1) * size));
+        }
+    }
+
     /// Block `block` can be found by the first `tokens` tokens of `request`, if it has a page.
     fn hash_block(&mut self, table: &mut PartTable, group: usize, request: &Request, block: u32, tokens: u32) {
         let Some((index, offset)) = table.locate(block) else { return };
@@ -530,13 +438,13 @@ impl FastPages {
             TablePart::Null(_) => return,
             TablePart::Page(node) => node,
             TablePart::Run(_) => {
-                let node = self.new_node(1, false);
+                let node = self.queue.page();
                 table.replace(index, offset, TablePart::Page(node));
                 node
             }
         };
-        if let Some(before) = self.nodes[node as usize].hash {
-            self.forget(node, before);
+        if let Some(before) = self.queue.nodes[node as usize].hash {
+            self.by_hash.forget(&mut self.queue.nodes, node, before);
         }
         self.enter_hash(node, hash);
     }
@@ -544,9 +452,9 @@ impl FastPages {
     /// The content of block `block` is another one, without a hash.
     fn write_over(&mut self, table: &mut PartTable, block: u32) {
         if let Some(TablePart::Page(node)) = table.page(block)
-            && let Some(before) = self.nodes[node as usize].hash.take()
+            && let Some(before) = self.queue.nodes[node as usize].hash.take()
         {
-            self.forget(node, before);
+            self.by_hash.forget(&mut self.queue.nodes, node, before);
         }
     }
 
@@ -554,176 +462,146 @@ impl FastPages {
     /// blocks again. `known` of its tokens are known.
     pub fn release(&mut self, number: PagesNumber, request: Option<&Request>, known: u32) {
         let mut held = std::mem::take(self.held_mut(number));
+        if let Some(request) = request.filter(|_| held.left_own) {
+            self.name_left(number, held.turn, request);
+        }
         for (index, table) in held.groups.iter_mut().enumerate() {
             let group = self.rules.layout.groups[index];
-            let has_hashes = self.rules.settings.caching && group.rule.holds_all();
-            let mut hashed = 0;
-            if has_hashes {
+            if self.rules.settings.caching && group.rule.holds_all() {
                 table.registered = table.registered.max(known / group.block);
-                hashed = table.registered;
-                if let Some(request) = request {
-                    self.hash_own(table, index, request);
-                }
+                table.own = (0, table.registered);
             }
-            self.release_table(table, hashed, request.is_none());
+            if let Some(request) = request {
+                self.name_own(table, index, request);
+            }
+            self.release_table(table, request.is_none());
         }
-        held.junction = None;
+        (held.junction, held.left_own) = (None, false);
+        held.turn = held.turn.wrapping_add(1);
         *self.held_mut(number) = held;
         self.unused.push(number);
     }
 
-    /// The anonymous blocks that have hashes can be found from now on.
-    fn hash_own(&mut self, table: &mut PartTable, group: usize, request: &Request) {
+    /// The pages that left the windows of a request, which was preempted, can be found from now on, if they are free.
+    fn name_left(&mut self, number: PagesNumber, turn: u32, request: &Request) {
+        let left = std::mem::take(&mut self.left);
+        let is_of = |page: &LeftPage| page.request == number && page.turn == turn;
+        for page in left.iter().filter(|page| is_of(page)) {
+            if !self.queue.contains(page.number) {
+                continue; // another request has taken it
+            }
+            let size = self.rules.layout.groups[page.group as usize].block;
+            let node = self.queue.page();
+            self.queue.nodes[node as usize].count = 0;
+            self.queue.name_page(page.number, node);
+            let last = (page.block + 1) * size / self.rules.layout.hash_block - 1;
+            self.enter_hash(node, hash_of(request, page.group as usize, last));
+        }
+        self.left = left;
+    }
+
+    /// The blocks of runs that the request can look up can be found from now on.
+    fn name_own(&mut self, table: &mut PartTable, group: usize, request: &Request) {
         let size = self.rules.layout.groups[group].block;
         let mut parts = VecDeque::with_capacity(table.parts.len());
-        let mut block = table.skipped;
+        let mut start = table.skipped;
         for part in std::mem::take(&mut table.parts) {
-            let end = block + part.blocks();
-            let TablePart::Run(_) = part else {
+            let end = start + part.blocks();
+            let (from, to) = (table.own.0.clamp(start, end), table.own.1.clamp(start, end));
+            if !matches!(part, TablePart::Run(_)) || from >= to {
                 parts.push_back(part);
-                block = end;
+                start = end;
                 continue;
-            };
-            for block in block..end.min(table.registered) {
-                let node = self.new_node(1, false);
+            }
+            parts.extend((from > start).then_some(TablePart::Run(from - start)));
+            for block in from..to {
+                let node = self.queue.page();
                 self.enter_hash(node, hash_of(request, group, (block + 1) * size / self.rules.layout.hash_block - 1));
                 parts.push_back(TablePart::Page(node));
             }
-            if end > table.registered.max(block) {
-                parts.push_back(TablePart::Run(end - table.registered.max(block)));
-            }
-            block = end;
+            parts.extend((end > to).then_some(TablePart::Run(end - to)));
+            start = end;
         }
         table.parts = parts;
     }
 
-    /// Gives back the pages of a table, the last block first; the first `hashed` anonymous blocks have hashes.
-    fn release_table(&mut self, table: &mut PartTable, hashed: u32, has_ended: bool) {
-        let mut unhashed = 0;
+    /// Gives back the pages of a table, the last block first.
+    fn release_table(&mut self, table: &mut PartTable, has_ended: bool) {
+        let mut blank = 0;
         let mut end = table.len;
         while let Some(part) = table.parts.pop_back() {
             let start = end - part.blocks();
             match part {
                 TablePart::Null(_) => {}
                 TablePart::Run(blocks) => {
-                    let with_hash = end.min(hashed).saturating_sub(start);
-                    unhashed += blocks - with_hash;
-                    self.append_run(with_hash);
+                    let hashed = table.own_in(start, end);
+                    blank += blocks - hashed;
+                    self.queue.append_run(hashed);
                 }
-                TablePart::Page(node) => unhashed += self.release_node(node, has_ended),
+                TablePart::Page(node) => blank += self.release_node(node, has_ended),
             }
             end = start;
         }
-        self.prepend_run(unhashed);
+        self.queue.prepend_blank(blank);
         table.clear();
     }
 
     /// One request fewer holds the page; it is free if that was the last one. If the request `has_ended`, what only it could find is
     /// anonymous. Returns 1 if a page without a hash is to be put in front.
     fn release_node(&mut self, node: u32, has_ended: bool) -> u32 {
-        let record = &mut self.nodes[node as usize];
+        let record = &mut self.queue.nodes[node as usize];
         record.count -= 1;
         if record.count > 0 {
             return 0; // another request holds it
         }
         match record.hash {
             None => {
-                self.unused_nodes.push(node);
+                self.queue.forget(node);
                 return 1;
             }
             Some(hash @ PageHash::Own { .. }) if has_ended => {
-                self.forget(node, hash);
-                self.unused_nodes.push(node);
-                self.append_run(1);
+                self.by_hash.forget(&mut self.queue.nodes, node, hash);
+                self.queue.forget(node);
+                self.queue.append_run(1);
             }
-            Some(_) => {
-                self.append(node);
-                self.free += 1;
-            }
+            Some(_) => self.queue.append(node),
         }
         0
     }
 
     /// One more request holds the page.
     fn touch(&mut self, node: u32) {
-        if self.nodes[node as usize].count == 0 {
-            self.unlink(node);
-            self.free -= 1;
+        if self.queue.nodes[node as usize].count == 0 {
+            self.queue.unlink(node);
         }
-        self.nodes[node as usize].count += 1;
+        self.queue.nodes[node as usize].count += 1;
     }
 
     /// Takes the next pages, and evicts their content. There must be as many free ones.
-    fn take_pages(&mut self, pages: u32) {
+    pub fn take_pages(&mut self, pages: u32) {
         self.misses += u64::from(pages);
-        self.free -= pages;
-        let mut left = pages;
-        while left > 0 {
-            let head = self.head;
-            let node = &mut self.nodes[head as usize];
-            if node.is_run && node.count > left {
-                node.count -= left;
-                return;
+        let by_hash = &mut self.by_hash;
+        self.queue.take(pages, |nodes, node| {
+            if let Some(hash) = nodes[node as usize].hash {
+                by_hash.forget(nodes, node, hash);
             }
-            left -= if node.is_run { node.count } else { 1 };
-            self.head = node.next;
-            match self.head {
-                NONE => self.tail = NONE,
-                next => self.nodes[next as usize].prev = NONE,
-            }
-            if let Some(hash) = self.nodes[head as usize].hash {
-                self.forget(head, hash);
-            }
-            self.unused_nodes.push(head);
-        }
+        });
     }
 
     fn enter_hash(&mut self, node: u32, hash: PageHash) {
-        let record = &mut self.nodes[node as usize];
+        let record = &mut self.queue.nodes[node as usize];
         (record.hash, record.step, record.duplicate) = (Some(hash), self.step, NONE);
-        let first = *self.by_hash.entry(hash).or_insert(node);
-        if first == node {
-            return self.changed(hash);
-        }
-        let mut last = first;
-        while self.nodes[last as usize].duplicate != NONE {
-            last = self.nodes[last as usize].duplicate;
-        }
-        self.nodes[last as usize].duplicate = node;
-    }
-
-    /// Page `node` can no longer be found by `hash`.
-    fn forget(&mut self, node: u32, hash: PageHash) {
-        let after = self.nodes[node as usize].duplicate;
-        let first = self.by_hash.get_mut(&hash).expect("it was entered");
-        if *first != node {
-            let mut before = *first;
-            while self.nodes[before as usize].duplicate != node {
-                before = self.nodes[before as usize].duplicate;
-            }
-            self.nodes[before as usize].duplicate = after;
-        } else if after != NONE {
-            *first = after;
-        } else {
-            self.by_hash.remove(&hash);
-            self.changed(hash);
-        }
-    }
-
-    fn changed(&mut self, hash: PageHash) {
-        if let (PageHash::Shared { group: 0, key }, Some(changes)) = (hash, &mut self.changes) {
-            changes.push(key);
-        }
+        self.by_hash.enter(&mut self.queue.nodes, node, hash);
     }
 
     /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
-        self.changes.get_or_insert_default();
+        self.by_hash.changes.get_or_insert_default();
     }
 
     /// Calls `each` for every shared key that may have come or gone in the first group since the last call, with its state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
-        let Some(changes) = &mut self.changes else { return };
+        let Some(changes) = &mut self.by_hash.changes else { return };
         for key in std::mem::take(changes) {
             each(key, self.finds(key));
         }
@@ -731,71 +609,88 @@ impl FastPages {
 
     /// Whether the first group has the block of hash `key`.
     pub fn finds(&self, key: BlockKey) -> bool {
-        self.by_hash.contains_key(&PageHash::Shared { group: 0, key })
+        self.by_hash.get(PageHash::Shared { group: 0, key }).is_some()
+    }
+}
+
+/// Requests of which pages come and go with the steps of a block: `instance::fast::page_cycle`.
+impl FastPages {
+    /// What `group` holds of a decoding request with `computed` tokens, if it only takes pages from now on, and in a window gives them back.
+    pub fn course(&self, number: PagesNumber, group: usize, request: &Request, computed: u32) -> Option<GroupCourse> {
+        let (table, group) = (&self.held(number).groups[group], &self.rules.layout.groups[group]);
+        if table.len != computed.div_ceil(group.block) || self.may_register(group, table, request) {
+            return None;
+        }
+        if group.rule.holds_all() {
+            return Some(GroupCourse::default());
+        }
+        let is_run = table.parts.iter().all(|part| matches!(part, TablePart::Run(_)));
+        is_run.then_some(GroupCourse { skipped: table.skipped, own: table.own })
     }
 
-    fn new_node(&mut self, count_of: u32, is_run: bool) -> u32 {
-        let node =
-            PageNode { hash: None, count: count_of, is_run, prev: NONE, next: NONE, duplicate: NONE, step: self.step };
-        if let Some(index) = self.unused_nodes.pop() {
-            self.nodes[index as usize] = node;
-            index
-        } else {
-            self.nodes.push(node);
-            count(self.nodes.len()) - 1
+    /// Gives back `pages` pages that nobody can look up.
+    pub fn give_blank(&mut self, pages: u32) {
+        self.queue.prepend_blank(pages);
+    }
+
+    /// A page of block `block` of `group`, which only its request can look up, leaves the window of the request.
+    pub fn give_own(&mut self, number: PagesNumber, group: usize, block: u32) {
+        let held = self.held_mut(number);
+        held.left_own = true;
+        let turn = held.turn;
+        self.leaves(number, turn, group, block);
+    }
+
+    /// Number of pages that can be taken before one that a look-up might find.
+    pub fn unfindable(&mut self) -> u32 {
+        let (blank, run) = self.queue.first_run();
+        let Some((first, pages)) = run else { return blank };
+        while let Some(page) = self.left.front() {
+            let held = self.held(page.request);
+            if page.number >= first && held.turn == page.turn {
+                return blank + pages.min(u32::try_from(page.number - first).unwrap_or(u32::MAX));
+            }
+            self.left.pop_front(); // it is taken, or its request has ended
+        }
+        blank + pages
+    }
+
+    /// The tables of a request follow what was counted: it has computed `computed` tokens, the last one perhaps `in_flight`.
+    pub fn settle(&mut self, number: PagesNumber, computed: u32, in_flight: u32) {
+        let Self { rules, held, .. } = self;
+        let held = &mut held[number.get() as usize - 1];
+        held.is_counted = false;
+        for (group, table) in rules.layout.groups.iter().zip(&mut held.groups) {
+            let more = computed.div_ceil(group.block).saturating_sub(table.len);
+            table.push(TablePart::Run(more));
+            if group.rule.window().is_some() {
+                let finished = computed.saturating_sub(1 + in_flight);
+                table.drop_before(skipped_tokens(group, finished) / group.block, |_, _| {});
+                table.registered = table.registered.max(table.len.saturating_sub(1));
+            }
         }
     }
 
-    fn prepend_run(&mut self, pages: u32) {
-        if pages == 0 || self.head == NONE {
-            return self.append_run(pages);
+    /// Pages that a request holds which has computed `computed` tokens.
+    pub fn held_at(&self, number: PagesNumber, group: usize, computed: u32, in_flight: u32) -> u32 {
+        let (table, group) = (&self.held(number).groups[group], &self.rules.layout.groups[group]);
+        if !self.held(number).is_counted {
+            return table.held();
         }
-        self.free += pages;
-        let head = self.head;
-        if self.nodes[head as usize].is_run {
-            self.nodes[head as usize].count += pages;
-            return;
-        }
-        let node = self.new_node(pages, true);
-        self.nodes[node as usize].next = head;
-        self.nodes[head as usize].prev = node;
-        self.head = node;
+        let more = computed.div_ceil(group.block).saturating_sub(table.len);
+        let finished = computed.saturating_sub(1 + in_flight);
+        let left = (skipped_tokens(group, finished) / group.block).saturating_sub(table.skipped);
+        table.held() + more - left
     }
+}
 
-    fn append_run(&mut self, pages: u32) {
-        if pages == 0 {
-            return;
-        }
-        self.free += pages;
-        if self.tail != NONE && self.nodes[self.tail as usize].is_run {
-            self.nodes[self.tail as usize].count += pages;
-            return;
-        }
-        let node = self.new_node(pages, true);
-        self.append(node);
-    }
-
-    fn append(&mut self, node: u32) {
-        self.nodes[node as usize].prev = self.tail;
-        self.nodes[node as usize].next = NONE;
-        match self.tail {
-            NONE => self.head = node,
-            tail => self.nodes[tail as usize].next = node,
-        }
-        self.tail = node;
-    }
-
-    fn unlink(&mut self, node: u32) {
-        let PageNode { prev, next, .. } = self.nodes[node as usize];
-        match prev {
-            NONE => self.head = next,
-            prev => self.nodes[prev as usize].next = next,
-        }
-        match next {
-            NONE => self.tail = prev,
-            next => self.nodes[next as usize].prev = prev,
-        }
-    }
+/// The pages of a decoding request in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupCourse {
+    /// Leading blocks that left the window.
+    pub skipped: u32,
+    /// The blocks that the request could look up if it was preempted, from the first up to the second.
+    pub own: (u32, u32),
 }
 
 /// When a decoding request needs the pool: in the steps between, its pages stay as they are.

@@ -146,7 +146,8 @@ impl Fast {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         self.prefetch_at(PrefetchDistance::Rest);
-        let (end, last_start) = self.decode_until::<TIERED>(now, until, self.last_of_run(finish_v), observer);
+        let last = self.last_of_run(finish_v);
+        let (end, last_start) = self.decode_until::<TIERED>(now, until, last, observer);
         if self.v == before {
             // KV blocks are short: a full step has to preempt.
             return false;
@@ -168,18 +169,13 @@ impl Fast {
 
     /// The virtual time at which a run of quiet steps ends, at most `finish_v`. If the router learns of the blocks that a step evicts
     /// at its end, and not where it starts, a step that may evict some is a run of its own.
-    fn last_of_run(&self, finish_v: u64) -> u64 {
+    fn last_of_run(&mut self, finish_v: u64) -> u64 {
         if self.cache_events.as_ref().is_none_or(|events| !events.at_end()) {
             // All steps of the run but the last one have ended when it is executed, and that one publishes where it starts.
             return finish_v;
         }
         if self.is_paged() {
-            let left = finish_v - self.v;
-            return if self.may_have_page_events() {
-                self.v + 1
-            } else {
-                self.v + 1 + self.steps_without_page_events(left - 1)
-            };
+            return self.v + self.steps_without_eviction(finish_v - self.v).max(1);
         }
         let blocks = self.decoders.starting_in(self.v, finish_v - self.v);
         if blocks > u64::from(self.kv.without_eviction()) { self.v + 1 } else { finish_v }
@@ -259,8 +255,7 @@ impl Fast {
             }
             let mut blocks = self.decoders.starting_in(self.v, steps);
             if TIERED && self.is_paged() {
-                blocks = 0;
-                steps = if self.pages_of_quiet_step() { 1 + self.steps_without_page_events(steps - 1) } else { 0 };
+                (steps, blocks) = (self.pages_of_quiet_steps(steps), 0);
             }
             if blocks > u64::from(self.kv.free_blocks()) {
                 steps = self.steps_that_fit(steps);

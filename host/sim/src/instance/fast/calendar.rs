@@ -1,6 +1,7 @@
 //! The steps in which decoding requests take, give back or register pages of KV groups.
 
 use super::arena::RequestKey;
+use super::page_cycle::PageCycle;
 use crate::numbers::index;
 
 /// The longest time between two looks at a decoding request, steps.
@@ -13,11 +14,13 @@ pub(super) struct PageCalendar {
     by_step: Vec<Vec<RequestKey>>,
     /// Those of the present step.
     pub due: Vec<RequestKey>,
+    /// Those that need it in the same steps of every block.
+    pub cycle: Option<PageCycle>,
 }
 
 impl PageCalendar {
-    pub fn new() -> Self {
-        Self { by_step: vec![Vec::new(); CALENDAR], due: Vec::new() }
+    pub fn new(cycle: Option<PageCycle>) -> Self {
+        Self { by_step: vec![Vec::new(); CALENDAR], due: Vec::new(), cycle }
     }
 
     /// The requests of step `v`.

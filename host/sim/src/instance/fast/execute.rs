@@ -3,6 +3,7 @@
 use super::Fast;
 use super::arena::RequestKey;
 use super::live::{LiveRequest, RequestState};
+use super::page_cycle::DecodeMoment;
 use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
 use crate::numbers::{count, narrow};
@@ -42,7 +43,7 @@ impl Fast {
             self.decoders.delay(key, computed, self.v, live.finish_v);
             self.track(key, computed, self.v);
             if self.is_paged() {
-                self.note_event(key, computed, self.v, false); // it computed nothing in the last step
+                self.note_event(key, DecodeMoment { computed, v: self.v }, 0); // it computed nothing in the last step
             }
         }
     }
@@ -75,6 +76,7 @@ impl Fast {
     /// Leaves `key` out of the step `now..end` with number `self.v`.
     fn leave_out(&mut self, key: RequestKey, now: Micros, end: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
+        self.stop_counting(key);
         let live = &mut self.live[key];
         live.base -= 1;
         live.finish_v += 1;
@@ -112,6 +114,7 @@ impl Fast {
     /// Removes `key`, which has not finished, from the decoders. It stays in the batch.
     pub(super) fn leave_decoders(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
+        self.stop_counting(key);
         let live = &mut self.live[key];
         live.computed = live.computed_at(self.v);
         live.state = RequestState::Prefilling;
@@ -250,7 +253,11 @@ impl Fast {
         observer.record(&SimEvent::Outcome(&outcome));
         if live.state == RequestState::Decoding {
             self.decoders.leave(computed, v, self.config.sampling(&live.request));
+            if live.holding.pages.is_some() {
+                self.stop_counting(key);
+            }
         }
+        let live = &mut self.live[key];
         live.computed = computed;
         live.generated = generated;
         live.state = RequestState::Draining;

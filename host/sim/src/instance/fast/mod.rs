@@ -29,6 +29,7 @@ mod left_blocks;
 mod live;
 mod offloading;
 mod order;
+mod page_cycle;
 mod pages;
 mod plan;
 mod prefetch;
@@ -45,6 +46,7 @@ use self::decoders::Decoders;
 use self::left_blocks::{AbandonedLoad, StayingBlocks};
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::order::BatchOrder;
+use self::page_cycle::PageCycle;
 
 use self::steplog::StepLog;
 use self::waiting::WaitingQueue;
@@ -185,7 +187,8 @@ impl Fast {
             && !config.semantics.full_hit_is_free
             && !config.semantics.reserves_before_decode;
         assert!(pages.is_none() || of_vllm && config.offload.is_none(), "KV groups with what does not know them");
-        let calendar = pages.is_some().then(|| Box::new(PageCalendar::new()));
+        let cycle = |pages: &FastPages| PageCycle::new(&pages.rules.layout, config.async_scheduling);
+        let calendar = pages.as_ref().map(|pages| Box::new(PageCalendar::new(cycle(pages))));
         let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics)
             .with_pages(pages);
         Self {
@@ -320,7 +323,8 @@ impl Fast {
 
     fn prefix_cache(&self) -> PrefixCacheCounters {
         if self.config.semantics.hit_rate_of_blocks {
-            return PrefixCacheCounters::of_blocks(self.kv.hits, self.kv.misses);
+            let (hits, misses) = self.kv.hits_and_misses();
+            return PrefixCacheCounters::of_blocks(hits, misses);
         }
         self.counters.prefix_cache
     }

@@ -1,9 +1,11 @@
 //! KV groups in the fast engine. A decoding request needs the pool only in few steps: where a block begins or is full, and where one
-//! leaves a window. The calendar has these steps; between them nothing is done.
+//! leaves a window. Most requests need it in the same steps of every block: their pages are counted ([`PageCycle`]). Of the others the
+//! calendar has the steps; between them nothing is done.
 
 use super::Fast;
 use super::arena::RequestKey;
 use super::calendar::CALENDAR;
+use super::page_cycle::{DecodeMoment, PageCycle};
 use super::live::{LiveRequest, RequestState};
 use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
@@ -74,19 +76,40 @@ impl Fast {
 
     /// Pages that `tokens` more tokens of a running request take.
     pub(super) fn pages_for(&self, key: RequestKey, tokens: u32) -> u32 {
-        self.pages().needs(self.live[key].holding.pages, &self.demand_of(key, tokens), None, false)
+        let number = self.live[key].holding.pages;
+        if number.is_some_and(|number| self.pages().held(number).is_counted) {
+            return 0; // in this step it takes none
+        }
+        self.pages().needs(number, &self.demand_of(key, tokens), None, false)
+    }
+
+    /// Number of pages that `live` holds in group `group`, if it has computed `computed` tokens.
+    fn pages_in(&self, live: &LiveRequest, group: usize, computed: u32) -> u32 {
+        let in_flight = self.cycle().map_or(0, PageCycle::in_flight);
+        live.holding.pages.map_or(0, |number| self.pages().held_at(number, group, computed, in_flight))
     }
 
     /// Number of pages that a request holds.
     pub(super) fn held_pages(&self, key: RequestKey) -> u32 {
-        self.live[key].holding.pages.map_or(0, |number| self.pages().held(number).held())
+        let live = &self.live[key];
+        let computed = live.computed_at(self.v);
+        (0..self.pages().rules.layout.groups.len()).map(|group| self.pages_in(live, group, computed)).sum()
     }
 
-    /// Pages held per group, by all requests together; shared ones count once per request. Empty without groups.
-    pub(super) fn held_by_group(&self) -> Vec<u32> {
+    /// Pages held per group when a step is planned, by all requests together; shared ones count once per request. Empty without groups.
+    pub(super) fn held_by_group(&self, left_out: &[RequestKey]) -> Vec<u32> {
         let Some(pages) = &self.kv.pages else { return Vec::new() };
-        let held = || self.live.values().filter_map(|live| Some(pages.held(live.holding.pages?)));
-        (0..pages.rules.layout.groups.len()).map(|group| held().map(|held| held.held_in(group)).sum()).collect()
+        let is_left_out = |live: &LiveRequest| left_out.iter().any(|&key| self.live[key].request.id == live.request.id);
+        let held = |live: &LiveRequest, group| {
+            let planned = u32::from(live.state == RequestState::Decoding && !is_left_out(live));
+            self.pages_in(live, group, live.computed_at(self.v) + planned)
+        };
+        let groups = 0..pages.rules.layout.groups.len();
+        groups.map(|group| self.live.values().map(|live| held(live, group)).sum()).collect()
+    }
+
+    fn cycle(&self) -> Option<&PageCycle> {
+        self.calendar.as_ref()?.cycle.as_ref()
     }
 
     /// Of the next `tokens` prompt tokens of a running request, those that it computes in this step.
@@ -101,52 +124,86 @@ impl Fast {
     /// Gives back what no later token of a running request reads.
     pub(super) fn drop_pages(&mut self, key: RequestKey) {
         let v = self.v;
+        let Some(number) = self.live[key].holding.pages else { return };
+        if self.pages().held(number).is_counted {
+            if !self.is_due(key) {
+                return;
+            }
+            self.stop_counting(key);
+            self.with_pages(key, |pages, _, _| pages.held_mut(number).next_event = v);
+        }
         self.with_pages(key, |pages, live, config| {
-            let Some(number) = live.holding.pages else { return };
             let finished = config.demand(live, pages.held(number), v, 0).finished;
             pages.drop_unread(number, finished);
         });
+    }
+
+    /// Whether the decoding request `key` may need the pool in this step.
+    fn is_due(&self, key: RequestKey) -> bool {
+        let live = &self.live[key];
+        let Some(number) = live.holding.pages else { return false };
+        let held = self.pages().held(number);
+        match self.cycle() {
+            Some(cycle) if held.is_counted => cycle.is_due(live.computed_at(self.v)),
+            _ => held.next_event == self.v,
+        }
+    }
+
+    /// The pages of `key`, which decodes, are no longer counted.
+    pub(super) fn stop_counting(&mut self, key: RequestKey) {
+        let (live, v) = (&self.live[key], self.v);
+        let (Some(pages), Some(number)) = (&mut self.kv.pages, live.holding.pages) else { return };
+        if let Some(cycle) = self.calendar.as_mut().and_then(|calendar| calendar.cycle.as_mut())
+            && pages.held(number).is_counted
+        {
+            cycle.leave(pages, number, key, DecodeMoment { computed: live.computed_at(v), v });
+        }
     }
 
     /// Allocates the pages of `tokens` more tokens of a running request, if it needs the pool for them. There are enough.
     pub(super) fn allocate_pages(&mut self, key: RequestKey, tokens: u32) {
         let v = self.v;
         let decodes = self.live[key].state == RequestState::Decoding;
-        let is_due = self.with_pages(key, |pages, live, config| {
+        if decodes && !self.is_due(key) {
+            return;
+        }
+        self.stop_counting(key);
+        self.with_pages(key, |pages, live, config| {
             let number = live.holding.pages.expect("it is running");
-            if decodes && pages.held(number).next_event != v {
-                return false;
-            }
             let demand = config.demand(live, pages.held(number), v, tokens);
             pages.extend(number, &demand);
-            true
         });
-        if decodes && is_due {
+        if decodes {
             let computed = self.live[key].computed_at(v) + 1;
-            self.note_event(key, computed, v + 1, self.config.async_scheduling);
+            self.note_event(key, DecodeMoment { computed, v: v + 1 }, u32::from(self.config.async_scheduling));
         }
     }
 
-    /// Notes the next event of `key`, which has computed `computed` tokens before step `v`, the last one perhaps `in_flight`.
-    pub(super) fn note_event(&mut self, key: RequestKey, computed: u32, v: u64, in_flight: bool) {
-        let Some(calendar) = &mut self.calendar else { return };
-        let (Some(pages), Some(number)) = (&mut self.kv.pages, self.live[key].holding.pages) else { return };
-        let steps = pages.steps_to_event(number, &self.live[key].request, computed, u32::from(in_flight));
+    /// Notes when `key` needs the pool next. The last `in_flight` of its tokens are those of a step that has not finished when that of `at`
+    /// is planned.
+    pub(super) fn note_event(&mut self, key: RequestKey, at: DecodeMoment, in_flight: u32) {
+        let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages) else { return };
+        let Some(number) = self.live[key].holding.pages else { return };
+        if calendar.cycle.as_mut().is_some_and(|cycle| cycle.join(pages, &self.live, key, at, in_flight)) {
+            return;
+        }
+        let steps = pages.steps_to_event(number, &self.live[key].request, at.computed, in_flight.min(1));
         // An event that comes too early does nothing.
-        let at = v + u64::from(steps).min(CALENDAR as u64 - 1);
-        pages.held_mut(number).next_event = at;
-        calendar.at(at).push(key);
+        let event = at.v + u64::from(steps).min(CALENDAR as u64 - 1);
+        pages.held_mut(number).next_event = event;
+        calendar.at(event).push(key);
     }
 
     /// `key` decodes from the present step on.
     pub(super) fn decodes_with_pages(&mut self, key: RequestKey) {
         let v = self.v;
-        self.with_pages(key, |pages, live, _| {
-            if let Some(number) = live.holding.pages {
-                pages.held_mut(number).decodes_from = v;
-            }
+        let in_flight = self.with_pages(key, |pages, live, config| {
+            let held = pages.held_mut(live.holding.pages?);
+            held.decodes_from = v;
+            Some(if config.async_scheduling { held.in_flight } else { 0 })
         });
-        self.note_event(key, self.live[key].computed, v, self.config.async_scheduling);
+        let at = DecodeMoment { computed: self.live[key].computed, v };
+        self.note_event(key, at, in_flight.unwrap_or_default());
     }
 
     /// `key` computed the tokens of its chunk in the step that ends.
@@ -158,24 +215,24 @@ impl Fast {
         });
     }
 
-    /// Finds the decoders that need the pool in this step, in batch order.
+    /// Finds the decoders that need the pool in this step, in batch order, but for those that are counted.
     fn find_due(&mut self) {
         let v = self.v;
         let Some(calendar) = &mut self.calendar else { return };
+        if calendar.at(v).is_empty() {
+            return;
+        }
         let mut due = std::mem::take(calendar.at(v));
+        let pages = self.kv.pages.as_ref();
         due.retain(|&key| {
             let live = self.live.get(key).filter(|live| live.state == RequestState::Decoding);
-            live.and_then(|live| live.holding.pages).is_some_and(|number| self.pages_of(number).next_event == v)
+            let held = live.and_then(|live| Some(pages?.held(live.holding.pages?)));
+            held.is_some_and(|held| !held.is_counted && held.next_event == v)
         });
         due.sort_unstable_by_key(|&key| self.live[key].seq);
         due.dedup(); // a request may have been noted for the same step twice
-        let calendar = self.calendar.as_mut().expect("just seen");
         let emptied = std::mem::replace(&mut calendar.due, due);
         *calendar.at(v) = emptied; // to be filled again without an allocation
-    }
-
-    fn pages_of(&self, number: crate::kv::fast_pages::PagesNumber) -> &HeldPages {
-        self.pages().held(number)
     }
 
     /// The step will be planned anew.
@@ -187,71 +244,116 @@ impl Fast {
         }
     }
 
-    fn due(&self) -> &[RequestKey] {
-        self.calendar.as_ref().map_or(&[], |calendar| &calendar.due)
-    }
-
-    fn needs_of_due(&self) -> u32 {
-        self.due().iter().map(|&key| self.pages_for(key, 1)).sum()
-    }
-
-    /// As [`Fast::budget_if_all_fit`]. Finds the decoders that need the pool.
-    pub(super) fn budget_if_pages_fit(&mut self) -> Option<u32> {
-        if (self.limits.holds_prefill || self.limits.has_budget) && !self.prefilling.is_empty() {
-            // A prefill that is held back, or shares a budget, gets less than it can use.
+    /// Finds the decoders that need the pool in this step, if there are pages for all of them and `others` more. Returns whether the order
+    /// of the batch decides which pages are evicted, or are evicted first.
+    pub(super) fn find_fitting(&mut self, others: u32) -> Option<bool> {
+        self.find_due();
+        let v = self.v;
+        let (Some(calendar), Some(pages)) = (&self.calendar, &self.kv.pages) else { return Some(false) };
+        let counted = calendar.cycle.as_ref().map_or(0, |cycle| cycle.takes(v));
+        let mut needed = others.saturating_add(counted);
+        if !calendar.due.is_empty() {
+            needed += calendar.due.iter().map(|&key| self.pages_for(key, 1)).sum::<u32>();
+        }
+        if needed > pages.free_pages() {
+            self.forget_due();
             return None;
         }
-        let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
-        let behind_all = self.lone_prefill_is_last();
-        for i in 0..self.prefilling.len() {
-            let key = self.prefilling[i];
-            let mut chunk = self.limits.running(self.live[key].target - self.live[key].computed, u32::MAX);
-            if chunk > budget {
-                if !behind_all || budget == 0 {
-                    // Which request gets less than it can use depends on the order of the batch.
-                    return None;
-                }
-                chunk = budget;
-            }
-            let chunk = self.cut_chunk(key, chunk);
-            let live = &mut self.live[key];
-            live.num_new = chunk;
-            live.context = live.computed;
-            budget -= chunk;
-        }
-        self.find_due();
-        let of_prefills = self.prefilling.iter().filter(|&&key| self.live[key].num_new > 0);
-        let of_prefills: u32 = of_prefills.map(|&key| self.pages_for(key, self.live[key].num_new)).sum();
-        let fit = of_prefills.saturating_add(self.needs_of_due()) <= self.kv.free_blocks();
-        if !fit {
-            self.forget_due();
-        }
-        fit.then_some(budget)
+        let mixed = calendar.cycle.as_ref().and_then(|cycle| cycle.leaving_class(v)).is_some_and(|(_, alone)| !alone);
+        let pages = self.kv.pages.as_mut()?;
+        Some(mixed || needed > 0 && needed > pages.unfindable())
     }
 
-    /// As [`Fast::plan_together`], in batch order: what one gives back the next one may take.
-    pub(super) fn plan_pages_together(&mut self, budget: u32) -> StepPlan {
-        let mut plan = StepPlan::with_budget(budget);
-        let mut all = self.calendar.as_mut().map(|calendar| std::mem::take(&mut calendar.due)).unwrap_or_default();
-        for &key in &self.prefilling {
+    /// Allocates the pages of all decoders, and of the requests in prefill that compute a part of their prompts.
+    fn allocate_all(&mut self, in_order: bool) {
+        let Some(calendar) = &mut self.calendar else { return };
+        let mut keys = std::mem::take(&mut calendar.due);
+        if in_order {
+            keys.clear();
+            keys.extend(self.order.iter());
+        } else if !self.prefilling.is_empty() {
+            keys.extend(&self.prefilling);
+            keys.sort_unstable_by_key(|&key| self.live[key].seq);
+        }
+        if in_order {
+            self.allocate_each(&keys);
+        } else {
+            self.allocate_counted(&keys);
+        }
+        keys.clear();
+        if let Some(calendar) = &mut self.calendar {
+            calendar.due = keys; // to be filled again without an allocation
+        }
+    }
+
+    fn allocate_each(&mut self, keys: &[RequestKey]) {
+        for &key in keys {
             let live = &self.live[key];
-            if live.num_new > 0 {
-                plan.prefill = true;
-                self.limits.take(live.num_new);
-                all.push(key);
+            match live.state {
+                RequestState::Decoding => self.allocate_pages(key, 1),
+                RequestState::Prefilling if live.num_new > 0 => self.allocate_pages(key, live.num_new),
+                _ => {}
             }
         }
-        if plan.prefill {
-            all.sort_unstable_by_key(|&key| self.live[key].seq);
+    }
+
+    /// Allocates the counted pages and those of `others`, in batch order where it matters: what leaves a window goes to the end of the
+    /// queue of free pages.
+    fn allocate_counted(&mut self, others: &[RequestKey]) {
+        let v = self.v;
+        let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages) else { return };
+        let Some(cycle) = &mut calendar.cycle else { return self.allocate_each(others) };
+        let (takes, drops) = (cycle.takes(v), cycle.drops(v));
+        if drops > 0 {
+            pages.give_blank(drops);
         }
-        for &key in &all {
-            let live = &self.live[key];
-            self.allocate_pages(key, if live.state == RequestState::Decoding { 1 } else { live.num_new });
+        if takes > 0 {
+            pages.take_pages(takes);
         }
-        all.clear();
-        if let Some(calendar) = &mut self.calendar {
-            calendar.due = all; // to be filled again without an allocation
+        match cycle.leaving_class(v) {
+            Some((class, _)) => self.leave_windows(class, others),
+            None => self.allocate_each(others),
         }
+        self.kv.count_pages();
+    }
+
+    /// The blocks of `class` that leave in this step do, and `others` get their pages, in batch order.
+    fn leave_windows(&mut self, class: usize, mut others: &[RequestKey]) {
+        let v = self.v;
+        let Some(mut leaving) = self.cycle_mut().map(|cycle| cycle.take_leaving(class, v)) else { return };
+        for blocks in &mut leaving {
+            if !others.is_empty() {
+                let seq = self.live[blocks.key].seq;
+                let (before, behind) = others.split_at(others.partition_point(|&key| self.live[key].seq < seq));
+                self.allocate_each(before);
+                others = behind;
+            }
+            let cycle = self.calendar.as_ref().and_then(|calendar| calendar.cycle.as_ref());
+            if let (Some(cycle), Some(pages)) = (cycle, &mut self.kv.pages) {
+                cycle.leave_window(class, blocks, v, pages);
+            }
+        }
+        self.allocate_each(others);
+        if let Some(cycle) = self.calendar.as_mut().and_then(|calendar| calendar.cycle.as_mut()) {
+            cycle.left(class, leaving, v, &self.live);
+        }
+    }
+
+    fn cycle_mut(&mut self) -> Option<&mut PageCycle> {
+        self.calendar.as_mut()?.cycle.as_mut()
+    }
+
+    /// As [`Fast::plan_together`]: what one gives back the next one may take.
+    pub(super) fn plan_pages_together(&mut self, budget: u32, in_order: bool) -> StepPlan {
+        let mut plan = StepPlan::with_budget(budget);
+        for &key in &self.prefilling {
+            let tokens = self.live[key].num_new;
+            if tokens > 0 {
+                plan.prefill = true;
+                self.limits.take(tokens);
+            }
+        }
+        self.allocate_all(in_order);
         plan
     }
 
@@ -263,35 +365,38 @@ impl Fast {
         }
     }
 
+    /// The page events of up to `most` quiet steps, from the present one on. Returns for how many steps there were enough pages.
+    pub(super) fn pages_of_quiet_steps(&mut self, most: u64) -> u64 {
+        let first = self.v;
+        while self.v < first + most && self.pages_of_quiet_step() {
+            self.v += 1;
+        }
+        let steps = self.v - first;
+        self.v = first;
+        steps
+    }
+
     /// The page events of a quiet step. Returns `false`, and changes nothing, if there are too few pages.
     pub(super) fn pages_of_quiet_step(&mut self) -> bool {
-        self.find_due();
-        if self.due().is_empty() {
-            return true;
-        }
-        if self.needs_of_due() > self.kv.free_blocks() {
-            self.forget_due();
-            return false;
-        }
-        let Some(calendar) = &mut self.calendar else { return true };
-        let mut due = std::mem::take(&mut calendar.due);
-        due.drain(..).for_each(|key| self.allocate_pages(key, 1));
-        if let Some(calendar) = &mut self.calendar {
-            calendar.due = due;
-        }
+        let Some(in_order) = self.find_fitting(0) else { return false };
+        self.allocate_all(in_order);
         true
     }
 
-    /// The number of steps after the present one, at most `most`, before the next that may have page events.
-    pub(super) fn steps_without_page_events(&self, most: u64) -> u64 {
-        let calendar = self.calendar.as_ref().expect("the model has KV groups");
-        calendar.next(self.v + 1, most.min(CALENDAR as u64)) - self.v - 1
-    }
-
-    /// Whether the present step may have page events.
-    pub(super) fn may_have_page_events(&self) -> bool {
-        let calendar = self.calendar.as_ref().expect("the model has KV groups");
-        calendar.next(self.v, 1) == self.v
+    /// A number of steps, at most `most`, from the present one on, that evict no page which a look-up could find.
+    pub(super) fn steps_without_eviction(&mut self, most: u64) -> u64 {
+        let v = self.v;
+        let (Some(calendar), Some(pages)) = (&self.calendar, &mut self.kv.pages) else { return most };
+        let mut left = pages.unfindable();
+        let without_event = calendar.next(v, most.min(CALENDAR as u64)) - v;
+        let Some(cycle) = &calendar.cycle else { return without_event };
+        let fits = |&step: &u64| {
+            let takes = cycle.takes(step);
+            let fits = takes <= left;
+            left = left.saturating_sub(takes);
+            fits
+        };
+        (v..v + without_event).take_while(fits).count() as u64
     }
 
     /// As [`Fast::admit`].
@@ -316,7 +421,8 @@ impl Fast {
             return Err(WaitReason::KvBlocks { needed });
         }
         self.with_pages(key, |pages, live, _| {
-            live.holding.pages = Some(pages.enter(&live.prompt_pages(start, start + num_tokens), &hit));
+            let demand = live.prompt_pages(start, start + num_tokens);
+            live.holding.pages = Some(pages.enter(&demand, &hit, live.preemptions > 0));
             live.computed = start;
         });
         self.count_look_up(key, start);
@@ -354,7 +460,7 @@ impl Fast {
         self.with_pages(key, |pages, live, _| {
             // They get their hashes after the read.
             let demand = PageDemand { known: local, ..live.prompt_pages(local, local + tokens) };
-            live.holding.pages = Some(pages.enter(&demand, &hit));
+            live.holding.pages = Some(pages.enter(&demand, &hit, live.preemptions > 0));
         });
         self.reads(queue_key, key, local, tokens, now);
         Gate::Left

@@ -69,10 +69,9 @@ impl Fast {
             let budget = self.config.policies.batching.budget(now, state);
             self.limits = budget.map_or(self.limits, |budget| self.limits.within(budget));
         }
-        let all_fit = if TIERED && self.is_paged() { self.budget_if_pages_fit() } else { self.budget_if_all_fit() };
-        let plan = match all_fit {
-            Some(budget) if TIERED && self.is_paged() => self.plan_pages_together(budget),
-            Some(budget) => self.plan_together(budget),
+        let plan = match self.budget_if_all_fit::<TIERED>() {
+            Some((budget, in_order)) if TIERED && self.is_paged() => self.plan_pages_together(budget, in_order),
+            Some((budget, _)) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
         };
         self.refused = None;
@@ -99,7 +98,7 @@ impl Fast {
         }
         let planned = self.kv.free_blocks();
         if let Some(mut record) = self.record.take() {
-            record.held_pages = self.held_by_group();
+            record.held_pages = self.held_by_group(&plan.left_out);
             self.record = Some(record);
         }
         if !self.draining.is_empty() {
@@ -175,44 +174,54 @@ impl Fast {
     }
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
-    /// served; otherwise `None`. Sets the chunks of the requests in prefill.
+    /// served; otherwise `None`. Sets the chunks of the requests in prefill. With KV groups the order may still decide about pages: whether
+    /// it does is the second result.
     #[inline]
-    fn budget_if_all_fit(&mut self) -> Option<u32> {
+    fn budget_if_all_fit<const TIERED: bool>(&mut self) -> Option<(u32, bool)> {
         if (self.limits.holds_prefill || self.limits.has_budget) && !self.prefilling.is_empty() {
             // A prefill that is held back, or shares a budget, gets less than it can use.
             return None;
         }
+        let is_paged = TIERED && self.is_paged();
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
         let starting = self.decoders.starting(self.v);
-        let mut blocks = starting;
+        let mut blocks = if is_paged { 0 } else { starting };
         let behind_all = self.lone_prefill_is_last();
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
             let mut chunk = self.limits.running(self.live[key].target - self.live[key].computed, u32::MAX);
             if chunk > budget {
                 if !behind_all || budget == 0 {
-                    // Who gets less than it can use depends on the order of the batch.
+                    // Which request gets less than it can use depends on the order of the batch.
                     return None;
                 }
                 chunk = budget;
+            }
+            if is_paged {
+                chunk = self.cut_chunk(key, chunk);
             }
             let live = &mut self.live[key];
             live.num_new = chunk;
             live.context = live.computed;
             budget -= chunk;
-            blocks += self.blocks_for(key, chunk);
+            if !is_paged || chunk > 0 {
+                blocks += self.blocks_for(key, chunk);
+            }
+        }
+        if is_paged {
+            return self.find_fitting(blocks).map(|in_order| (budget, in_order));
         }
         // If contents are both hashed and evicted in one step, the order can matter.
         let filling = self.decoders.fills_in(self.v);
         let forgets = self.config.semantics.forget_duplicate_blocks && starting > 0;
         let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
         let ordered = self.config.enable_prefix_caching && (mixed || filling && forgets);
-        (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
+        (blocks <= self.kv.free_blocks() && !ordered).then_some((budget, false))
     }
 
     /// Whether a single prefill is behind all decoders: then the budget may cut it.
     #[inline]
-    pub(super) fn lone_prefill_is_last(&self) -> bool {
+    fn lone_prefill_is_last(&self) -> bool {
         matches!(self.prefilling[..], [key] if self.order.last() == Some(key))
     }
 

@@ -3,6 +3,7 @@
 use super::layers::LayerRule;
 use super::plan::KvGroup;
 use super::rules::{PageHit, PageRules, blocks_of_window, is_state};
+use crate::numbers::count;
 
 impl PageRules {
     /// The longest cached prefix of at most `tokens` tokens, if `find` finds the page of a group that ends with so many tokens.
@@ -11,40 +12,63 @@ impl PageRules {
             return PageHit::default();
         }
         let most = tokens / self.layout.hit_alignment * self.layout.hit_alignment;
+        let look_up = LookUp::new(self, most, find);
         let groups = || self.layout.groups.iter().enumerate().filter(|(_, group)| group.is_cacheable());
         let mut found = most;
         // Those that hold all tokens first: theirs is a run from the start.
         for (index, group) in groups().filter(|(_, group)| group.rule.holds_all()) {
-            found = self.shortened(index, group, &find, found);
+            found = look_up.shortened(index, group, found);
         }
         loop {
             let before = found;
             for (index, group) in groups().filter(|(_, group)| !group.rule.holds_all()) {
-                found = self.shortened(index, group, &find, found);
+                found = look_up.shortened(index, group, found);
             }
             for (index, group) in groups().filter(|(_, group)| group.rule.holds_all()) {
-                found = self.shortened(index, group, &find, found);
+                found = look_up.shortened(index, group, found);
             }
             if found == before {
                 break;
             }
         }
-        let alone = || groups().map(|(index, group)| self.shortened(index, group, &find, most)).max();
-        let junction = (self.layout.groups.len() > 1).then(alone).flatten().filter(|&alone| alone > found);
+        let alone = || groups().map(|(index, group)| look_up.shortened(index, group, most)).max();
+        let junction = (self.layout.groups.len() > 1 && found < most).then(alone).flatten();
         let pages = self.layout.groups.iter().enumerate();
-        let pages = pages.map(|(index, group)| self.cached_pages(index, group, &find, found)).collect();
-        PageHit { tokens: found, junction, pages }
+        let pages = pages.map(|(index, group)| look_up.cached_pages(index, group, found)).collect();
+        PageHit { tokens: found, junction: junction.filter(|&alone| alone > found), pages }
+    }
+}
+
+/// What is cached of one request.
+struct LookUp<'a, F> {
+    rules: &'a PageRules,
+    find: F,
+    /// Of each group that holds all tokens: the pages of its leading cached blocks.
+    runs: Vec<Vec<u32>>,
+}
+
+impl<'a, F: Fn(usize, u32) -> Option<u32>> LookUp<'a, F> {
+    /// Of the first `most` tokens.
+    fn new(rules: &'a PageRules, most: u32, find: F) -> Self {
+        let run = |(index, group): (usize, &KvGroup)| {
+            let blocks = if group.rule.holds_all() { most / group.block } else { 0 };
+            (0..blocks).map_while(|block| find(index, (block + 1) * group.block)).collect()
+        };
+        let runs = rules.layout.groups.iter().enumerate().map(run).collect();
+        Self { rules, find, runs }
     }
 
     /// The longest hit of at most `most` tokens that the group allows.
-    fn shortened(&self, index: usize, group: &KvGroup, find: &impl Fn(usize, u32) -> Option<u32>, most: u32) -> u32 {
-        let align = self.layout.hit_alignment;
-        let found = |tokens: u32| find(index, tokens).is_some();
+    fn shortened(&self, index: usize, group: &KvGroup, most: u32) -> u32 {
+        let align = self.rules.layout.hit_alignment;
+        let found = |tokens: u32| (self.find)(index, tokens).is_some();
         let cached = |block: u32| found((block + 1) * group.block);
         match group.rule {
             LayerRule::Full | LayerRule::Latent { .. } => {
-                let run = (0..most / group.block).take_while(|&block| cached(block)).count();
-                let run = u32::try_from(run).unwrap_or(u32::MAX) * group.block;
+                let run = count(self.runs[index].len()).min(most / group.block) * group.block;
+                if !self.rules.is_fine() {
+                    return run / align * align;
+                }
                 // The end of another prompt may lie inside the next block.
                 let further = multiples(most.min(run + group.block - 1), align)
                     .take_while(|&end| end > run)
@@ -62,7 +86,7 @@ impl PageRules {
             LayerRule::Chunk(chunk) => {
                 let first = most / chunk * chunk / group.block;
                 let run = (first..most / group.block).take_while(|&block| cached(block)).count();
-                let run = first + u32::try_from(run).unwrap_or(u32::MAX);
+                let run = first + count(run);
                 (run * group.block).min(most) / align * align
             }
             LayerRule::State { .. } => multiples(most, align).find(|&end| found(end)).unwrap_or(0),
@@ -70,28 +94,26 @@ impl PageRules {
     }
 
     /// The pages that a hit of `tokens` tokens claims in the group: those that a later token reads.
-    fn cached_pages(
-        &self,
-        index: usize,
-        group: &KvGroup,
-        find: &impl Fn(usize, u32) -> Option<u32>,
-        tokens: u32,
-    ) -> Vec<u32> {
+    fn cached_pages(&self, index: usize, group: &KvGroup, tokens: u32) -> Vec<u32> {
         if tokens == 0 || !group.is_cacheable() {
             return Vec::new();
         }
+        let find = |end: u32| (self.find)(index, end);
         if is_state(group) {
-            return find(index, tokens).into_iter().collect();
+            return find(tokens).into_iter().collect();
         }
         let blocks = tokens / group.block;
+        let partial = (!tokens.is_multiple_of(group.block)).then_some(tokens);
+        if group.rule.holds_all() {
+            let run = self.runs[index].iter().copied().take(blocks as usize);
+            return run.chain(partial.and_then(find)).collect();
+        }
         let first = match group.rule {
-            LayerRule::Full | LayerRule::Latent { .. } => 0,
             LayerRule::Chunk(chunk) => tokens / chunk * chunk / group.block,
             _ => blocks.saturating_sub(blocks_of_window(group)),
         };
         let ends = (first..blocks).map(|block| (block + 1) * group.block);
-        let partial = (!tokens.is_multiple_of(group.block)).then_some(tokens);
-        ends.chain(partial).filter_map(|end| find(index, end)).collect()
+        ends.chain(partial).filter_map(find).collect()
     }
 }
 

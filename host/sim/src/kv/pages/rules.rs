@@ -184,6 +184,24 @@ pub struct RegisteredBlocks {
 }
 
 impl RegisteredBlocks {
+    /// The blocks before the ends, each from the first up to the second, if only those are kept.
+    pub fn only_before_ends(&self) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
+        let Self { all, block, before, ends, interval } = *self;
+        let mut runs = ends.map(|end| {
+            let end = end.unwrap_or(0);
+            (end.div_ceil(block).saturating_sub(before), end / block)
+        });
+        runs.sort_unstable();
+        // They may overlap: each block is kept once.
+        let mut done = 0;
+        let parts = runs.into_iter().map(move |(from, to)| {
+            let from = from.max(done);
+            done = done.max(to);
+            (from, to)
+        });
+        (!all && interval.is_none()).then_some(parts)
+    }
+
     pub fn keeps(&self, block: u32) -> bool {
         let (from, to) = (block * self.block, (block + 1) * self.block);
         let covers = |end: u32| to <= end && end <= from.saturating_add(self.before.saturating_mul(self.block));
