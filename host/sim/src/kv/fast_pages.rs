@@ -264,33 +264,38 @@ impl FastPages {
 
     /// Gives back the pages of the blocks before `block`, the youngest first. Returns whether the request could look up some of them.
     fn drop_before(&mut self, number: PagesNumber, turn: u32, group: usize, table: &mut PartTable, block: u32) -> bool {
-        let (mut blank, mut own) = (0, 0);
+        let (mut blank, mut has_own) = (0, false);
         let mut pages = Vec::new();
-        let (from, to) = table.own;
+        let own = table.own;
         table.drop_before(block, |part, start| match part {
             TablePart::Run(blocks) => {
-                let hashed = to.min(start + blocks).saturating_sub(from.max(start));
-                blank += blocks - hashed;
-                own += hashed;
-                pages.extend((0..hashed).map(|index| (from.max(start) + index, None)));
+                let (from, to) = (own.0.clamp(start, start + blocks), own.1.clamp(start, start + blocks));
+                blank += blocks - to.saturating_sub(from);
+                if from < to {
+                    pages.push(Err((from, to)));
+                }
             }
-            TablePart::Page(node) => pages.push((start, Some(node))),
+            TablePart::Page(node) => pages.push(Ok(node)),
             TablePart::Null(_) => {}
         });
-        for (block, node) in pages.into_iter().rev() {
-            match node {
-                Some(node) => blank += self.release_node(node, false),
-                None => self.leaves(number, turn, group, block),
+        for page in pages.into_iter().rev() {
+            match page {
+                Ok(node) => blank += self.release_node(node, false),
+                Err(own) => {
+                    has_own = true;
+                    self.leaves(number, turn, group, own);
+                }
             }
         }
         self.queue.prepend_blank(blank);
-        own > 0
+        has_own
     }
 
-    /// A page of block `block`, which only its request can look up, leaves the window.
-    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
-        let number = self.queue.append_run(1);
-        self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
+    /// The pages of the blocks `from` up to `to`, which only their request can look up, leave its window, the youngest first.
+    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, (from, to): (u32, u32)) {
+        let (group, number) = (count(group), self.queue.append_run(to - from));
+        let left = (from..to).rev().zip(number..).map(|(block, number)| LeftPage { number, request, turn, group, block });
+        self.left.extend(left);
     }
 
     /// Takes the pages of `demand`, of which the first `hit` tokens are claimed, and registers the blocks that it fills.
@@ -633,12 +638,12 @@ impl FastPages {
         self.queue.prepend_blank(pages);
     }
 
-    /// A page of block `block` of `group`, which only its request can look up, leaves the window of the request.
-    pub fn give_own(&mut self, number: PagesNumber, group: usize, block: u32) {
-        let held = self.held_mut(number);
+    /// The pages of the blocks `from` up to `to` of `group`, which only their request can look up, leave its window, the youngest first.
+    pub fn give_own(&mut self, request: PagesNumber, group: usize, (from, to): (u32, u32)) {
+        let held = self.held_mut(request);
         held.left_own = true;
         let turn = held.turn;
-        self.leaves(number, turn, group, block);
+        self.leaves(request, turn, group, (from, to));
     }
 
     /// Number of pages that can be taken before one that a look-up might find.
@@ -655,32 +660,30 @@ impl FastPages {
         blank + pages
     }
 
-    /// The tables of a request follow what was counted: it has computed `computed` tokens, the last one perhaps `in_flight`.
-    pub fn settle(&mut self, number: PagesNumber, computed: u32, in_flight: u32) {
-        let Self { rules, held, .. } = self;
-        let held = &mut held[number.get() as usize - 1];
-        held.is_counted = false;
-        for (group, table) in rules.layout.groups.iter().zip(&mut held.groups) {
-            let more = computed.div_ceil(group.block).saturating_sub(table.len);
-            table.push(TablePart::Run(more));
-            if group.rule.window().is_some() {
-                let finished = computed.saturating_sub(1 + in_flight);
-                table.drop_before(skipped_tokens(group, finished) / group.block, |_, _| {});
-                table.registered = table.registered.max(table.len.saturating_sub(1));
-            }
+    /// The table of a request in `group` follows what was counted: it has computed `computed` tokens, and `skipped` leading blocks left its
+    /// window.
+    pub fn settle(&mut self, number: PagesNumber, group: usize, computed: u32, skipped: u32) {
+        let block = self.rules.layout.groups[group].block;
+        let table = &mut self.held_mut(number).groups[group];
+        let more = computed.div_ceil(block).saturating_sub(table.len);
+        table.push(TablePart::Run(more));
+        if skipped > table.skipped {
+            table.drop_before(skipped, |_, _| {});
         }
+        // Of what it decoded only the last block may have to be registered.
+        table.registered = table.registered.max(table.len.saturating_sub(1));
     }
 
-    /// Pages that a request holds which has computed `computed` tokens.
-    pub fn held_at(&self, number: PagesNumber, group: usize, computed: u32, in_flight: u32) -> u32 {
-        let (table, group) = (&self.held(number).groups[group], &self.rules.layout.groups[group]);
-        if !self.held(number).is_counted {
-            return table.held();
-        }
-        let more = computed.div_ceil(group.block).saturating_sub(table.len);
-        let finished = computed.saturating_sub(1 + in_flight);
-        let left = (skipped_tokens(group, finished) / group.block).saturating_sub(table.skipped);
-        table.held() + more - left
+    /// Pages that a request holds in `group`, which has computed `computed` tokens, with `skipped` leading blocks before its window.
+    pub fn held_at(&self, number: PagesNumber, group: usize, computed: u32, skipped: u32) -> u32 {
+        let table = &self.held(number).groups[group];
+        let more = computed.div_ceil(self.rules.layout.groups[group].block).saturating_sub(table.len);
+        table.held() + more - skipped.saturating_sub(table.skipped)
+    }
+
+    /// Pages that a request holds in `group` by its table.
+    pub fn held_in(&self, number: PagesNumber, group: usize) -> u32 {
+        self.held(number).groups[group].held()
     }
 }
 

@@ -14,8 +14,44 @@ use crate::numbers::{count, index};
 #[derive(Clone, Debug)]
 pub(super) struct PageCycle {
     classes: Vec<CycleClass>,
+    /// What the requests do in the present step.
+    pub step: CountedStep,
     /// Tokens of a decoding request in the step that has not finished when the next one is planned: 0 or 1.
     in_flight: u32,
+}
+
+/// What the requests do in one step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedStep {
+    /// Pages that they take.
+    pub takes: u32,
+    /// Pages without a hash that they give back.
+    drops: u32,
+    /// Whether requests enter their windows.
+    enters: bool,
+    /// Whether blocks may leave that requests could look up.
+    leaves: bool,
+    /// The admission number of the last of these requests; 0 if there is none.
+    pub last: u64,
+    /// Whether they would leave in another order than that of the batch.
+    pub is_mixed: bool,
+}
+
+impl CountedStep {
+    const EMPTY: Self = Self { takes: 0, drops: 0, enters: false, leaves: false, last: 0, is_mixed: false };
+
+    /// Blocks of the requests from number `first` to `last` leave, after those before.
+    fn leave(&mut self, first: u64, last: u64) {
+        self.is_mixed |= self.last > 0 && first <= self.last;
+        self.last = last.max(self.last);
+    }
+}
+
+/// A decoding request: the tokens computed before a step, and that step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DecodeMoment {
+    pub computed: u32,
+    pub v: u64,
 }
 
 /// Groups in which a request takes and gives back pages in the same steps.
@@ -30,25 +66,24 @@ struct CycleClass {
     drops: Box<[u32]>,
     /// The requests of which the next block to leave the window is one that they could look up, or leaves later than in the next
     /// `block` steps; in batch order.
-    leaving: Box<[Vec<LeavingBlocks>]>,
+    leaving: Box<[Vec<WindowBlocks>]>,
+    /// Those that give back in the next step, or the next two, what they held before their window at the end of the prefill.
+    entering: Vec<WindowBlocks>,
 }
 
-/// Blocks of a request that leave its window, one every `block` steps.
+/// The blocks of a request in the windows of a class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeavingBlocks {
-    pub key: RequestKey,
+struct WindowBlocks {
+    key: RequestKey,
     pages: PagesNumber,
-    /// The first step in which one leaves.
+    /// The first step in which one leaves; of those that enter, the first step as a decoder.
     from_step: u64,
     /// The next one, and those of all that the request could look up.
     course: GroupCourse,
-}
-
-/// A decoding request: the tokens computed before a step, and that step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DecodeMoment {
-    pub computed: u32,
-    pub v: u64,
+    /// Tokens before `from_step`.
+    computed: u32,
+    /// Tokens, in `from_step`, of steps that have not finished.
+    in_flight: u32,
 }
 
 impl PageCycle {
@@ -65,7 +100,7 @@ impl PageCycle {
                 None => classes.push(CycleClass::new(index, group)),
             }
         }
-        Some(Self { classes, in_flight: u32::from(async_scheduling) })
+        Some(Self { classes, step: CountedStep::EMPTY, in_flight: u32::from(async_scheduling) })
     }
 
     /// Counts the pages of `key` from the step of `at` on, if they come and go in cycles. Of its tokens, the last `in_flight` are those of
@@ -79,17 +114,17 @@ impl PageCycle {
         in_flight: u32,
     ) -> bool {
         let Some(number) = live[key].holding.pages else { return false };
-        // With a longer chunk in flight nothing leaves in that step yet.
-        let soonest = at.computed + u32::from(in_flight > self.in_flight);
-        let is_regular = |class: &CycleClass| {
-            let course = class.course(pages, number, &live[key], at.computed);
-            course.is_some_and(|course| class.leaves_at(course, self.in_flight).is_none_or(|leaves| leaves >= soonest))
-        };
-        if in_flight < self.in_flight || !self.classes.iter().all(is_regular) {
+        if in_flight < self.in_flight {
             return false; // left out of a step, it gives back the next block a step earlier
         }
+        let blocks = |class: &CycleClass| class.blocks_of(key, number, pages, &live[key], at, in_flight);
+        if !self.classes.iter().all(|class| blocks(class).is_some()) {
+            return false;
+        }
         for class in &mut self.classes {
-            class.join((key, number), pages, live, at, self.in_flight);
+            if let Some(blocks) = class.blocks_of(key, number, pages, &live[key], at, in_flight) {
+                class.join(blocks, live, self.in_flight);
+            }
         }
         pages.held_mut(number).is_counted = true;
         true
@@ -98,81 +133,69 @@ impl PageCycle {
     /// The pages of `key` are no longer counted.
     pub fn leave(&mut self, pages: &mut FastPages, number: PagesNumber, key: RequestKey, at: DecodeMoment) {
         for class in &mut self.classes {
-            class.leave(key, at, self.in_flight);
+            let skipped = class.leave(key, at, self.in_flight);
+            class.groups.iter().for_each(|&group| pages.settle(number, group, at.computed, skipped));
         }
-        pages.settle(number, at.computed, self.in_flight);
+        pages.held_mut(number).is_counted = false;
     }
 
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight
+    /// Pages that the request of `number`, with `computed` tokens, holds in `group` more than when it was counted.
+    pub fn held_in(&self, pages: &FastPages, number: PagesNumber, group: usize, key: RequestKey, at: DecodeMoment) -> u32 {
+        let class = self.classes.iter().find(|class| class.groups.contains(&group));
+        let skipped = class.map_or(0, |class| class.skipped(key, at, self.in_flight));
+        pages.held_at(number, group, at.computed, skipped)
+    }
+
+    /// The present step is that of number `v`.
+    #[inline]
+    pub fn begin_step(&mut self, v: u64, live: &RequestArena<LiveRequest>) {
+        let mut step = CountedStep::EMPTY;
+        for class in &self.classes {
+            let phase = class.phase(v);
+            step.takes += class.takes[phase];
+            step.drops += class.drops[phase];
+            step.enters |= !class.entering.is_empty();
+            if let (Some(first), Some(last)) = (class.leaving[phase].first(), class.leaving[phase].last()) {
+                step.leaves = true;
+                step.leave(live[first.key].seq, live[last.key].seq);
+            }
+        }
+        if step.enters {
+            self.classes.iter().for_each(|class| class.count_entering(&mut step, live));
+        }
+        self.step = step;
     }
 
     /// Number of pages that step `v` takes.
-    #[inline]
     pub fn takes(&self, v: u64) -> u32 {
         self.classes.iter().map(|class| class.takes[class.phase(v)]).sum()
     }
 
-    /// Number of pages without a hash that step `v` gives back.
-    #[inline]
-    pub fn drops(&self, v: u64) -> u32 {
-        self.classes.iter().map(|class| class.drops[class.phase(v)]).sum()
-    }
-
-    /// Whether the pages of a request with `computed` tokens may change in the next step.
-    pub fn is_due(&self, computed: u32) -> bool {
-        let first = GroupCourse::default();
-        let remainder = |class: &CycleClass| class.leaves_at(first, self.in_flight).map(|leaves| leaves % class.block);
+    /// Whether the pages of `key`, with `computed` tokens, may change in the next step.
+    pub fn is_due(&self, key: RequestKey, computed: u32) -> bool {
         self.classes.iter().any(|class| {
-            let computed = computed % class.block;
-            computed == 0 || remainder(class) == Some(computed)
+            let remainder = class.leaves_at(0, self.in_flight).map(|leaves| leaves % class.block);
+            computed.is_multiple_of(class.block)
+                || remainder == Some(computed % class.block)
+                || class.entering.iter().any(|blocks| blocks.key == key)
         })
     }
 
-    /// The class of groups of which blocks may leave in step `v` that requests could look up, and whether it is the only one.
+    /// Takes and gives back the pages of the present step, of number `v`.
     #[inline]
-    pub fn leaving_class(&self, v: u64) -> Option<(usize, bool)> {
-        let mut classes = self.classes.iter().enumerate().filter(|(_, class)| !class.leaving[class.phase(v)].is_empty());
-        let (first, _) = classes.next()?;
-        Some((first, classes.next().is_none()))
-    }
-
-    /// The blocks of a class that leave in step `v`, or in a later one, in batch order. They are given back by [`Self::left`].
-    pub fn take_leaving(&mut self, class: usize, v: u64) -> Vec<LeavingBlocks> {
-        let class = &mut self.classes[class];
-        std::mem::take(&mut class.leaving[class.phase(v)])
-    }
-
-    /// The next of `blocks` leaves in step `v`, if it is time.
-    pub fn leave_window(&self, class: usize, blocks: &mut LeavingBlocks, v: u64, pages: &mut FastPages) {
-        if v < blocks.from_step {
-            return; // the window is not full yet
+    pub fn execute(&mut self, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
+        if self.step.drops > 0 {
+            pages.give_blank(self.step.drops);
         }
-        let GroupCourse { skipped: block, own } = blocks.course;
-        let groups = &self.classes[class].groups;
-        if (own.0..own.1).contains(&block) {
-            groups.iter().for_each(|&group| pages.give_own(blocks.pages, group, block));
-        } else {
-            pages.give_blank(count(groups.len()));
+        if self.step.takes > 0 {
+            pages.take_pages(self.step.takes);
         }
-        blocks.course.skipped += 1;
-    }
-
-    /// Step `v` is planned: the requests of `leaving` remain, or are counted.
-    pub fn left(&mut self, class: usize, mut leaving: Vec<LeavingBlocks>, v: u64, live: &RequestArena<LiveRequest>) {
-        let class = &mut self.classes[class];
-        let (phase, pages) = (class.phase(v), count(class.groups.len()));
-        leaving.retain(|blocks| {
-            let stays = v < blocks.from_step || blocks.course.skipped < blocks.course.own.1;
-            class.drops[phase] += if stays { 0 } else { pages };
-            stays
-        });
-        // Others may have joined in the meantime.
-        if !class.leaving[phase].is_empty() {
-            leaving.append(&mut class.leaving[phase]);
-            leaving.sort_unstable_by_key(|blocks| live[blocks.key].seq);
+        if self.step.leaves {
+            self.classes.iter_mut().for_each(|class| class.leave_windows(v, pages));
         }
-        class.leaving[phase] = leaving;
+        if self.step.enters {
+            self.classes.iter_mut().for_each(|class| class.enter_windows(v, live, pages, self.in_flight));
+        }
     }
 }
 
@@ -186,6 +209,7 @@ impl CycleClass {
             takes: vec![0; block].into(),
             drops: vec![0; block].into(),
             leaving: vec![Vec::new(); block].into(),
+            entering: Vec::new(),
         }
     }
 
@@ -194,57 +218,149 @@ impl CycleClass {
         index(v % u64::from(self.block))
     }
 
-    /// The phase of the steps before which a request has a number of tokens that leaves the remainder `computed`.
+    /// The phase of the steps before which a request has a number of tokens that leaves the remainder of `computed`.
     fn phase_of(&self, at: DecodeMoment, computed: u32) -> usize {
         let ahead = computed % self.block + self.block - at.computed % self.block;
         self.phase(at.v + u64::from(ahead))
     }
 
+    /// The tokens of a request before the step in which its block number `block` leaves the window.
+    fn leaves_at(&self, block: u32, in_flight: u32) -> Option<u32> {
+        Some((block + 1) * self.block + self.window? - 1 + in_flight)
+    }
+
+    /// Leading blocks that are before the window of the first token behind `finished` ones.
+    fn before_window(&self, finished: u32) -> u32 {
+        self.window.map_or(0, |window| (finished + 1).saturating_sub(window) / self.block)
+    }
+
     /// What the groups hold of a request, if it is the same in all, and regular.
-    fn course(&self, pages: &FastPages, number: PagesNumber, live: &LiveRequest, computed: u32) -> Option<GroupCourse> {
-        let course = |&group: &usize| pages.course(number, group, &live.request, computed);
-        let first = course(&self.groups[0])?;
-        self.groups[1..].iter().all(|group| course(group) == Some(first)).then_some(first)
-    }
-
-    /// The tokens of a request before the step in which its next block leaves the window.
-    fn leaves_at(&self, course: GroupCourse, in_flight: u32) -> Option<u32> {
-        Some((course.skipped + 1) * self.block + self.window? - 1 + in_flight)
-    }
-
-    fn join(
-        &mut self,
-        (key, number): (RequestKey, PagesNumber),
+    fn blocks_of(
+        &self,
+        key: RequestKey,
+        number: PagesNumber,
         pages: &FastPages,
-        live: &RequestArena<LiveRequest>,
+        live: &LiveRequest,
         at: DecodeMoment,
         in_flight: u32,
-    ) {
-        let size = count(self.groups.len());
-        self.takes[self.phase_of(at, 0)] += size;
-        let course = self.course(pages, number, &live[key], at.computed).unwrap_or_default();
-        let Some(leaves) = self.leaves_at(course, in_flight) else { return };
-        let from_step = at.v + u64::from(leaves - at.computed);
-        let phase = self.phase(from_step);
-        if course.own.1 <= course.skipped && from_step < at.v + u64::from(self.block) {
-            self.drops[phase] += size;
+    ) -> Option<WindowBlocks> {
+        let course_of = |&group: &usize| pages.course(number, group, &live.request, at.computed);
+        let course = course_of(&self.groups[0])?;
+        let is_same = self.groups[1..].iter().all(|group| course_of(group) == Some(course));
+        let blocks = WindowBlocks { key, pages: number, from_step: at.v, course, computed: at.computed, in_flight };
+        is_same.then_some(blocks)
+    }
+
+    /// Notes the requests that enter their windows and could look up blocks that they may give back then.
+    #[cold]
+    fn count_entering(&self, step: &mut CountedStep, live: &RequestArena<LiveRequest>) {
+        for blocks in &self.entering {
+            let GroupCourse { skipped, own } = blocks.course;
+            if own.1 > skipped && self.before_window(blocks.computed) > own.0 {
+                step.leave(live[blocks.key].seq, live[blocks.key].seq);
+            }
+        }
+    }
+
+    fn join(&mut self, blocks: WindowBlocks, live: &RequestArena<LiveRequest>, in_flight: u32) {
+        let at = DecodeMoment { computed: blocks.computed, v: blocks.from_step };
+        let phase = self.phase_of(at, 0);
+        self.takes[phase] += count(self.groups.len());
+        if self.before_window(blocks.computed) > blocks.course.skipped {
+            self.entering.push(blocks);
+        } else {
+            self.watch(blocks, live, in_flight);
+        }
+    }
+
+    /// From now on the blocks leave the window one by one.
+    fn watch(&mut self, mut blocks: WindowBlocks, live: &RequestArena<LiveRequest>, in_flight: u32) {
+        let Some(leaves) = self.leaves_at(blocks.course.skipped, in_flight) else { return };
+        let first = blocks.from_step;
+        blocks.from_step += u64::from(leaves - blocks.computed);
+        let phase = self.phase(blocks.from_step);
+        if blocks.course.own.1 <= blocks.course.skipped && blocks.from_step < first + u64::from(self.block) {
+            self.drops[phase] += count(self.groups.len());
             return;
         }
         let leaving = &mut self.leaving[phase];
-        let before = leaving.partition_point(|blocks| live[blocks.key].seq < live[key].seq);
-        leaving.insert(before, LeavingBlocks { key, pages: number, from_step, course });
+        if leaving.last().is_none_or(|last| live[last.key].seq < live[blocks.key].seq) {
+            leaving.push(blocks);
+        } else {
+            let before = leaving.partition_point(|other| live[other.key].seq < live[blocks.key].seq);
+            leaving.insert(before, blocks);
+        }
     }
 
-    fn leave(&mut self, key: RequestKey, at: DecodeMoment, in_flight: u32) {
-        let size = count(self.groups.len());
-        self.takes[self.phase_of(at, 0)] -= size;
-        let Some(leaves) = self.leaves_at(GroupCourse::default(), in_flight) else { return };
+    /// Returns the number of leading blocks that left the window.
+    fn leave(&mut self, key: RequestKey, at: DecodeMoment, in_flight: u32) -> u32 {
+        let (takes, size) = (self.phase_of(at, 0), count(self.groups.len()));
+        self.takes[takes] -= size;
+        let Some(leaves) = self.leaves_at(0, in_flight) else { return 0 };
         let phase = self.phase_of(at, leaves);
-        match self.leaving[phase].iter().position(|blocks| blocks.key == key) {
-            Some(index) => {
-                self.leaving[phase].remove(index);
+        for list in [&mut self.leaving[phase], &mut self.entering] {
+            if let Some(index) = list.iter().position(|blocks| blocks.key == key) {
+                return list.remove(index).course.skipped;
             }
-            None => self.drops[phase] -= size,
         }
+        self.drops[phase] -= size;
+        self.before_window(at.computed.saturating_sub(1 + in_flight))
+    }
+
+    /// As [`Self::leave`], but the request remains.
+    fn skipped(&self, key: RequestKey, at: DecodeMoment, in_flight: u32) -> u32 {
+        let Some(leaves) = self.leaves_at(0, in_flight) else { return 0 };
+        let mut listed = self.leaving[self.phase_of(at, leaves)].iter().chain(&self.entering);
+        let own = listed.find(|blocks| blocks.key == key).map(|blocks| blocks.course.skipped);
+        own.unwrap_or_else(|| self.before_window(at.computed.saturating_sub(1 + in_flight)))
+    }
+
+    /// The blocks that leave in step `v` do, in batch order.
+    fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
+        let phase = self.phase(v);
+        let Self { groups, leaving, drops, .. } = self;
+        let size = count(groups.len());
+        leaving[phase].retain_mut(|blocks| {
+            if v < blocks.from_step {
+                return true; // the window is not full yet
+            }
+            let skipped = blocks.course.skipped;
+            blocks.give_back(skipped + 1, groups, pages);
+            let own = blocks.course.own;
+            let stays = blocks.course.skipped < own.1;
+            drops[phase] += if stays { 0 } else { size };
+            stays
+        });
+    }
+
+    /// What lies before the windows of requests that decode since step `v`, or the one before, is given back.
+    #[cold]
+    fn enter_windows(&mut self, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages, in_flight: u32) {
+        for mut blocks in std::mem::take(&mut self.entering) {
+            let is_first = v == blocks.from_step;
+            let computed = blocks.computed + u32::from(!is_first);
+            let unfinished = if is_first { blocks.in_flight } else { in_flight };
+            let skipped = self.before_window(computed - unfinished).max(blocks.course.skipped);
+            blocks.give_back(skipped, &self.groups, pages);
+            if is_first && blocks.in_flight > in_flight {
+                self.entering.push(blocks); // its last chunk had not finished when this step was planned
+            } else {
+                (blocks.computed, blocks.from_step) = (computed + 1, v + 1);
+                self.watch(blocks, live, in_flight);
+            }
+        }
+    }
+}
+
+impl WindowBlocks {
+    /// The blocks before `end` leave the window, in each of `groups` the youngest first.
+    fn give_back(&mut self, end: u32, groups: &[usize], pages: &mut FastPages) {
+        let GroupCourse { skipped, own } = self.course;
+        let (from, to) = (own.0.clamp(skipped, end), own.1.clamp(skipped, end));
+        if from < to {
+            groups.iter().for_each(|&group| pages.give_own(self.pages, group, (from, to)));
+        }
+        pages.give_blank((end - skipped - to.saturating_sub(from)) * count(groups.len()));
+        self.course.skipped = end;
     }
 }

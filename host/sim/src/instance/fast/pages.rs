@@ -83,29 +83,34 @@ impl Fast {
         self.pages().needs(number, &self.demand_of(key, tokens), None, false)
     }
 
-    /// Number of pages that `live` holds in group `group`, if it has computed `computed` tokens.
-    fn pages_in(&self, live: &LiveRequest, group: usize, computed: u32) -> u32 {
-        let in_flight = self.cycle().map_or(0, PageCycle::in_flight);
-        live.holding.pages.map_or(0, |number| self.pages().held_at(number, group, computed, in_flight))
+    /// Number of pages that `key` holds in group `group`, if it has computed `computed` tokens.
+    fn pages_in(&self, key: RequestKey, group: usize, at: DecodeMoment) -> u32 {
+        let Some(number) = self.live[key].holding.pages else { return 0 };
+        let pages = self.pages();
+        match self.cycle().filter(|_| pages.held(number).is_counted) {
+            Some(cycle) => cycle.held_in(pages, number, group, key, at),
+            None => pages.held_in(number, group),
+        }
     }
 
     /// Number of pages that a request holds.
     pub(super) fn held_pages(&self, key: RequestKey) -> u32 {
-        let live = &self.live[key];
-        let computed = live.computed_at(self.v);
-        (0..self.pages().rules.layout.groups.len()).map(|group| self.pages_in(live, group, computed)).sum()
+        let at = DecodeMoment { computed: self.live[key].computed_at(self.v), v: self.v };
+        (0..self.pages().rules.layout.groups.len()).map(|group| self.pages_in(key, group, at)).sum()
     }
 
     /// Pages held per group when a step is planned, by all requests together; shared ones count once per request. Empty without groups.
     pub(super) fn held_by_group(&self, left_out: &[RequestKey]) -> Vec<u32> {
         let Some(pages) = &self.kv.pages else { return Vec::new() };
-        let is_left_out = |live: &LiveRequest| left_out.iter().any(|&key| self.live[key].request.id == live.request.id);
-        let held = |live: &LiveRequest, group| {
-            let planned = u32::from(live.state == RequestState::Decoding && !is_left_out(live));
-            self.pages_in(live, group, live.computed_at(self.v) + planned)
+        let held = |key: RequestKey, group| {
+            let live = &self.live[key];
+            let planned = live.state == RequestState::Decoding && !left_out.contains(&key);
+            let (computed, v) = (live.computed_at(self.v), self.v);
+            let at = DecodeMoment { computed: computed + u32::from(planned), v: v + u64::from(planned) };
+            self.pages_in(key, group, at)
         };
         let groups = 0..pages.rules.layout.groups.len();
-        groups.map(|group| self.live.values().map(|live| held(live, group)).sum()).collect()
+        groups.map(|group| self.live.keys().map(|key| held(key, group)).sum()).collect()
     }
 
     fn cycle(&self) -> Option<&PageCycle> {
@@ -144,7 +149,7 @@ impl Fast {
         let Some(number) = live.holding.pages else { return false };
         let held = self.pages().held(number);
         match self.cycle() {
-            Some(cycle) if held.is_counted => cycle.is_due(live.computed_at(self.v)),
+            Some(cycle) if held.is_counted => cycle.is_due(key, live.computed_at(self.v)),
             _ => held.next_event == self.v,
         }
     }
@@ -244,29 +249,46 @@ impl Fast {
         }
     }
 
-    /// Finds the decoders that need the pool in this step, if there are pages for all of them and `others` more. Returns whether the order
-    /// of the batch decides which pages are evicted, or are evicted first.
+    /// Finds the decoders that need the pool in this step, if there are pages for all of them and `others` more. Returns whether they must
+    /// get them in the order of the batch.
     pub(super) fn find_fitting(&mut self, others: u32) -> Option<bool> {
         self.find_due();
         let v = self.v;
-        let (Some(calendar), Some(pages)) = (&self.calendar, &self.kv.pages) else { return Some(false) };
-        let counted = calendar.cycle.as_ref().map_or(0, |cycle| cycle.takes(v));
-        let mut needed = others.saturating_add(counted);
+        let calendar = self.calendar.as_mut()?;
+        let (mut needed, mut last, mut mixed) = (others, 0, false);
+        if let Some(cycle) = &mut calendar.cycle {
+            cycle.begin_step(v, &self.live);
+            needed = needed.saturating_add(cycle.step.takes);
+            (last, mixed) = (cycle.step.last, cycle.step.is_mixed);
+        }
+        let calendar = self.calendar.as_ref()?;
         if !calendar.due.is_empty() {
             needed += calendar.due.iter().map(|&key| self.pages_for(key, 1)).sum::<u32>();
         }
-        if needed > pages.free_pages() {
+        if needed > self.kv.free_blocks() {
             self.forget_due();
             return None;
         }
-        let mixed = calendar.cycle.as_ref().and_then(|cycle| cycle.leaving_class(v)).is_some_and(|(_, alone)| !alone);
+        // What leaves a window goes to the end of the queue of free pages, as what others give back.
+        mixed |= last > 0 && calendar.due.iter().chain(&self.prefilling).any(|&key| self.live[key].seq < last);
+        // The order decides which requests get pages that those before them give back.
         let pages = self.kv.pages.as_mut()?;
         Some(mixed || needed > 0 && needed > pages.unfindable())
     }
 
     /// Allocates the pages of all decoders, and of the requests in prefill that compute a part of their prompts.
     fn allocate_all(&mut self, in_order: bool) {
-        let Some(calendar) = &mut self.calendar else { return };
+        let v = self.v;
+        let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages) else { return };
+        if !in_order {
+            if let Some(cycle) = &mut calendar.cycle {
+                cycle.execute(v, &self.live, pages);
+                self.kv.count_pages();
+            }
+            if calendar.due.is_empty() && self.prefilling.is_empty() {
+                return; // as in most steps
+            }
+        }
         let mut keys = std::mem::take(&mut calendar.due);
         if in_order {
             keys.clear();
@@ -275,19 +297,7 @@ impl Fast {
             keys.extend(&self.prefilling);
             keys.sort_unstable_by_key(|&key| self.live[key].seq);
         }
-        if in_order {
-            self.allocate_each(&keys);
-        } else {
-            self.allocate_counted(&keys);
-        }
-        keys.clear();
-        if let Some(calendar) = &mut self.calendar {
-            calendar.due = keys; // to be filled again without an allocation
-        }
-    }
-
-    fn allocate_each(&mut self, keys: &[RequestKey]) {
-        for &key in keys {
+        for &key in &keys {
             let live = &self.live[key];
             match live.state {
                 RequestState::Decoding => self.allocate_pages(key, 1),
@@ -295,52 +305,10 @@ impl Fast {
                 _ => {}
             }
         }
-    }
-
-    /// Allocates the counted pages and those of `others`, in batch order where it matters: what leaves a window goes to the end of the
-    /// queue of free pages.
-    fn allocate_counted(&mut self, others: &[RequestKey]) {
-        let v = self.v;
-        let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages) else { return };
-        let Some(cycle) = &mut calendar.cycle else { return self.allocate_each(others) };
-        let (takes, drops) = (cycle.takes(v), cycle.drops(v));
-        if drops > 0 {
-            pages.give_blank(drops);
+        keys.clear();
+        if let Some(calendar) = &mut self.calendar {
+            calendar.due = keys; // to be filled again without an allocation
         }
-        if takes > 0 {
-            pages.take_pages(takes);
-        }
-        match cycle.leaving_class(v) {
-            Some((class, _)) => self.leave_windows(class, others),
-            None => self.allocate_each(others),
-        }
-        self.kv.count_pages();
-    }
-
-    /// The blocks of `class` that leave in this step do, and `others` get their pages, in batch order.
-    fn leave_windows(&mut self, class: usize, mut others: &[RequestKey]) {
-        let v = self.v;
-        let Some(mut leaving) = self.cycle_mut().map(|cycle| cycle.take_leaving(class, v)) else { return };
-        for blocks in &mut leaving {
-            if !others.is_empty() {
-                let seq = self.live[blocks.key].seq;
-                let (before, behind) = others.split_at(others.partition_point(|&key| self.live[key].seq < seq));
-                self.allocate_each(before);
-                others = behind;
-            }
-            let cycle = self.calendar.as_ref().and_then(|calendar| calendar.cycle.as_ref());
-            if let (Some(cycle), Some(pages)) = (cycle, &mut self.kv.pages) {
-                cycle.leave_window(class, blocks, v, pages);
-            }
-        }
-        self.allocate_each(others);
-        if let Some(cycle) = self.calendar.as_mut().and_then(|calendar| calendar.cycle.as_mut()) {
-            cycle.left(class, leaving, v, &self.live);
-        }
-    }
-
-    fn cycle_mut(&mut self) -> Option<&mut PageCycle> {
-        self.calendar.as_mut()?.cycle.as_mut()
     }
 
     /// As [`Fast::plan_together`]: what one gives back the next one may take.
@@ -411,14 +379,21 @@ impl Fast {
             // A chunk must end where a block of states ends, and the step leaves less than that: it waits for the next one.
             return Err(WaitReason::TokenBudget);
         }
-        let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
-        if self.config.reserve_full_prompt && needed > free || pages.is_too_new(&hit) {
-            // It fits only in part, or the state that it would copy is written in this very step.
+        let taken = pages.needs(None, &live.prompt_pages(start, start + num_tokens), Some(&hit), false) + spare;
+        // A chunk that is the whole rest takes at least what is reserved for that.
+        if self.config.reserve_full_prompt && (taken > free || start + num_tokens < live.target) {
+            let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
+            if needed > free {
+                return Err(WaitReason::KvBlocks { needed });
+            }
+        }
+        if pages.is_too_new(&hit) {
+            // The state that it would copy is written in this very step.
+            let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
             return Err(WaitReason::KvBlocks { needed });
         }
-        let needed = pages.needs(None, &live.prompt_pages(start, start + num_tokens), Some(&hit), false) + spare;
-        if needed > free {
-            return Err(WaitReason::KvBlocks { needed });
+        if taken > free {
+            return Err(WaitReason::KvBlocks { needed: taken });
         }
         self.with_pages(key, |pages, live, _| {
             let demand = live.prompt_pages(start, start + num_tokens);

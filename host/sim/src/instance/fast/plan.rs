@@ -174,8 +174,8 @@ impl Fast {
     }
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
-    /// served; otherwise `None`. Sets the chunks of the requests in prefill. With KV groups the order may still decide about pages: whether
-    /// it does is the second result.
+    /// served; otherwise `None`. Sets the chunks of the requests in prefill. With KV groups also returns whether their order
+    /// decides about the pages.
     #[inline]
     fn budget_if_all_fit<const TIERED: bool>(&mut self) -> Option<(u32, bool)> {
         if (self.limits.holds_prefill || self.limits.has_budget) && !self.prefilling.is_empty() {
