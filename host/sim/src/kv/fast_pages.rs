@@ -283,7 +283,7 @@ impl FastPages {
                 Ok(node) => blank += self.release_node(node, false),
                 Err(own) => {
                     has_own = true;
-                    self.leaves(number, turn, group, own);
+                    (own.0..own.1).rev().for_each(|block| self.leaves(number, turn, group, block));
                 }
             }
         }
@@ -291,11 +291,11 @@ impl FastPages {
         has_own
     }
 
-    /// The pages of the blocks `from` up to `to`, which only their request can look up, leave its window, the youngest first.
-    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, (from, to): (u32, u32)) {
-        let (group, number) = (count(group), self.queue.append_run(to - from));
-        let left = (from..to).rev().zip(number..).map(|(block, number)| LeftPage { number, request, turn, group, block });
-        self.left.extend(left);
+    /// The page of block `block`, which only its request can look up, leaves the window.
+    #[inline]
+    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
+        let number = self.queue.append_run(1);
+        self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
     }
 
     /// Takes the pages of `demand`, of which the first `hit` tokens are claimed, and registers the blocks that it fills.
@@ -378,7 +378,9 @@ impl FastPages {
                     self.hash_block(table, index, request, block, end);
                 }
             }
-            self.register_end(table, index, request, tokens);
+            if is_fine {
+                self.register_end(table, index, request, tokens);
+            }
         }
     }
 
@@ -390,9 +392,11 @@ impl FastPages {
         for block in first..full.min(shared) {
             self.hash_block(table, index, request, block, (block + 1) * group.block);
         }
-        let end = self.rules.last_boundary(request.input_tokens) / group.block;
-        if table.end_registered && (first.max(shared)..full).contains(&end) {
-            self.hash_block(table, index, request, end, (end + 1) * group.block);
+        if table.end_registered {
+            let end = self.rules.last_boundary(request.input_tokens) / group.block;
+            if (first.max(shared)..full).contains(&end) {
+                self.hash_block(table, index, request, end, (end + 1) * group.block);
+            }
         }
     }
 
@@ -401,11 +405,11 @@ impl FastPages {
         request.content.shared_blocks() / (group.block / self.rules.layout.hash_block)
     }
 
-    /// Registers the end of a prompt inside a block.
+    /// Registers the end of a prompt inside a block, where hits may end.
     fn register_end(&mut self, table: &mut PartTable, index: usize, request: &Request, tokens: u32) {
         let group = self.rules.layout.groups[index];
         let end = self.rules.last_boundary(request.input_tokens);
-        let inside = self.rules.is_fine() && !end.is_multiple_of(group.block) && !table.end_registered;
+        let inside = !end.is_multiple_of(group.block) && !table.end_registered;
         // A state is that of the end only in the step that stops there.
         let reached = if is_state(&group) { tokens == end } else { tokens >= end };
         if inside && reached && table.has_page(end / group.block) {
@@ -638,21 +642,25 @@ impl FastPages {
         self.queue.prepend_blank(pages);
     }
 
-    /// The pages of the blocks `from` up to `to` of `group`, which only their request can look up, leave its window, the youngest first.
-    pub fn give_own(&mut self, request: PagesNumber, group: usize, (from, to): (u32, u32)) {
+    /// The page of block `block` of `group`, which only its request can look up, leaves its window.
+    #[inline]
+    pub fn give_own(&mut self, request: PagesNumber, group: usize, block: u32) {
         let held = self.held_mut(request);
         held.left_own = true;
         let turn = held.turn;
-        self.leaves(request, turn, group, (from, to));
+        self.leaves(request, turn, group, block);
     }
 
-    /// Number of pages that can be taken before one that a look-up might find.
-    pub fn unfindable(&mut self) -> u32 {
+    /// Number of pages that can be taken before one that a look-up might find, if it is less than `enough`; otherwise `enough` or more.
+    #[inline]
+    pub fn unfindable(&mut self, enough: u32) -> u32 {
         let (blank, run) = self.queue.first_run();
-        let Some((first, pages)) = run else { return blank };
+        let Some((first, pages)) = run.filter(|_| blank < enough) else { return blank };
         while let Some(page) = self.left.front() {
-            let held = self.held(page.request);
-            if page.number >= first && held.turn == page.turn {
+            if page.number >= first + u64::from(enough) {
+                return blank.saturating_add(pages.min(enough));
+            }
+            if page.number >= first && self.held(page.request).turn == page.turn {
                 return blank + pages.min(u32::try_from(page.number - first).unwrap_or(u32::MAX));
             }
             self.left.pop_front(); // it is taken, or its request has ended

@@ -13,11 +13,24 @@ use crate::numbers::{count, index};
 /// The requests with counted pages.
 #[derive(Clone, Debug)]
 pub(super) struct PageCycle {
+    /// One per size of blocks.
+    clocks: Vec<BlockClock>,
     classes: Vec<CycleClass>,
-    /// What the requests do in the present step.
-    pub step: CountedStep,
     /// Tokens of a decoding request in the step that has not finished when the next one is planned: 0 or 1.
     in_flight: u32,
+    /// Number of requests that are about to enter their windows, by class.
+    entering: u32,
+    /// Number of requests in the lists of leaving blocks.
+    leaving: u32,
+}
+
+/// Pages that come and go with blocks of one size, by the number of the step modulo that size.
+#[derive(Clone, Debug)]
+struct BlockClock {
+    block: u32,
+    takes: Box<[u32]>,
+    /// Pages that are given back and that no look-up finds.
+    drops: Box<[u32]>,
 }
 
 /// What the requests do in one step.
@@ -25,26 +38,10 @@ pub(super) struct PageCycle {
 pub(super) struct CountedStep {
     /// Pages that they take.
     pub takes: u32,
-    /// Pages without a hash that they give back.
-    drops: u32,
-    /// Whether requests enter their windows.
-    enters: bool,
-    /// Whether blocks may leave that requests could look up.
-    leaves: bool,
-    /// The admission number of the last of these requests; 0 if there is none.
-    pub last: u64,
-    /// Whether they would leave in another order than that of the batch.
-    pub is_mixed: bool,
-}
-
-impl CountedStep {
-    const EMPTY: Self = Self { takes: 0, drops: 0, enters: false, leaves: false, last: 0, is_mixed: false };
-
-    /// Blocks of the requests from number `first` to `last` leave, after those before.
-    fn leave(&mut self, first: u64, last: u64) {
-        self.is_mixed |= self.last > 0 && first <= self.last;
-        self.last = last.max(self.last);
-    }
+    /// Pages that they give back and that no look-up finds, but for those of windows that are entered.
+    pub drops: u32,
+    /// Whether blocks may leave that requests could look up, or requests enter their windows.
+    pub leaves: bool,
 }
 
 /// A decoding request: the tokens computed before a step, and that step.
@@ -60,11 +57,9 @@ struct CycleClass {
     groups: Vec<usize>,
     block: u32,
     window: Option<u32>,
-    /// By the number of the step modulo the block: the pages that are taken.
-    takes: Box<[u32]>,
-    /// Pages that are given back and that no look-up finds.
-    drops: Box<[u32]>,
-    /// The requests of which the next block to leave the window is one that they could look up, or leaves later than in the next
+    /// The number of the clock with its pages.
+    clock: usize,
+    /// By the number of the step modulo the block: the requests of which the next block to leave the window is one that they could look up, or leaves later than in the next
     /// `block` steps; in batch order.
     leaving: Box<[Vec<WindowBlocks>]>,
     /// Those that give back in the next step, or the next two, what they held before their window at the end of the prefill.
@@ -90,6 +85,7 @@ impl PageCycle {
     /// For requests of these groups; `None` if their pages do not come and go in cycles.
     pub fn new(layout: &KvLayout, async_scheduling: bool) -> Option<Self> {
         let mut classes: Vec<CycleClass> = Vec::new();
+        let mut clocks: Vec<BlockClock> = Vec::new();
         for (index, group) in layout.groups.iter().enumerate() {
             let window = group.rule.window();
             if !group.rule.holds_all() && window.is_none_or(|window| window == 0) {
@@ -97,10 +93,16 @@ impl PageCycle {
             }
             match classes.iter_mut().find(|class| (class.block, class.window) == (group.block, window)) {
                 Some(class) => class.groups.push(index),
-                None => classes.push(CycleClass::new(index, group)),
+                None => {
+                    let clock = clocks.iter().position(|clock| clock.block == group.block).unwrap_or(clocks.len());
+                    if clock == clocks.len() {
+                        clocks.push(BlockClock::new(group.block));
+                    }
+                    classes.push(CycleClass::new(index, group, clock));
+                }
             }
         }
-        Some(Self { classes, step: CountedStep::EMPTY, in_flight: u32::from(async_scheduling) })
+        Some(Self { clocks, classes, in_flight: u32::from(async_scheduling), entering: 0, leaving: 0 })
     }
 
     /// Counts the pages of `key` from the step of `at` on, if they come and go in cycles. Of its tokens, the last `in_flight` are those of
@@ -121,9 +123,9 @@ impl PageCycle {
         if !self.classes.iter().all(|class| blocks(class).is_some()) {
             return false;
         }
-        for class in &mut self.classes {
-            if let Some(blocks) = class.blocks_of(key, number, pages, &live[key], at, in_flight) {
-                class.join(blocks, live, self.in_flight);
+        for class in 0..self.classes.len() {
+            if let Some(blocks) = self.classes[class].blocks_of(key, number, pages, &live[key], at, in_flight) {
+                self.join_class(class, blocks, live);
             }
         }
         pages.held_mut(number).is_counted = true;
@@ -132,9 +134,9 @@ impl PageCycle {
 
     /// The pages of `key` are no longer counted.
     pub fn leave(&mut self, pages: &mut FastPages, number: PagesNumber, key: RequestKey, at: DecodeMoment) {
-        for class in &mut self.classes {
-            let skipped = class.leave(key, at, self.in_flight);
-            class.groups.iter().for_each(|&group| pages.settle(number, group, at.computed, skipped));
+        for class in 0..self.classes.len() {
+            let skipped = self.leave_class(class, key, at);
+            self.classes[class].groups.iter().for_each(|&group| pages.settle(number, group, at.computed, skipped));
         }
         pages.held_mut(number).is_counted = false;
     }
@@ -146,29 +148,34 @@ impl PageCycle {
         pages.held_at(number, group, at.computed, skipped)
     }
 
-    /// The present step is that of number `v`.
+    /// What the requests do in step `v`.
     #[inline]
-    pub fn begin_step(&mut self, v: u64, live: &RequestArena<LiveRequest>) {
-        let mut step = CountedStep::EMPTY;
-        for class in &self.classes {
-            let phase = class.phase(v);
-            step.takes += class.takes[phase];
-            step.drops += class.drops[phase];
-            step.enters |= !class.entering.is_empty();
-            if let (Some(first), Some(last)) = (class.leaving[phase].first(), class.leaving[phase].last()) {
-                step.leaves = true;
-                step.leave(live[first.key].seq, live[last.key].seq);
-            }
+    pub fn step(&self, v: u64) -> CountedStep {
+        let mut step = CountedStep { takes: 0, drops: 0, leaves: self.entering > 0 };
+        for clock in &self.clocks {
+            let phase = index(v % u64::from(clock.block));
+            step.takes += clock.takes[phase];
+            step.drops += clock.drops[phase];
         }
-        if step.enters {
-            self.classes.iter().for_each(|class| class.count_entering(&mut step, live));
-        }
-        self.step = step;
+        step.leaves |= self.leaving > 0 && self.classes.iter().any(|class| !class.leaving[class.phase(v)].is_empty());
+        step
     }
 
-    /// Number of pages that step `v` takes.
-    pub fn takes(&self, v: u64) -> u32 {
-        self.classes.iter().map(|class| class.takes[class.phase(v)]).sum()
+    /// Whether in step `v` blocks leave in the order of the batch, and before those of the requests from number `others` on. Those that
+    /// their requests could look up go to the end of the queue of free pages.
+    #[inline]
+    pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
+        let mut end = 0;
+        let mut in_order = |first: u64, last: u64| {
+            let follows = first >= end && last < others;
+            end = last + 1;
+            follows
+        };
+        let lists = self.classes.iter().map(|class| &class.leaving[class.phase(v)]);
+        let mut ends = lists.filter_map(|list| Some((list.first()?, list.last()?)));
+        let entering = || self.classes.iter().flat_map(|class| class.entering.iter().filter(|blocks| class.enters_with_own(blocks)));
+        ends.all(|(first, last)| in_order(live[first.key].seq, live[last.key].seq))
+            && entering().all(|blocks| in_order(live[blocks.key].seq, live[blocks.key].seq))
     }
 
     /// Whether the pages of `key`, with `computed` tokens, may change in the next step.
@@ -181,34 +188,133 @@ impl PageCycle {
         })
     }
 
-    /// Takes and gives back the pages of the present step, of number `v`.
+    /// Takes and gives back the pages of `step`, of number `v`.
     #[inline]
-    pub fn execute(&mut self, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
-        if self.step.drops > 0 {
-            pages.give_blank(self.step.drops);
+    pub fn execute(&mut self, step: CountedStep, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
+        if step.drops > 0 {
+            pages.give_blank(step.drops);
         }
-        if self.step.takes > 0 {
-            pages.take_pages(self.step.takes);
+        if step.takes > 0 {
+            pages.take_pages(step.takes);
         }
-        if self.step.leaves {
-            self.classes.iter_mut().for_each(|class| class.leave_windows(v, pages));
+        if step.leaves {
+            self.leave_windows(v, pages);
+            if self.entering > 0 {
+                (0..self.classes.len()).for_each(|class| self.enter_windows(class, v, live, pages));
+            }
         }
-        if self.step.enters {
-            self.classes.iter_mut().for_each(|class| class.enter_windows(v, live, pages, self.in_flight));
+    }
+
+    fn join_class(&mut self, class: usize, blocks: WindowBlocks, live: &RequestArena<LiveRequest>) {
+        let (at, of) = (DecodeMoment { computed: blocks.computed, v: blocks.from_step }, &mut self.classes[class]);
+        self.clocks[of.clock].takes[of.phase_of(at, 0)] += count(of.groups.len());
+        if of.before_window(blocks.computed) > blocks.course.skipped {
+            of.entering.push(blocks);
+            self.entering += 1;
+        } else {
+            self.watch(class, blocks, live);
+        }
+    }
+
+    /// From now on the blocks leave the window one by one.
+    fn watch(&mut self, class: usize, mut blocks: WindowBlocks, live: &RequestArena<LiveRequest>) {
+        let class = &mut self.classes[class];
+        let Some(leaves) = class.leaves_at(blocks.course.skipped, self.in_flight) else { return };
+        let first = blocks.from_step;
+        blocks.from_step += u64::from(leaves - blocks.computed);
+        let phase = class.phase(blocks.from_step);
+        if blocks.course.own.1 <= blocks.course.skipped && blocks.from_step < first + u64::from(class.block) {
+            self.clocks[class.clock].drops[phase] += count(class.groups.len());
+            return;
+        }
+        self.leaving += 1;
+        let leaving = &mut class.leaving[phase];
+        if leaving.last().is_none_or(|last| live[last.key].seq < live[blocks.key].seq) {
+            leaving.push(blocks);
+        } else {
+            let before = leaving.partition_point(|other| live[other.key].seq < live[blocks.key].seq);
+            leaving.insert(before, blocks);
+        }
+    }
+
+    /// Returns the number of leading blocks that left the window.
+    fn leave_class(&mut self, class: usize, key: RequestKey, at: DecodeMoment) -> u32 {
+        let class = &mut self.classes[class];
+        let (size, clock) = (count(class.groups.len()), &mut self.clocks[class.clock]);
+        clock.takes[class.phase_of(at, 0)] -= size;
+        let Some(leaves) = class.leaves_at(0, self.in_flight) else { return 0 };
+        let phase = class.phase_of(at, leaves);
+        let is_it = |blocks: &WindowBlocks| blocks.key == key;
+        if let Some(index) = class.leaving[phase].iter().position(is_it) {
+            self.leaving -= 1;
+            return class.leaving[phase].remove(index).course.skipped;
+        }
+        if let Some(index) = class.entering.iter().position(is_it) {
+            self.entering -= 1;
+            return class.entering.remove(index).course.skipped;
+        }
+        clock.drops[phase] -= size;
+        class.before_window(at.computed.saturating_sub(1 + self.in_flight))
+    }
+
+    /// The blocks that leave in step `v` do, in batch order.
+    fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
+        for class in &mut self.classes {
+            let phase = class.phase(v);
+            let CycleClass { groups, leaving, clock, .. } = class;
+            let mut drops = 0;
+            let before = leaving[phase].len();
+            leaving[phase].retain_mut(|blocks| {
+                if v < blocks.from_step {
+                    return true; // the window is not full yet
+                }
+                blocks.give_next_back(groups, pages);
+                let stays = blocks.course.skipped < blocks.course.own.1;
+                drops += u32::from(!stays) * count(groups.len());
+                stays
+            });
+            if drops > 0 {
+                self.leaving -= count(before - leaving[phase].len());
+                self.clocks[*clock].drops[phase] += drops;
+            }
+        }
+    }
+
+    /// What lies before the windows of requests that decode since step `v`, or the one before, is given back.
+    fn enter_windows(&mut self, class: usize, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
+        for mut blocks in std::mem::take(&mut self.classes[class].entering) {
+            let is_first = v == blocks.from_step;
+            let computed = blocks.computed + u32::from(!is_first);
+            let unfinished = if is_first { blocks.in_flight } else { self.in_flight };
+            let of = &mut self.classes[class];
+            let skipped = of.before_window(computed - unfinished).max(blocks.course.skipped);
+            blocks.give_back(skipped, &of.groups, pages);
+            if is_first && blocks.in_flight > self.in_flight {
+                of.entering.push(blocks); // its last chunk had not finished when this step was planned
+            } else {
+                self.entering -= 1;
+                (blocks.computed, blocks.from_step) = (computed + 1, v + 1);
+                self.watch(class, blocks, live);
+            }
         }
     }
 }
 
+impl BlockClock {
+    fn new(block: u32) -> Self {
+        let pages = || vec![0; block as usize].into();
+        Self { block, takes: pages(), drops: pages() }
+    }
+}
+
 impl CycleClass {
-    fn new(first: usize, group: &KvGroup) -> Self {
-        let block = group.block as usize;
+    fn new(first: usize, group: &KvGroup, clock: usize) -> Self {
         Self {
             groups: vec![first],
             block: group.block,
             window: group.rule.window(),
-            takes: vec![0; block].into(),
-            drops: vec![0; block].into(),
-            leaving: vec![Vec::new(); block].into(),
+            clock,
+            leaving: vec![Vec::new(); group.block as usize].into(),
             entering: Vec::new(),
         }
     }
@@ -251,114 +357,40 @@ impl CycleClass {
         is_same.then_some(blocks)
     }
 
-    /// Notes the requests that enter their windows and could look up blocks that they may give back then.
-    #[cold]
-    fn count_entering(&self, step: &mut CountedStep, live: &RequestArena<LiveRequest>) {
-        for blocks in &self.entering {
-            let GroupCourse { skipped, own } = blocks.course;
-            if own.1 > skipped && self.before_window(blocks.computed) > own.0 {
-                step.leave(live[blocks.key].seq, live[blocks.key].seq);
-            }
-        }
+    /// Whether a block that its request could look up may be among those that it gives back when it enters its window.
+    fn enters_with_own(&self, blocks: &WindowBlocks) -> bool {
+        let GroupCourse { skipped, own } = blocks.course;
+        own.1 > skipped && self.before_window(blocks.computed) > own.0
     }
 
-    fn join(&mut self, blocks: WindowBlocks, live: &RequestArena<LiveRequest>, in_flight: u32) {
-        let at = DecodeMoment { computed: blocks.computed, v: blocks.from_step };
-        let phase = self.phase_of(at, 0);
-        self.takes[phase] += count(self.groups.len());
-        if self.before_window(blocks.computed) > blocks.course.skipped {
-            self.entering.push(blocks);
-        } else {
-            self.watch(blocks, live, in_flight);
-        }
-    }
-
-    /// From now on the blocks leave the window one by one.
-    fn watch(&mut self, mut blocks: WindowBlocks, live: &RequestArena<LiveRequest>, in_flight: u32) {
-        let Some(leaves) = self.leaves_at(blocks.course.skipped, in_flight) else { return };
-        let first = blocks.from_step;
-        blocks.from_step += u64::from(leaves - blocks.computed);
-        let phase = self.phase(blocks.from_step);
-        if blocks.course.own.1 <= blocks.course.skipped && blocks.from_step < first + u64::from(self.block) {
-            self.drops[phase] += count(self.groups.len());
-            return;
-        }
-        let leaving = &mut self.leaving[phase];
-        if leaving.last().is_none_or(|last| live[last.key].seq < live[blocks.key].seq) {
-            leaving.push(blocks);
-        } else {
-            let before = leaving.partition_point(|other| live[other.key].seq < live[blocks.key].seq);
-            leaving.insert(before, blocks);
-        }
-    }
-
-    /// Returns the number of leading blocks that left the window.
-    fn leave(&mut self, key: RequestKey, at: DecodeMoment, in_flight: u32) -> u32 {
-        let (takes, size) = (self.phase_of(at, 0), count(self.groups.len()));
-        self.takes[takes] -= size;
-        let Some(leaves) = self.leaves_at(0, in_flight) else { return 0 };
-        let phase = self.phase_of(at, leaves);
-        for list in [&mut self.leaving[phase], &mut self.entering] {
-            if let Some(index) = list.iter().position(|blocks| blocks.key == key) {
-                return list.remove(index).course.skipped;
-            }
-        }
-        self.drops[phase] -= size;
-        self.before_window(at.computed.saturating_sub(1 + in_flight))
-    }
-
-    /// As [`Self::leave`], but the request remains.
+    /// The number of leading blocks of `key` that left the window.
     fn skipped(&self, key: RequestKey, at: DecodeMoment, in_flight: u32) -> u32 {
         let Some(leaves) = self.leaves_at(0, in_flight) else { return 0 };
         let mut listed = self.leaving[self.phase_of(at, leaves)].iter().chain(&self.entering);
         let own = listed.find(|blocks| blocks.key == key).map(|blocks| blocks.course.skipped);
         own.unwrap_or_else(|| self.before_window(at.computed.saturating_sub(1 + in_flight)))
     }
-
-    /// The blocks that leave in step `v` do, in batch order.
-    fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
-        let phase = self.phase(v);
-        let Self { groups, leaving, drops, .. } = self;
-        let size = count(groups.len());
-        leaving[phase].retain_mut(|blocks| {
-            if v < blocks.from_step {
-                return true; // the window is not full yet
-            }
-            let skipped = blocks.course.skipped;
-            blocks.give_back(skipped + 1, groups, pages);
-            let own = blocks.course.own;
-            let stays = blocks.course.skipped < own.1;
-            drops[phase] += if stays { 0 } else { size };
-            stays
-        });
-    }
-
-    /// What lies before the windows of requests that decode since step `v`, or the one before, is given back.
-    #[cold]
-    fn enter_windows(&mut self, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages, in_flight: u32) {
-        for mut blocks in std::mem::take(&mut self.entering) {
-            let is_first = v == blocks.from_step;
-            let computed = blocks.computed + u32::from(!is_first);
-            let unfinished = if is_first { blocks.in_flight } else { in_flight };
-            let skipped = self.before_window(computed - unfinished).max(blocks.course.skipped);
-            blocks.give_back(skipped, &self.groups, pages);
-            if is_first && blocks.in_flight > in_flight {
-                self.entering.push(blocks); // its last chunk had not finished when this step was planned
-            } else {
-                (blocks.computed, blocks.from_step) = (computed + 1, v + 1);
-                self.watch(blocks, live, in_flight);
-            }
-        }
-    }
 }
 
 impl WindowBlocks {
+    /// The next block leaves the window, in each of `groups`.
+    #[inline]
+    fn give_next_back(&mut self, groups: &[usize], pages: &mut FastPages) {
+        let GroupCourse { skipped: block, own } = self.course;
+        if own.0 <= block && block < own.1 {
+            groups.iter().for_each(|&group| pages.give_own(self.pages, group, block));
+        } else {
+            pages.give_blank(count(groups.len()));
+        }
+        self.course.skipped += 1;
+    }
+
     /// The blocks before `end` leave the window, in each of `groups` the youngest first.
     fn give_back(&mut self, end: u32, groups: &[usize], pages: &mut FastPages) {
         let GroupCourse { skipped, own } = self.course;
         let (from, to) = (own.0.clamp(skipped, end), own.1.clamp(skipped, end));
         if from < to {
-            groups.iter().for_each(|&group| pages.give_own(self.pages, group, (from, to)));
+            groups.iter().for_each(|&group| (from..to).rev().for_each(|block| pages.give_own(self.pages, group, block)));
         }
         pages.give_blank((end - skipped - to.saturating_sub(from)) * count(groups.len()));
         self.course.skipped = end;

@@ -254,26 +254,27 @@ impl Fast {
     pub(super) fn find_fitting(&mut self, others: u32) -> Option<bool> {
         self.find_due();
         let v = self.v;
-        let calendar = self.calendar.as_mut()?;
-        let (mut needed, mut last, mut mixed) = (others, 0, false);
-        if let Some(cycle) = &mut calendar.cycle {
-            cycle.begin_step(v, &self.live);
-            needed = needed.saturating_add(cycle.step.takes);
-            (last, mixed) = (cycle.step.last, cycle.step.is_mixed);
-        }
         let calendar = self.calendar.as_ref()?;
+        let mut needed = others;
         if !calendar.due.is_empty() {
             needed += calendar.due.iter().map(|&key| self.pages_for(key, 1)).sum::<u32>();
+        }
+        let mut mixed = false;
+        if let Some(cycle) = &calendar.cycle {
+            let counted = cycle.step(v);
+            needed = needed.saturating_add(counted.takes);
+            if counted.leaves {
+                let others = calendar.due.iter().chain(&self.prefilling).map(|&key| self.live[key].seq).min();
+                mixed = !cycle.leaves_in_order(v, others.unwrap_or(u64::MAX), &self.live);
+            }
         }
         if needed > self.kv.free_blocks() {
             self.forget_due();
             return None;
         }
-        // What leaves a window goes to the end of the queue of free pages, as what others give back.
-        mixed |= last > 0 && calendar.due.iter().chain(&self.prefilling).any(|&key| self.live[key].seq < last);
         // The order decides which requests get pages that those before them give back.
         let pages = self.kv.pages.as_mut()?;
-        Some(mixed || needed > 0 && needed > pages.unfindable())
+        Some(mixed || needed > 0 && needed > pages.unfindable(needed))
     }
 
     /// Allocates the pages of all decoders, and of the requests in prefill that compute a part of their prompts.
@@ -282,7 +283,7 @@ impl Fast {
         let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages) else { return };
         if !in_order {
             if let Some(cycle) = &mut calendar.cycle {
-                cycle.execute(v, &self.live, pages);
+                cycle.execute(cycle.step(v), v, &self.live, pages);
                 self.kv.count_pages();
             }
             if calendar.due.is_empty() && self.prefilling.is_empty() {
@@ -345,7 +346,23 @@ impl Fast {
     }
 
     /// The page events of a quiet step. Returns `false`, and changes nothing, if there are too few pages.
+    #[inline]
     pub(super) fn pages_of_quiet_step(&mut self) -> bool {
+        let v = self.v;
+        if let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages)
+            && calendar.at(v).is_empty()
+            && let Some(cycle) = &mut calendar.cycle
+        {
+            let counted = cycle.step(v);
+            if (counted.takes == 0 || pages.unfindable(counted.takes) >= counted.takes)
+                && (!counted.leaves || cycle.leaves_in_order(v, u64::MAX, &self.live))
+            {
+                // As in most steps: the order of the batch makes no difference.
+                cycle.execute(counted, v, &self.live, pages);
+                self.kv.count_pages();
+                return true;
+            }
+        }
         let Some(in_order) = self.find_fitting(0) else { return false };
         self.allocate_all(in_order);
         true
@@ -355,11 +372,11 @@ impl Fast {
     pub(super) fn steps_without_eviction(&mut self, most: u64) -> u64 {
         let v = self.v;
         let (Some(calendar), Some(pages)) = (&self.calendar, &mut self.kv.pages) else { return most };
-        let mut left = pages.unfindable();
+        let mut left = pages.unfindable(u32::MAX);
         let without_event = calendar.next(v, most.min(CALENDAR as u64)) - v;
         let Some(cycle) = &calendar.cycle else { return without_event };
         let fits = |&step: &u64| {
-            let takes = cycle.takes(step);
+            let takes = cycle.step(step).takes;
             let fits = takes <= left;
             left = left.saturating_sub(takes);
             fits
