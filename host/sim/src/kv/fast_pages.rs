@@ -247,6 +247,11 @@ impl FastPages {
 
     /// The first `tokens` tokens of a request are known: full blocks get hashes.
     pub fn register(&mut self, number: PagesNumber, request: &Request, tokens: u32) {
+        let has_more = |(group, table): (&KvGroup, &PartTable)| tokens / group.block > table.registered;
+        let tables = &self.held(number).groups;
+        if !self.rules.is_fine() && !self.rules.layout.groups.iter().zip(tables).any(has_more) {
+            return; // no further block is full
+        }
         let mut held = std::mem::take(self.held_mut(number));
         self.register_of(&mut held, request, tokens, None);
         *self.held_mut(number) = held;
@@ -293,8 +298,8 @@ impl FastPages {
 
     /// The page of block `block`, which only its request can look up, leaves the window.
     #[inline]
-    fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
-        let number = self.queue.append_run(1);
+    pub fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
+        let number = self.queue.append_one();
         self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
     }
 
@@ -633,7 +638,7 @@ impl FastPages {
         if group.rule.holds_all() {
             return Some(GroupCourse::default());
         }
-        let is_run = table.parts.iter().all(|part| matches!(part, TablePart::Run(_)));
+        let is_run = table.parts.len() <= 1 && !matches!(table.parts.front(), Some(TablePart::Page(_)));
         is_run.then_some(GroupCourse { skipped: table.skipped, own: table.own })
     }
 
@@ -642,13 +647,16 @@ impl FastPages {
         self.queue.prepend_blank(pages);
     }
 
-    /// The page of block `block` of `group`, which only its request can look up, leaves its window.
-    #[inline]
-    pub fn give_own(&mut self, request: PagesNumber, group: usize, block: u32) {
-        let held = self.held_mut(request);
-        held.left_own = true;
-        let turn = held.turn;
-        self.leaves(request, turn, group, block);
+    /// How many requests had the tables of `number` before.
+    pub fn turn(&self, number: PagesNumber) -> u32 {
+        self.held(number).turn
+    }
+
+    /// The pages of `number` are counted from now on. If the request `has_own` pages that only it can look up, some may leave its windows.
+    pub fn count(&mut self, number: PagesNumber, has_own: bool) {
+        let held = self.held_mut(number);
+        held.is_counted = true;
+        held.left_own |= has_own;
     }
 
     /// Number of pages that can be taken before one that a look-up might find, if it is less than `enough`; otherwise `enough` or more.

@@ -9,6 +9,7 @@ use super::live::LiveRequest;
 use crate::kv::fast_pages::{FastPages, GroupCourse, PagesNumber};
 use crate::kv::pages::{KvGroup, KvLayout};
 use crate::numbers::{count, index};
+use crate::request::Request;
 
 /// The requests with counted pages.
 #[derive(Clone, Debug)]
@@ -18,10 +19,15 @@ pub(super) struct PageCycle {
     classes: Vec<CycleClass>,
     /// Tokens of a decoding request in the step that has not finished when the next one is planned: 0 or 1.
     in_flight: u32,
+    /// Number of classes with windows.
+    windows: usize,
     /// Number of requests that are about to enter their windows, by class.
     entering: u32,
     /// Number of requests in the lists of leaving blocks.
     leaving: u32,
+    /// Of a request that joins, by class; and requests that enter their windows. Both are empty between calls.
+    courses: Vec<GroupCourse>,
+    entered: Vec<WindowBlocks>,
 }
 
 /// Pages that come and go with blocks of one size, by the number of the step modulo that size.
@@ -71,6 +77,8 @@ struct CycleClass {
 struct WindowBlocks {
     key: RequestKey,
     pages: PagesNumber,
+    /// [`FastPages::turn`] of the pages.
+    turn: u32,
     /// The first step in which one leaves; of those that enter, the first step as a decoder.
     from_step: u64,
     /// The next one, and those of all that the request could look up.
@@ -102,7 +110,16 @@ impl PageCycle {
                 }
             }
         }
-        Some(Self { clocks, classes, in_flight: u32::from(async_scheduling), entering: 0, leaving: 0 })
+        Some(Self {
+            windows: classes.iter().filter(|class| class.window.is_some()).count(),
+            clocks,
+            classes,
+            in_flight: u32::from(async_scheduling),
+            entering: 0,
+            leaving: 0,
+            courses: Vec::new(),
+            entered: Vec::new(),
+        })
     }
 
     /// Counts the pages of `key` from the step of `at` on, if they come and go in cycles. Of its tokens, the last `in_flight` are those of
@@ -119,16 +136,20 @@ impl PageCycle {
         if in_flight < self.in_flight {
             return false; // left out of a step, it gives back the next block a step earlier
         }
-        let blocks = |class: &CycleClass| class.blocks_of(key, number, pages, &live[key], at, in_flight);
-        if !self.classes.iter().all(|class| blocks(class).is_some()) {
+        let (request, computed) = (&live[key].request, at.computed);
+        let courses = self.classes.iter().map_while(|class| class.course(pages, number, request, computed));
+        self.courses.clear();
+        self.courses.extend(courses);
+        if self.courses.len() < self.classes.len() {
             return false;
         }
+        let (mut has_own, turn) = (false, pages.turn(number));
         for class in 0..self.classes.len() {
-            if let Some(blocks) = self.classes[class].blocks_of(key, number, pages, &live[key], at, in_flight) {
-                self.join_class(class, blocks, live);
-            }
+            let course = self.courses[class];
+            has_own |= course.own.1 > course.skipped;
+            self.join_class(class, WindowBlocks { key, pages: number, turn, from_step: at.v, course, computed, in_flight }, live);
         }
-        pages.held_mut(number).is_counted = true;
+        pages.count(number, has_own);
         true
     }
 
@@ -165,6 +186,11 @@ impl PageCycle {
     /// their requests could look up go to the end of the queue of free pages.
     #[inline]
     pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
+        // A list by itself is in order.
+        others == u64::MAX && self.windows == 1 && self.entering == 0 || self.compares_in_order(v, others, live)
+    }
+
+    fn compares_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
         let mut end = 0;
         let mut in_order = |first: u64, last: u64| {
             let follows = first >= end && last < others;
@@ -205,10 +231,14 @@ impl PageCycle {
         }
     }
 
-    fn join_class(&mut self, class: usize, blocks: WindowBlocks, live: &RequestArena<LiveRequest>) {
+    fn join_class(&mut self, class: usize, mut blocks: WindowBlocks, live: &RequestArena<LiveRequest>) {
         let (at, of) = (DecodeMoment { computed: blocks.computed, v: blocks.from_step }, &mut self.classes[class]);
         self.clocks[of.clock].takes[of.phase_of(at, 0)] += count(of.groups.len());
         if of.before_window(blocks.computed) > blocks.course.skipped {
+            if of.before_window(blocks.computed - blocks.in_flight) <= blocks.course.skipped && blocks.in_flight > self.in_flight {
+                // In the first step nothing leaves, because its last chunk has not finished when that is planned.
+                (blocks.computed, blocks.from_step, blocks.in_flight) = (blocks.computed + 1, at.v + 1, self.in_flight);
+            }
             of.entering.push(blocks);
             self.entering += 1;
         } else {
@@ -258,31 +288,37 @@ impl PageCycle {
     }
 
     /// The blocks that leave in step `v` do, in batch order.
+    #[inline]
     fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
         for class in &mut self.classes {
             let phase = class.phase(v);
             let CycleClass { groups, leaving, clock, .. } = class;
-            let mut drops = 0;
-            let before = leaving[phase].len();
-            leaving[phase].retain_mut(|blocks| {
-                if v < blocks.from_step {
-                    return true; // the window is not full yet
+            let mut done = 0;
+            for blocks in &mut leaving[phase] {
+                if v >= blocks.from_step {
+                    blocks.give_next_back(groups, pages);
+                    done += u32::from(blocks.is_regular());
                 }
-                blocks.give_next_back(groups, pages);
-                let stays = blocks.course.skipped < blocks.course.own.1;
-                drops += u32::from(!stays) * count(groups.len());
-                stays
-            });
-            if drops > 0 {
-                self.leaving -= count(before - leaving[phase].len());
-                self.clocks[*clock].drops[phase] += drops;
+            }
+            if done > 0 {
+                leaving[phase].retain(|blocks| v < blocks.from_step || !blocks.is_regular());
+                self.leaving -= done;
+                self.clocks[*clock].drops[phase] += done * count(groups.len());
             }
         }
     }
 
     /// What lies before the windows of requests that decode since step `v`, or the one before, is given back.
     fn enter_windows(&mut self, class: usize, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
-        for mut blocks in std::mem::take(&mut self.classes[class].entering) {
+        let mut entered = std::mem::take(&mut self.entered);
+        self.classes[class].entering.retain_mut(|blocks| {
+            if v < blocks.from_step {
+                return true;
+            }
+            entered.push(*blocks);
+            v == blocks.from_step && blocks.in_flight > self.in_flight
+        });
+        for mut blocks in entered.drain(..) {
             let is_first = v == blocks.from_step;
             let computed = blocks.computed + u32::from(!is_first);
             let unfinished = if is_first { blocks.in_flight } else { self.in_flight };
@@ -290,13 +326,15 @@ impl PageCycle {
             let skipped = of.before_window(computed - unfinished).max(blocks.course.skipped);
             blocks.give_back(skipped, &of.groups, pages);
             if is_first && blocks.in_flight > self.in_flight {
-                of.entering.push(blocks); // its last chunk had not finished when this step was planned
+                let entering = of.entering.iter_mut().find(|other| other.key == blocks.key);
+                entering.into_iter().for_each(|entering| entering.course = blocks.course);
             } else {
                 self.entering -= 1;
                 (blocks.computed, blocks.from_step) = (computed + 1, v + 1);
                 self.watch(class, blocks, live);
             }
         }
+        self.entered = entered;
     }
 }
 
@@ -341,20 +379,11 @@ impl CycleClass {
     }
 
     /// What the groups hold of a request, if it is the same in all, and regular.
-    fn blocks_of(
-        &self,
-        key: RequestKey,
-        number: PagesNumber,
-        pages: &FastPages,
-        live: &LiveRequest,
-        at: DecodeMoment,
-        in_flight: u32,
-    ) -> Option<WindowBlocks> {
-        let course_of = |&group: &usize| pages.course(number, group, &live.request, at.computed);
-        let course = course_of(&self.groups[0])?;
-        let is_same = self.groups[1..].iter().all(|group| course_of(group) == Some(course));
-        let blocks = WindowBlocks { key, pages: number, from_step: at.v, course, computed: at.computed, in_flight };
-        is_same.then_some(blocks)
+    fn course(&self, pages: &FastPages, number: PagesNumber, request: &Request, computed: u32) -> Option<GroupCourse> {
+        let course_of = |&group: &usize| pages.course(number, group, request, computed);
+        let (first, others) = self.groups.split_first()?;
+        let first = course_of(first)?;
+        others.iter().all(|group| course_of(group) == Some(first)).then_some(first)
     }
 
     /// Whether a block that its request could look up may be among those that it gives back when it enters its window.
@@ -373,12 +402,17 @@ impl CycleClass {
 }
 
 impl WindowBlocks {
+    /// Whether its request could look up none of the blocks that leave from now on.
+    fn is_regular(&self) -> bool {
+        self.course.skipped >= self.course.own.1
+    }
+
     /// The next block leaves the window, in each of `groups`.
     #[inline]
     fn give_next_back(&mut self, groups: &[usize], pages: &mut FastPages) {
         let GroupCourse { skipped: block, own } = self.course;
         if own.0 <= block && block < own.1 {
-            groups.iter().for_each(|&group| pages.give_own(self.pages, group, block));
+            groups.iter().for_each(|&group| pages.leaves(self.pages, self.turn, group, block));
         } else {
             pages.give_blank(count(groups.len()));
         }
@@ -390,7 +424,7 @@ impl WindowBlocks {
         let GroupCourse { skipped, own } = self.course;
         let (from, to) = (own.0.clamp(skipped, end), own.1.clamp(skipped, end));
         if from < to {
-            groups.iter().for_each(|&group| (from..to).rev().for_each(|block| pages.give_own(self.pages, group, block)));
+            groups.iter().for_each(|&group| (from..to).rev().for_each(|block| pages.leaves(self.pages, self.turn, group, block)));
         }
         pages.give_blank((end - skipped - to.saturating_sub(from)) * count(groups.len()));
         self.course.skipped = end;

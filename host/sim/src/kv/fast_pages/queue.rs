@@ -107,6 +107,22 @@ impl PageQueue {
         self.blank += pages;
     }
 
+    /// As [`Self::append_run`] of one page.
+    #[inline]
+    pub fn append_one(&mut self) -> u64 {
+        let number = self.next_number;
+        match self.nodes.get_mut(self.tail as usize) {
+            // Most pages that come to the end are behind others without hashes.
+            Some(tail) if tail.is_run && tail.number + u64::from(tail.count) == number => {
+                tail.count += 1;
+                self.len += 1;
+                self.next_number += 1;
+                number
+            }
+            _ => self.append_run(1),
+        }
+    }
+
     /// Gives back `pages` pages with content that no look-up finds: they are taken last. Returns the number of the first.
     pub fn append_run(&mut self, pages: u32) -> u64 {
         let number = self.next_number;
