@@ -18,7 +18,7 @@ use self::table::{PartTable, TablePart};
 use super::paged::NONE;
 use super::pages::{
     HeldTable as _, HitOfGroup, KvGroup, LayerRule, PageDemand, PageHash, PageHit, PageRules, StateMode, blocks_of_window, hash_of,
-    is_state, skipped_tokens,
+    is_state, leading_pages, skipped_tokens,
 };
 use crate::numbers::count;
 use crate::request::{BlockKey, Request};
@@ -67,6 +67,8 @@ pub(crate) struct FastPages {
     by_hash: PagesByHash,
     /// In the order of their numbers. Includes those of requests that ended since.
     left: VecDeque<LeftPage>,
+    /// Those of them that are not in the queue yet.
+    leaving: u32,
     /// Pages that are copied in this step, and held until it is planned.
     copied: Vec<u32>,
     step: u64,
@@ -85,6 +87,7 @@ impl FastPages {
             by_hash: PagesByHash::new(rules.layout.groups.len()),
             rules,
             left: VecDeque::new(),
+            leaving: 0,
             copied: Vec::new(),
             step: 0,
             held: Vec::new(),
@@ -171,9 +174,17 @@ impl FastPages {
         if tokens == 0 {
             return PageHit::default();
         }
-        self.rules.look_up(tokens, |group, tokens| {
+        let find = |group: usize, tokens: u32| {
             let index = (tokens / self.rules.layout.hash_block).checked_sub(1)?;
             self.by_hash.get(hash_of(request, group, index))
+        };
+        self.rules.look_up(tokens, find, |index, blocks| {
+            let group = &self.rules.layout.groups[index];
+            if preempted || group.block != self.rules.layout.hash_block {
+                return leading_pages(blocks, |block| find(index, (block + 1) * group.block));
+            }
+            let mut keys = request.content.keys();
+            leading_pages(blocks, |_| self.by_hash.get_shared(index, keys.next()?))
         })
     }
 
@@ -213,8 +224,15 @@ impl FastPages {
             let is_partial = !hit.tokens.is_multiple_of(group.block) && !pages.is_empty();
             let (pages, part) = pages.split_at(pages.len() - usize::from(is_partial));
             let table = &mut held.groups[index];
-            table.push(TablePart::Null(blocks - count(pages.len())));
-            for (&node, block) in pages.iter().zip(blocks - count(pages.len())..) {
+            if group.rule.holds_all() {
+                pages.iter().for_each(|&node| self.touch(node));
+                table.claimed.extend_from_slice(pages);
+                table.len = blocks;
+            } else {
+                table.push(TablePart::Null(blocks - count(pages.len())));
+            }
+            let each = if group.rule.holds_all() { &[][..] } else { pages };
+            for (&node, block) in each.iter().zip(blocks - count(each.len())..) {
                 // A look-up may find blocks that no token of this request will read.
                 if block < skipped && !is_state(&group) {
                     table.push(TablePart::Null(1));
@@ -289,6 +307,7 @@ impl FastPages {
                 Err(own) => {
                     has_own = true;
                     (own.0..own.1).rev().for_each(|block| self.leaves(number, turn, group, block));
+                    self.give_left(0);
                 }
             }
         }
@@ -296,11 +315,21 @@ impl FastPages {
         has_own
     }
 
-    /// The page of block `block`, which only its request can look up, leaves the window.
+    /// The page of block `block`, which only its request can look up, leaves the window, as soon as [`Self::give_left`] is called.
     #[inline]
     pub fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
-        let number = self.queue.append_one();
+        let number = self.queue.next_number() + u64::from(self.leaving);
+        self.leaving += 1;
         self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
+    }
+
+    /// Gives back the pages that leave, in their order, and `blank` pages without a hash.
+    #[inline]
+    pub fn give_left(&mut self, blank: u32) {
+        if self.leaving > 0 {
+            self.queue.append_run(std::mem::take(&mut self.leaving));
+        }
+        self.queue.prepend_blank(blank);
     }
 
     /// Takes the pages of `demand`, of which the first `hit` tokens are claimed, and registers the blocks that it fills.
@@ -361,20 +390,19 @@ impl FastPages {
             if group.rule.holds_all() {
                 self.register_all(table, index, request, first, full);
             } else {
-                let kept = self.rules.kept(&group, request.input_tokens, held.junction);
-                match kept.only_before_ends().filter(|_| !is_fine && checkpoint.is_none() && group.rule.window().is_some()) {
+                if !is_fine && held.junction.is_none() && group.rule.window().is_some()
+                    && let Some((from, to)) = self.rules.kept_before_end(&group, request.input_tokens)
+                {
                     // Nothing was registered inside these blocks that would have to be forgotten.
-                    Some(runs) => runs.for_each(|(from, to)| {
-                        self.hash_run(table, index, request, held.is_first, (from.max(first), to.min(full)));
-                    }),
-                    None => {
-                        for block in first..full {
-                            if checkpoint != Some(block) && kept.keeps(block) {
-                                self.hash_block(table, index, request, block, (block + 1) * group.block);
-                            } else {
-                                self.write_over(table, block);
-                            }
-                        }
+                    self.hash_run(table, index, request, held.is_first, (from.max(first), to.min(full)));
+                    continue;
+                }
+                let kept = self.rules.kept(&group, request.input_tokens, held.junction);
+                for block in first..full {
+                    if checkpoint != Some(block) && kept.keeps(block) {
+                        self.hash_block(table, index, request, block, (block + 1) * group.block);
+                    } else {
+                        self.write_over(table, block);
                     }
                 }
                 if let Some((block, end)) = checkpoint.map(|block| (block, self.rules.last_boundary(tokens)))
@@ -518,7 +546,7 @@ impl FastPages {
     fn name_own(&mut self, table: &mut PartTable, group: usize, request: &Request) {
         let size = self.rules.layout.groups[group].block;
         let mut parts = VecDeque::with_capacity(table.parts.len());
-        let mut start = table.skipped;
+        let mut start = table.start();
         for part in std::mem::take(&mut table.parts) {
             let end = start + part.blocks();
             let (from, to) = (table.own.0.clamp(start, end), table.own.1.clamp(start, end));
@@ -555,6 +583,13 @@ impl FastPages {
                 TablePart::Page(node) => blank += self.release_node(node, has_ended),
             }
             end = start;
+        }
+        for &node in table.claimed.iter().rev() {
+            match &mut self.queue.nodes[node as usize].count {
+                // Most prefixes are shared by several requests.
+                count if *count > 1 => *count -= 1,
+                _ => blank += self.release_node(node, has_ended),
+            }
         }
         self.queue.prepend_blank(blank);
         table.clear();

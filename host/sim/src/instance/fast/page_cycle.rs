@@ -19,15 +19,14 @@ pub(super) struct PageCycle {
     classes: Vec<CycleClass>,
     /// Tokens of a decoding request in the step that has not finished when the next one is planned: 0 or 1.
     in_flight: u32,
-    /// Number of classes with windows.
-    windows: usize,
+    /// The numbers of the classes with windows.
+    windows: Vec<usize>,
     /// Number of requests that are about to enter their windows, by class.
     entering: u32,
     /// Number of requests in the lists of leaving blocks.
     leaving: u32,
-    /// Of a request that joins, by class; and requests that enter their windows. Both are empty between calls.
+    /// Of a request that joins, by class.
     courses: Vec<GroupCourse>,
-    entered: Vec<WindowBlocks>,
 }
 
 /// Pages that come and go with blocks of one size, by the number of the step modulo that size.
@@ -111,14 +110,13 @@ impl PageCycle {
             }
         }
         Some(Self {
-            windows: classes.iter().filter(|class| class.window.is_some()).count(),
+            windows: (0..classes.len()).filter(|&class| classes[class].window.is_some()).collect(),
             clocks,
             classes,
             in_flight: u32::from(async_scheduling),
             entering: 0,
             leaving: 0,
             courses: Vec::new(),
-            entered: Vec::new(),
         })
     }
 
@@ -136,18 +134,17 @@ impl PageCycle {
         if in_flight < self.in_flight {
             return false; // left out of a step, it gives back the next block a step earlier
         }
-        let (request, computed) = (&live[key].request, at.computed);
-        let courses = self.classes.iter().map_while(|class| class.course(pages, number, request, computed));
+        let request = &live[key].request;
         self.courses.clear();
-        self.courses.extend(courses);
-        if self.courses.len() < self.classes.len() {
-            return false;
+        for class in &self.classes {
+            let Some(course) = class.course(pages, number, request, at.computed) else { return false };
+            self.courses.push(course);
         }
         let (mut has_own, turn) = (false, pages.turn(number));
         for class in 0..self.classes.len() {
             let course = self.courses[class];
             has_own |= course.own.1 > course.skipped;
-            self.join_class(class, WindowBlocks { key, pages: number, turn, from_step: at.v, course, computed, in_flight }, live);
+            self.join_class(class, WindowBlocks { key, pages: number, turn, from_step: at.v, course, computed: at.computed, in_flight }, live);
         }
         pages.count(number, has_own);
         true
@@ -178,7 +175,8 @@ impl PageCycle {
             step.takes += clock.takes[phase];
             step.drops += clock.drops[phase];
         }
-        step.leaves |= self.leaving > 0 && self.classes.iter().any(|class| !class.leaving[class.phase(v)].is_empty());
+        let leaves = |&class: &usize| !self.classes[class].leaving[self.classes[class].phase(v)].is_empty();
+        step.leaves |= self.leaving > 0 && self.windows.iter().any(leaves);
         step
     }
 
@@ -186,8 +184,14 @@ impl PageCycle {
     /// their requests could look up go to the end of the queue of free pages.
     #[inline]
     pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
+        let [class] = self.windows[..] else { return self.compares_in_order(v, others, live) };
+        let class = &self.classes[class];
+        if class.entering.iter().any(|blocks| class.enters_with_own(blocks)) {
+            return self.compares_in_order(v, others, live);
+        }
         // A list by itself is in order.
-        others == u64::MAX && self.windows == 1 && self.entering == 0 || self.compares_in_order(v, others, live)
+        let last = class.leaving[class.phase(v)].last().filter(|_| others < u64::MAX);
+        last.is_none_or(|last| live[last.key].seq < others)
     }
 
     fn compares_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
@@ -226,7 +230,7 @@ impl PageCycle {
         if step.leaves {
             self.leave_windows(v, pages);
             if self.entering > 0 {
-                (0..self.classes.len()).for_each(|class| self.enter_windows(class, v, live, pages));
+                (0..self.windows.len()).for_each(|window| self.enter_windows(self.windows[window], v, live, pages));
             }
         }
     }
@@ -290,16 +294,25 @@ impl PageCycle {
     /// The blocks that leave in step `v` do, in batch order.
     #[inline]
     fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
-        for class in &mut self.classes {
+        for &class in &self.windows {
+            let class = &mut self.classes[class];
             let phase = class.phase(v);
             let CycleClass { groups, leaving, clock, .. } = class;
-            let mut done = 0;
+            let (mut done, mut blank) = (0, 0);
             for blocks in &mut leaving[phase] {
-                if v >= blocks.from_step {
-                    blocks.give_next_back(groups, pages);
-                    done += u32::from(blocks.is_regular());
+                if v < blocks.from_step {
+                    continue; // the window is not full yet
                 }
+                let GroupCourse { skipped: block, own } = blocks.course;
+                if own.0 <= block && block < own.1 {
+                    groups.iter().for_each(|&group| pages.leaves(blocks.pages, blocks.turn, group, block));
+                } else {
+                    blank += 1;
+                }
+                blocks.course.skipped += 1;
+                done += u32::from(blocks.is_regular());
             }
+            pages.give_left(blank * count(groups.len()));
             if done > 0 {
                 leaving[phase].retain(|blocks| v < blocks.from_step || !blocks.is_regular());
                 self.leaving -= done;
@@ -310,31 +323,28 @@ impl PageCycle {
 
     /// What lies before the windows of requests that decode since step `v`, or the one before, is given back.
     fn enter_windows(&mut self, class: usize, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
-        let mut entered = std::mem::take(&mut self.entered);
-        self.classes[class].entering.retain_mut(|blocks| {
+        let mut next = 0;
+        while let Some(&blocks) = self.classes[class].entering.get(next) {
             if v < blocks.from_step {
-                return true;
+                next += 1;
+                continue;
             }
-            entered.push(*blocks);
-            v == blocks.from_step && blocks.in_flight > self.in_flight
-        });
-        for mut blocks in entered.drain(..) {
             let is_first = v == blocks.from_step;
             let computed = blocks.computed + u32::from(!is_first);
             let unfinished = if is_first { blocks.in_flight } else { self.in_flight };
             let of = &mut self.classes[class];
             let skipped = of.before_window(computed - unfinished).max(blocks.course.skipped);
-            blocks.give_back(skipped, &of.groups, pages);
+            let mut blocks = blocks.given_back(skipped, &of.groups, pages);
             if is_first && blocks.in_flight > self.in_flight {
-                let entering = of.entering.iter_mut().find(|other| other.key == blocks.key);
-                entering.into_iter().for_each(|entering| entering.course = blocks.course);
+                of.entering[next] = blocks; // its last chunk had not finished when this step was planned
+                next += 1;
             } else {
+                of.entering.remove(next);
                 self.entering -= 1;
                 (blocks.computed, blocks.from_step) = (computed + 1, v + 1);
                 self.watch(class, blocks, live);
             }
         }
-        self.entered = entered;
     }
 }
 
@@ -407,26 +417,15 @@ impl WindowBlocks {
         self.course.skipped >= self.course.own.1
     }
 
-    /// The next block leaves the window, in each of `groups`.
-    #[inline]
-    fn give_next_back(&mut self, groups: &[usize], pages: &mut FastPages) {
-        let GroupCourse { skipped: block, own } = self.course;
-        if own.0 <= block && block < own.1 {
-            groups.iter().for_each(|&group| pages.leaves(self.pages, self.turn, group, block));
-        } else {
-            pages.give_blank(count(groups.len()));
-        }
-        self.course.skipped += 1;
-    }
-
     /// The blocks before `end` leave the window, in each of `groups` the youngest first.
-    fn give_back(&mut self, end: u32, groups: &[usize], pages: &mut FastPages) {
+    fn given_back(mut self, end: u32, groups: &[usize], pages: &mut FastPages) -> Self {
         let GroupCourse { skipped, own } = self.course;
         let (from, to) = (own.0.clamp(skipped, end), own.1.clamp(skipped, end));
-        if from < to {
-            groups.iter().for_each(|&group| (from..to).rev().for_each(|block| pages.leaves(self.pages, self.turn, group, block)));
+        for &group in groups {
+            (from..to).rev().for_each(|block| pages.leaves(self.pages, self.turn, group, block));
         }
-        pages.give_blank((end - skipped - to.saturating_sub(from)) * count(groups.len()));
+        pages.give_left((end - skipped - to.saturating_sub(from)) * count(groups.len()));
         self.course.skipped = end;
+        self
     }
 }

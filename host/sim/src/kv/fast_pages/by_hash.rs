@@ -24,9 +24,14 @@ impl PagesByHash {
     }
 
     #[inline]
+    pub fn get_shared(&self, group: usize, key: BlockKey) -> Option<u32> {
+        Some(self.shared[group].get(key)).filter(|&node| node != NONE)
+    }
+
+    #[inline]
     pub fn get(&self, hash: PageHash) -> Option<u32> {
         match hash {
-            PageHash::Shared { group, key } => Some(self.shared[usize::from(group)].get(key)).filter(|&node| node != NONE),
+            PageHash::Shared { group, key } => self.get_shared(usize::from(group), key),
             PageHash::Own { group, id, index } => self.own.get(&(group, id, index)).copied(),
         }
     }

@@ -107,27 +107,16 @@ impl PageQueue {
         self.blank += pages;
     }
 
-    /// As [`Self::append_run`] of one page.
-    #[inline]
-    pub fn append_one(&mut self) -> u64 {
-        let number = self.next_number;
-        match self.nodes.get_mut(self.tail as usize) {
-            // Most pages that come to the end are behind others without hashes.
-            Some(tail) if tail.is_run && tail.number + u64::from(tail.count) == number => {
-                tail.count += 1;
-                self.len += 1;
-                self.next_number += 1;
-                number
-            }
-            _ => self.append_run(1),
-        }
+    /// The number of the next page that comes to the end.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
     }
 
-    /// Gives back `pages` pages with content that no look-up finds: they are taken last. Returns the number of the first.
-    pub fn append_run(&mut self, pages: u32) -> u64 {
+    /// Gives back `pages` pages with content that no look-up finds: they are taken last.
+    pub fn append_run(&mut self, pages: u32) {
         let number = self.next_number;
         if pages == 0 {
-            return number;
+            return;
         }
         self.len += pages;
         self.next_number += u64::from(pages);
@@ -136,11 +125,10 @@ impl PageQueue {
             && tail.number + u64::from(tail.count) == number
         {
             tail.count += pages;
-            return number;
+            return;
         }
         let node = self.new_node(PageNode::run(number, pages));
         self.link(node, self.tail, NONE);
-        number
     }
 
     /// Gives back the page of `node`: it is taken last.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::pages::HeldTable;
+use crate::numbers::count;
 
 /// Blocks of a request that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ impl TablePart {
 pub(super) struct PartTable {
     /// Leading blocks without a page, because no later token reads them.
     pub skipped: u32,
+    /// The nodes of the first blocks, which the request claimed; only in a group that holds all tokens.
+    pub claimed: Vec<u32>,
     /// The blocks behind them.
     pub parts: VecDeque<TablePart>,
     pub len: u32,
@@ -45,6 +48,7 @@ pub(super) struct PartTable {
 
 impl PartTable {
     pub fn clear(&mut self) {
+        self.claimed.clear();
         self.parts.clear();
         (self.skipped, self.len, self.registered, self.end_registered, self.own) = (0, 0, 0, false, (0, 0));
     }
@@ -53,7 +57,7 @@ impl PartTable {
         self.len += part.blocks();
         match (self.parts.back_mut(), part) {
             (_, TablePart::Null(0) | TablePart::Run(0)) => {}
-            (None, TablePart::Null(blocks)) => self.skipped += blocks,
+            (None, TablePart::Null(blocks)) if self.claimed.is_empty() => self.skipped += blocks,
             (Some(TablePart::Null(last)), TablePart::Null(blocks))
             | (Some(TablePart::Run(last)), TablePart::Run(blocks)) => {
                 *last += blocks;
@@ -68,12 +72,17 @@ impl PartTable {
     }
 
     pub fn held(&self) -> u32 {
-        self.parts.iter().map(|part| part.pages()).sum()
+        count(self.claimed.len()) + self.parts.iter().map(|part| part.pages()).sum::<u32>()
     }
 
-    /// The part with block `block`, and the number of blocks before it in that part.
+    /// The number of the first block of `parts`.
+    pub fn start(&self) -> u32 {
+        self.skipped + count(self.claimed.len())
+    }
+
+    /// The part with block `block`, which is not claimed, and the number of blocks before it in that part.
     pub fn locate(&self, block: u32) -> Option<(usize, u32)> {
-        if block < self.skipped {
+        if block < self.start() {
             return None;
         }
         // Most blocks that are looked for are among the last.

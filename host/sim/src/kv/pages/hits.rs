@@ -6,13 +6,19 @@ use super::rules::{PageHit, PageRules, blocks_of_window, is_state};
 use crate::numbers::count;
 
 impl PageRules {
-    /// The longest cached prefix of at most `tokens` tokens, if `find` finds the page of a group that ends with so many tokens.
-    pub fn look_up(&self, tokens: u32, find: impl Fn(usize, u32) -> Option<u32>) -> PageHit {
+    /// The longest cached prefix of at most `tokens` tokens, if `find` finds the page of a group that ends with so many tokens, and `run`
+    /// those of the first blocks of a group, up to the first that is not cached.
+    pub fn look_up(
+        &self,
+        tokens: u32,
+        find: impl Fn(usize, u32) -> Option<u32>,
+        run: impl Fn(usize, u32) -> Vec<u32>,
+    ) -> PageHit {
         if !self.settings.caching {
             return PageHit::default();
         }
         let most = tokens / self.layout.hit_alignment * self.layout.hit_alignment;
-        let look_up = LookUp::new(self, most, find);
+        let look_up = LookUp::new(self, most, find, run);
         let groups = || self.layout.groups.iter().enumerate().filter(|(_, group)| group.is_cacheable());
         let mut found = most;
         // Those that hold all tokens first: theirs is a run from the start.
@@ -49,12 +55,12 @@ struct LookUp<'a, F> {
 
 impl<'a, F: Fn(usize, u32) -> Option<u32>> LookUp<'a, F> {
     /// Of the first `most` tokens.
-    fn new(rules: &'a PageRules, most: u32, find: F) -> Self {
-        let run = |(index, group): (usize, &KvGroup)| {
-            let blocks = if group.rule.holds_all() { most / group.block } else { 0 };
-            (0..blocks).map_while(|block| find(index, (block + 1) * group.block)).collect()
+    fn new(rules: &'a PageRules, most: u32, find: F, run: impl Fn(usize, u32) -> Vec<u32>) -> Self {
+        let of_group = |(index, group): (usize, &KvGroup)| match group.rule.holds_all() {
+            true => run(index, most / group.block),
+            false => Vec::new(),
         };
-        let runs = rules.layout.groups.iter().enumerate().map(run).collect();
+        let runs = rules.layout.groups.iter().enumerate().map(of_group).collect();
         Self { rules, find, runs }
     }
 
@@ -115,6 +121,16 @@ impl<'a, F: Fn(usize, u32) -> Option<u32>> LookUp<'a, F> {
         let ends = (first..blocks).map(|block| (block + 1) * group.block);
         ends.chain(partial).filter_map(find).collect()
     }
+}
+
+/// The pages of the first blocks, at most `blocks`, up to the first that `find` does not find.
+pub fn leading_pages(blocks: u32, mut find: impl FnMut(u32) -> Option<u32>) -> Vec<u32> {
+    let mut pages = Vec::with_capacity(blocks as usize);
+    for block in 0..blocks {
+        let Some(page) = find(block) else { break };
+        pages.push(page);
+    }
+    pages
 }
 
 /// The multiples of `align` from `most` down, without 0.

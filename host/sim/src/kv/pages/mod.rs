@@ -15,6 +15,7 @@ mod state;
 mod table;
 
 pub use counts::{NeedsTooMuch, StartLimits, estimated_length, pages_of_request};
+pub(in crate::kv) use hits::leading_pages;
 pub use layers::{CacheSpec, LayerRule, StateMode};
 pub use model::{CacheSettings, layout_of};
 pub use plan::{KvGroup, KvLayout, LayoutSettings, MixedPages, Packing, plan};

@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::hits::leading_pages;
 use super::plan::{KvGroup, KvLayout};
 use super::rules::{HitOfGroup, PageDemand, PageHash, PageHit, PageRules, hash_of, is_state, skipped_tokens};
 use super::table::{BlockTable, PageTables};
@@ -130,7 +131,11 @@ impl GroupedKv {
     /// The cached prefix of the first `tokens` tokens of `request`.
     #[must_use]
     pub fn look_up(&self, request: &Request, tokens: u32) -> PageHit {
-        self.rules.look_up(tokens, |group, tokens| self.find(request, group, tokens))
+        let find = |group: usize, tokens: u32| self.find(request, group, tokens);
+        let block = |group: usize| self.rules.layout.groups[group].block;
+        self.rules.look_up(tokens, find, |group, blocks| {
+            leading_pages(blocks, |index| find(group, (index + 1) * block(group)))
+        })
     }
 
     /// Tokens of a chunk, as [`PageRules::cut_chunk`].

@@ -152,6 +152,15 @@ impl PageRules {
         tokens.saturating_sub(1) / self.layout.hit_alignment * self.layout.hit_alignment
     }
 
+    /// As [`Self::kept`], of a window and without a junction: the blocks from the first up to the second, if only those before the end of the
+    /// prompt are kept, and hits end at no other multiple.
+    pub(in crate::kv) fn kept_before_end(&self, group: &KvGroup, prompt: u32) -> Option<(u32, u32)> {
+        let boundary = self.last_boundary(prompt);
+        let first = boundary.div_ceil(group.block).saturating_sub(blocks_of_window(group));
+        let only_there = self.settings.retention == Some(0) && self.layout.hit_alignment == self.layout.scheduler_block;
+        only_there.then_some((first, boundary / group.block))
+    }
+
     /// Which blocks of a prompt of `prompt` tokens are registered in `group`.
     pub(in crate::kv) fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> RegisteredBlocks {
         let multiple = self.layout.scheduler_block;
@@ -184,24 +193,6 @@ pub struct RegisteredBlocks {
 }
 
 impl RegisteredBlocks {
-    /// The blocks before the ends, each from the first up to the second, if only those are kept.
-    pub fn only_before_ends(&self) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
-        let Self { all, block, before, ends, interval } = *self;
-        let mut runs = ends.map(|end| {
-            let end = end.unwrap_or(0);
-            (end.div_ceil(block).saturating_sub(before), end / block)
-        });
-        runs.sort_unstable();
-        // They may overlap: each block is kept once.
-        let mut done = 0;
-        let parts = runs.into_iter().map(move |(from, to)| {
-            let from = from.max(done);
-            done = done.max(to);
-            (from, to)
-        });
-        (!all && interval.is_none()).then_some(parts)
-    }
-
     pub fn keeps(&self, block: u32) -> bool {
         let (from, to) = (block * self.block, (block + 1) * self.block);
         let covers = |end: u32| to <= end && end <= from.saturating_add(self.before.saturating_mul(self.block));
