@@ -280,13 +280,20 @@ impl FastPages {
             let group = self.rules.layout.groups[index];
             let block = skipped_tokens(&group, finished) / group.block;
             if block > table.skipped && !table.parts.is_empty() {
-                held.left_own |= self.drop_before(number, held.turn, index, table, block);
+                held.left_own |= self.drop_of_table(number, held.turn, index, table, block);
             }
         }
     }
 
     /// Gives back the pages of the blocks before `block`, the youngest first. Returns whether the request could look up some of them.
-    fn drop_before(&mut self, number: PagesNumber, turn: u32, group: usize, table: &mut PartTable, block: u32) -> bool {
+    fn drop_of_table(
+        &mut self,
+        number: PagesNumber,
+        turn: u32,
+        group: usize,
+        table: &mut PartTable,
+        block: u32,
+    ) -> bool {
         let (mut blank, mut has_own) = (0, false);
         let mut pages = Vec::new();
         let own = table.own;
@@ -673,8 +680,11 @@ impl FastPages {
         if group.rule.holds_all() {
             return Some(GroupCourse::default());
         }
-        let is_run = table.parts.len() <= 1 && !matches!(table.parts.front(), Some(TablePart::Page(_)));
-        is_run.then_some(GroupCourse { skipped: table.skipped, own: table.own })
+        let shared = count(table.parts.iter().take_while(|part| matches!(part, TablePart::Page(_))).count());
+        let mut behind = table.parts.range(shared as usize..);
+        let is_run = matches!((behind.next(), behind.next()), (None | Some(TablePart::Run(_)), None));
+        let shared = if shared > 0 { table.skipped + shared } else { 0 };
+        is_run.then_some(GroupCourse { skipped: table.skipped, own: table.own, shared })
     }
 
     /// Gives back `pages` pages that nobody can look up.
@@ -692,6 +702,17 @@ impl FastPages {
         let held = self.held_mut(number);
         held.is_counted = true;
         held.left_own |= has_own;
+    }
+
+    /// Gives back the pages of the blocks of `group` before `block`, after those that leave at the same time.
+    pub fn drop_before(&mut self, number: PagesNumber, group: usize, block: u32) {
+        self.give_left(0);
+        let held = self.held_mut(number);
+        let (turn, mut table) = (held.turn, std::mem::take(&mut held.groups[group]));
+        let left_own = self.drop_of_table(number, turn, group, &mut table, block);
+        let held = self.held_mut(number);
+        held.left_own |= left_own;
+        held.groups[group] = table;
     }
 
     /// Number of pages that can be taken before one that a look-up might find, if it is less than `enough`; otherwise `enough` or more.
@@ -743,8 +764,10 @@ impl FastPages {
 pub(crate) struct GroupCourse {
     /// Leading blocks that left the window.
     pub skipped: u32,
-    /// The blocks that the request could look up if it was preempted, from the first up to the second.
+    /// The blocks that only the request could look up, if it was preempted, from the first up to the second.
     pub own: (u32, u32),
+    /// End of the leading blocks with nodes; 0 if there are none.
+    pub shared: u32,
 }
 
 /// When a decoding request needs the pool: in the steps between, its pages stay as they are.

@@ -257,7 +257,7 @@ impl PageCycle {
         let first = blocks.from_step;
         blocks.from_step += u64::from(leaves - blocks.computed);
         let phase = class.phase(blocks.from_step);
-        if blocks.course.own.1 <= blocks.course.skipped && blocks.from_step < first + u64::from(class.block) {
+        if blocks.is_regular() && blocks.from_step < first + u64::from(class.block) {
             self.clocks[class.clock].drops[phase] += count(class.groups.len());
             return;
         }
@@ -303,9 +303,11 @@ impl PageCycle {
                 if v < blocks.from_step {
                     continue; // the window is not full yet
                 }
-                let GroupCourse { skipped: block, own } = blocks.course;
+                let GroupCourse { skipped: block, own, shared } = blocks.course;
                 if own.0 <= block && block < own.1 {
                     groups.iter().for_each(|&group| pages.leaves(blocks.pages, blocks.turn, group, block));
+                } else if block < shared {
+                    groups.iter().for_each(|&group| pages.drop_before(blocks.pages, group, block + 1));
                 } else {
                     blank += 1;
                 }
@@ -396,10 +398,10 @@ impl CycleClass {
         others.iter().all(|group| course_of(group) == Some(first)).then_some(first)
     }
 
-    /// Whether a block that its request could look up may be among those that it gives back when it enters its window.
+    /// Whether a block that a look-up could find may be among those that a request gives back when it enters its window.
     fn enters_with_own(&self, blocks: &WindowBlocks) -> bool {
-        let GroupCourse { skipped, own } = blocks.course;
-        own.1 > skipped && self.before_window(blocks.computed) > own.0
+        let GroupCourse { skipped, own, shared } = blocks.course;
+        shared > skipped || own.1 > skipped && self.before_window(blocks.computed) > own.0
     }
 
     /// The number of leading blocks of `key` that left the window.
@@ -412,20 +414,24 @@ impl CycleClass {
 }
 
 impl WindowBlocks {
-    /// Whether its request could look up none of the blocks that leave from now on.
+    /// Whether no look-up could find the blocks that leave from now on.
     fn is_regular(&self) -> bool {
-        self.course.skipped >= self.course.own.1
+        self.course.skipped >= self.course.own.1.max(self.course.shared)
     }
 
     /// The blocks before `end` leave the window, in each of `groups` the youngest first.
     fn given_back(mut self, end: u32, groups: &[usize], pages: &mut FastPages) -> Self {
-        let GroupCourse { skipped, own } = self.course;
+        let GroupCourse { skipped, own, shared } = self.course;
+        self.course.skipped = end;
+        if shared > skipped {
+            groups.iter().for_each(|&group| pages.drop_before(self.pages, group, end));
+            return self;
+        }
         let (from, to) = (own.0.clamp(skipped, end), own.1.clamp(skipped, end));
         for &group in groups {
             (from..to).rev().for_each(|block| pages.leaves(self.pages, self.turn, group, block));
         }
         pages.give_left((end - skipped - to.saturating_sub(from)) * count(groups.len()));
-        self.course.skipped = end;
         self
     }
 }
