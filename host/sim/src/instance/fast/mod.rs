@@ -123,6 +123,8 @@ pub struct Fast {
     /// The head of the queue that could not be scheduled, with the token budget at that time; reset when blocks or
     /// slots are released.
     refused: Option<(RequestKey, u32)>,
+    /// With KV groups: the pages with which it can be scheduled.
+    refused_pages: u32,
     /// A lower bound of the tokens left of any request in the waiting queue.
     fewest_waiting: u32,
     turn_back: i64,
@@ -209,6 +211,7 @@ impl Fast {
             draining: Vec::new(),
             v: 0,
             refused: None,
+            refused_pages: 0,
             deadlines: Deadlines::with_capacity(USUAL_REQUESTS),
             step_at: NEVER,
             log: StepLog::with_capacity(2 * USUAL_REQUESTS),

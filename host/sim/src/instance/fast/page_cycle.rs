@@ -180,6 +180,17 @@ impl PageCycle {
         step
     }
 
+    /// Pages that `step`, of number `v`, gives back at most.
+    pub fn most_given_back(&self, step: &CountedStep, v: u64) -> u32 {
+        let of_class = |&class: &usize| {
+            let class = &self.classes[class];
+            let leaving = class.leaving[class.phase(v)].len() * class.groups.len();
+            let entering = class.entering.iter().map(|blocks| class.before_window(blocks.computed + 1) - blocks.course.skipped);
+            count(leaving) + entering.sum::<u32>() * count(class.groups.len())
+        };
+        step.drops + if step.leaves { self.windows.iter().map(of_class).sum() } else { 0 }
+    }
+
     /// Whether in step `v` blocks leave in the order of the batch, and before those of the requests from number `others` on. Those that
     /// their requests could look up go to the end of the queue of free pages.
     #[inline]

@@ -349,11 +349,17 @@ impl Fast {
     #[inline]
     pub(super) fn pages_of_quiet_step(&mut self) -> bool {
         let v = self.v;
+        let enough = self.pages_for_head();
         if let (Some(calendar), Some(pages)) = (&mut self.calendar, &mut self.kv.pages)
             && calendar.at(v).is_empty()
             && let Some(cycle) = &mut calendar.cycle
         {
             let counted = cycle.step(v);
+            if let Some(enough) = enough
+                && pages.free_pages() + cycle.most_given_back(&counted, v) >= enough + counted.takes
+            {
+                return false; // the head of the queue might get its pages
+            }
             if (counted.takes == 0 || pages.unfindable(counted.takes) >= counted.takes)
                 && (!counted.leaves || cycle.leaves_in_order(v, u64::MAX, &self.live))
             {
@@ -363,9 +369,19 @@ impl Fast {
                 return true;
             }
         }
+        if enough.is_some() {
+            return false; // the head of the queue might get pages that others give back
+        }
         let Some(in_order) = self.find_fitting(0) else { return false };
         self.allocate_all(in_order);
         true
+    }
+
+    /// With how many free pages the head of the queue can be scheduled, if it waits for pages.
+    fn pages_for_head(&self) -> Option<u32> {
+        let (_, head) = self.waiting.head()?;
+        let most = self.config.max_num_batched_tokens.min(self.config.batch_limit());
+        (self.running < most && self.refused.is_some_and(|(refused, _)| refused == head)).then_some(self.refused_pages)
     }
 
     /// A number of steps, at most `most`, from the present one on, that evict no page which a look-up could find.
@@ -397,20 +413,22 @@ impl Fast {
             return Err(WaitReason::TokenBudget);
         }
         let taken = pages.needs(None, &live.prompt_pages(start, start + num_tokens), Some(&hit), false) + spare;
+        let whole = || pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
         // A chunk that is the whole rest takes at least what is reserved for that.
-        if self.config.reserve_full_prompt && (taken > free || start + num_tokens < live.target) {
-            let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
-            if needed > free {
-                return Err(WaitReason::KvBlocks { needed });
-            }
-        }
+        let reserves = self.config.reserve_full_prompt && (taken > free || start + num_tokens < live.target);
+        let reserved = if reserves { whole() } else { 0 };
         if pages.is_too_new(&hit) {
             // The state that it would copy is written in this very step.
-            let needed = pages.needs(None, &live.prompt_pages(start, live.target), Some(&hit), true) + spare;
-            return Err(WaitReason::KvBlocks { needed });
+            return Err(WaitReason::KvBlocks { needed: whole() });
         }
-        if taken > free {
-            return Err(WaitReason::KvBlocks { needed: taken });
+        if reserved.max(taken) > free {
+            let needed = if reserved > free { reserved } else { taken };
+            let finds_none = start == 0 && live.request.content.shared_blocks() == 0;
+            if finds_none && !self.config.options.adaptive_prefill_threshold && !self.limits.has_budget {
+                // Nothing changes what it needs: it waits until so many pages are free.
+                (self.refused, self.refused_pages) = (Some((key, budget)), needed);
+            }
+            return Err(WaitReason::KvBlocks { needed });
         }
         self.with_pages(key, |pages, live, _| {
             let demand = live.prompt_pages(start, start + num_tokens);
