@@ -21,6 +21,8 @@ pub(super) struct PageCycle {
     in_flight: u32,
     /// The numbers of the classes with windows.
     windows: Vec<usize>,
+    /// Whether requests give back pages only in steps in which they take as many.
+    is_aligned: bool,
     /// Number of requests that are about to enter their windows, by class.
     entering: u32,
     /// Number of requests in the lists of leaving blocks.
@@ -109,11 +111,14 @@ impl PageCycle {
                 }
             }
         }
+        let in_flight = u32::from(async_scheduling);
+        let is_aligned = |class: &CycleClass| class.leaves_at(0, in_flight).is_none_or(|at| at % class.block == 0);
         Some(Self {
+            is_aligned: classes.iter().all(is_aligned),
             windows: (0..classes.len()).filter(|&class| classes[class].window.is_some()).collect(),
             clocks,
             classes,
-            in_flight: u32::from(async_scheduling),
+            in_flight,
             entering: 0,
             leaving: 0,
             courses: Vec::new(),
@@ -178,6 +183,12 @@ impl PageCycle {
         let leaves = |&class: &usize| !self.classes[class].leaving[self.classes[class].phase(v)].is_empty();
         step.leaves |= self.leaving > 0 && self.windows.iter().any(leaves);
         step
+    }
+
+    /// Whether the order of the requests makes no difference to the pages that they take: none takes pages that another has just given
+    /// back, because each takes what it gives back itself.
+    pub fn takes_in_any_order(&self) -> bool {
+        self.is_aligned && self.entering == 0
     }
 
     /// Pages that `step`, of number `v`, gives back at most.

@@ -259,9 +259,10 @@ impl Fast {
         if !calendar.due.is_empty() {
             needed += calendar.due.iter().map(|&key| self.pages_for(key, 1)).sum::<u32>();
         }
-        let mut mixed = false;
+        let (mut mixed, mut in_any_order) = (false, false);
         if let Some(cycle) = &calendar.cycle {
             let counted = cycle.step(v);
+            in_any_order = needed == 0 && calendar.due.is_empty() && cycle.takes_in_any_order();
             needed = needed.saturating_add(counted.takes);
             if counted.leaves {
                 let others = calendar.due.iter().chain(&self.prefilling).map(|&key| self.live[key].seq).min();
@@ -274,7 +275,7 @@ impl Fast {
         }
         // The order decides which requests get pages that those before them give back.
         let pages = self.kv.pages.as_mut()?;
-        Some(mixed || needed > 0 && needed > pages.unfindable(needed))
+        Some(mixed || needed > 0 && !in_any_order && needed > pages.unfindable(needed))
     }
 
     /// Allocates the pages of all decoders, and of the requests in prefill that compute a part of their prompts.
@@ -360,7 +361,9 @@ impl Fast {
             {
                 return false; // the head of the queue might get its pages
             }
-            if (counted.takes == 0 || pages.unfindable(counted.takes) >= counted.takes)
+            let takes = counted.takes;
+            let in_any_order = cycle.takes_in_any_order() && takes <= pages.free_pages();
+            if (takes == 0 || in_any_order || pages.unfindable(takes) >= takes)
                 && (!counted.leaves || cycle.leaves_in_order(v, u64::MAX, &self.live))
             {
                 // As in most steps: the order of the batch makes no difference.
