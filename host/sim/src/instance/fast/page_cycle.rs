@@ -16,11 +16,12 @@ use crate::request::Request;
 pub(super) struct PageCycle {
     /// One per size of blocks.
     clocks: Vec<BlockClock>,
+    /// Those with windows first.
     classes: Vec<CycleClass>,
+    /// Number of classes with windows.
+    windows: usize,
     /// Tokens of a decoding request in the step that has not finished when the next one is planned: 0 or 1.
     in_flight: u32,
-    /// The numbers of the classes with windows.
-    windows: Vec<usize>,
     /// Whether requests give back pages only in steps in which they take as many.
     is_aligned: bool,
     /// Number of requests that are about to enter their windows, by class.
@@ -111,11 +112,12 @@ impl PageCycle {
                 }
             }
         }
+        classes.sort_by_key(|class| class.window.is_none());
         let in_flight = u32::from(async_scheduling);
         let is_aligned = |class: &CycleClass| class.leaves_at(0, in_flight).is_none_or(|at| at % class.block == 0);
         Some(Self {
             is_aligned: classes.iter().all(is_aligned),
-            windows: (0..classes.len()).filter(|&class| classes[class].window.is_some()).collect(),
+            windows: classes.iter().filter(|class| class.window.is_some()).count(),
             clocks,
             classes,
             in_flight,
@@ -180,8 +182,10 @@ impl PageCycle {
             step.takes += clock.takes[phase];
             step.drops += clock.drops[phase];
         }
-        let leaves = |&class: &usize| !self.classes[class].leaving[self.classes[class].phase(v)].is_empty();
-        step.leaves |= self.leaving > 0 && self.windows.iter().any(leaves);
+        // Aligned blocks leave in steps in which others begin.
+        let may_leave = self.leaving > 0 && (step.takes > 0 || !self.is_aligned);
+        let leaves = |class: &CycleClass| !class.leaving[class.phase(v)].is_empty();
+        step.leaves |= may_leave && self.classes[..self.windows].iter().any(leaves);
         step
     }
 
@@ -193,22 +197,20 @@ impl PageCycle {
 
     /// Pages that `step`, of number `v`, gives back at most.
     pub fn most_given_back(&self, step: &CountedStep, v: u64) -> u32 {
-        let of_class = |&class: &usize| {
-            let class = &self.classes[class];
+        let of_class = |class: &CycleClass| {
             let leaving = class.leaving[class.phase(v)].len() * class.groups.len();
             let entering = class.entering.iter().map(|blocks| class.before_window(blocks.computed + 1) - blocks.course.skipped);
             count(leaving) + entering.sum::<u32>() * count(class.groups.len())
         };
-        step.drops + if step.leaves { self.windows.iter().map(of_class).sum() } else { 0 }
+        step.drops + if step.leaves { self.classes[..self.windows].iter().map(of_class).sum() } else { 0 }
     }
 
     /// Whether in step `v` blocks leave in the order of the batch, and before those of the requests from number `others` on. Those that
     /// their requests could look up go to the end of the queue of free pages.
     #[inline]
     pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
-        let [class] = self.windows[..] else { return self.compares_in_order(v, others, live) };
-        let class = &self.classes[class];
-        if class.entering.iter().any(|blocks| class.enters_with_own(blocks)) {
+        let [class] = &self.classes[..self.windows] else { return self.compares_in_order(v, others, live) };
+        if self.entering > 0 && class.entering.iter().any(|blocks| class.enters_with_own(blocks)) {
             return self.compares_in_order(v, others, live);
         }
         // A list by itself is in order.
@@ -252,7 +254,7 @@ impl PageCycle {
         if step.leaves {
             self.leave_windows(v, pages);
             if self.entering > 0 {
-                (0..self.windows.len()).for_each(|window| self.enter_windows(self.windows[window], v, live, pages));
+                (0..self.windows).for_each(|class| self.enter_windows(class, v, live, pages));
             }
         }
     }
@@ -316,8 +318,7 @@ impl PageCycle {
     /// The blocks that leave in step `v` do, in batch order.
     #[inline]
     fn leave_windows(&mut self, v: u64, pages: &mut FastPages) {
-        for &class in &self.windows {
-            let class = &mut self.classes[class];
+        for class in &mut self.classes[..self.windows] {
             let phase = class.phase(v);
             let CycleClass { groups, leaving, clock, .. } = class;
             let (mut done, mut blank) = (0, 0);

@@ -356,6 +356,9 @@ impl Fast {
             && let Some(cycle) = &mut calendar.cycle
         {
             let counted = cycle.step(v);
+            if counted.takes == 0 && counted.drops == 0 && !counted.leaves {
+                return true;
+            }
             if let Some(enough) = enough
                 && pages.free_pages() + cycle.most_given_back(&counted, v) >= enough + counted.takes
             {
