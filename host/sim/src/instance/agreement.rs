@@ -2,7 +2,7 @@
 
 mod blis_tiers;
 mod cpu_tier;
-mod groups;
+pub(crate) mod groups;
 mod hit_counters;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -33,7 +33,7 @@
 //! first is executed first.
 
 #[cfg(test)]
-mod agreement;
+pub(crate) mod agreement;
 mod cache_events;
 mod cadence;
 mod config;

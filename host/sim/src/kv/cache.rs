@@ -189,11 +189,19 @@ impl PlainCache {
         }
     }
 
+    /// The load of the first `tokens` tokens of `request` was seen to have ended: in vLLM they get hashes before their request is admitted,
+    /// so that a state among them is copied.
+    pub fn register_loaded(&mut self, request: &Request, tokens: u32) {
+        if let Self::Pages(cache) = self {
+            cache.register(request, tokens);
+        }
+    }
+
     /// The first `tokens` tokens of `request` are loaded: its full blocks get hashes.
     pub fn hash_loaded(&mut self, request: &Request, tokens: u32, block_size: u32) {
         match self {
             Self::Blocks(kv) => kv.hash_loaded(request, tokens / block_size),
-            Self::Pages(cache) => cache.register(request, tokens),
+            Self::Pages(_) => {} // they have them
         }
     }
 

@@ -209,14 +209,14 @@ impl FastPages {
         let mut held = std::mem::take(self.held_mut(number));
         (held.next_event, held.in_flight, held.decodes_from) = (0, 0, 0);
         (held.junction, held.is_first) = (hit.junction, !preempted);
-        self.claim(&mut held, hit);
+        self.claim(&mut held, demand.request, hit);
         self.take(&mut held, demand, hit.tokens);
         *self.held_mut(number) = held;
         number
     }
 
     /// The tables begin with the cached pages. Those of which only a part is hit are copied.
-    fn claim(&mut self, held: &mut HeldPages, hit: &PageHit) {
+    fn claim(&mut self, held: &mut HeldPages, request: &Request, hit: &PageHit) {
         for (index, pages) in hit.pages.iter().enumerate() {
             let group = self.rules.layout.groups[index];
             let blocks = hit.tokens / group.block;
@@ -242,6 +242,8 @@ impl FastPages {
                 self.touch(node);
             }
             table.registered = blocks;
+            // A block behind the end of the prompt has the hash of all its tokens.
+            table.end_registered = self.rules.last_boundary(request.input_tokens) < hit.tokens;
             part.iter().for_each(|&node| self.touch(node));
             self.copied.extend_from_slice(part);
         }
@@ -412,8 +414,8 @@ impl FastPages {
                         self.write_over(table, block);
                     }
                 }
-                if let Some((block, end)) = checkpoint.map(|block| (block, self.rules.last_boundary(tokens)))
-                    && kept.ends.contains(&Some(end))
+                if let Some(block) = checkpoint
+                    && let Some(end) = self.rules.checkpoint_end(&group, block, tokens, &kept)
                 {
                     self.hash_block(table, index, request, block, end);
                 }
@@ -751,6 +753,11 @@ impl FastPages {
         let table = &self.held(number).groups[group];
         let more = computed.div_ceil(self.rules.layout.groups[group].block).saturating_sub(table.len);
         table.held() + more - skipped.saturating_sub(table.skipped)
+    }
+
+    /// Pages that all tables hold in `group`.
+    pub fn all_held_in(&self, group: usize) -> i64 {
+        self.held.iter().map(|held| i64::from(held.groups[group].held())).sum()
     }
 
     /// Pages that a request holds in `group` by its table.

@@ -8,6 +8,7 @@ use crate::cluster::{
     ArrivalList, BlisTransfer, DisaggregationConfig, Encoder, InstanceRole, KvNetwork, NixlFlow, PoolRouting,
     RoleGroup, Timeline, TransferFlow,
 };
+use crate::instance::agreement::groups::{group_numbers, with_groups};
 use crate::outcome::{EncodeTimes, StageTimes};
 use crate::policy::{
     AlwaysDisaggregate, DisaggregationDecision, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, InstanceLabels,
@@ -159,6 +160,21 @@ fn pair_setup() -> impl Strategy<Value = PairSetup> {
     )
 }
 
+/// Instances of a model with KV groups, under vLLM's rules.
+fn pairs_with_groups() -> impl Strategy<Value = PairSetup> {
+    let not_blis = |setup: &PairSetup| !setup.inner.config.semantics.reserves_before_decode;
+    (pair_setup().prop_filter("BLIS knows no groups", not_blis), group_numbers(), 10u32..150, any::<bool>()).prop_map(
+        |(mut setup, numbers, pages, reserves)| {
+            for instance in &mut setup.inner.instances {
+                let config = InstanceConfig { reserve_full_prompt: reserves, ..instance.clone() };
+                *instance = with_groups(config, &numbers, pages);
+            }
+            setup.inner.config.block_size = setup.inner.instances[0].block_size;
+            setup
+        },
+    )
+}
+
 fn run_pairs<I: Instance>(
     setup: &PairSetup,
     engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
@@ -300,6 +316,20 @@ proptest! {
             }
             (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
         }
+    }
+
+    /// With KV groups: which parts of a prompt move, and which are recomputed.
+    #[test]
+    fn both_engines_move_the_same_pages(
+        setup in pairs_with_groups(),
+        drafts in proptest::collection::vec(draft(), 1..40),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        let mut setup = setup;
+        setup.inner.config.horizon = horizon;
+        let requests = with_media(requests(&drafts, setup.inner.config.block_size));
+        let [fast, plain] = [run_pairs(&setup, Fast::new, &requests), run_pairs(&setup, Plain::new, &requests)];
+        prop_assert_eq!(fast.map_err(|halt| halt.to_string()), plain.map_err(|halt| halt.to_string()));
     }
 
     /// A copy made in the middle continues as the original does.

@@ -9,7 +9,7 @@ type LayerNumbers = (u8, u32, u32, u32, u32);
 
 /// What decides about the groups of random layers.
 #[derive(Clone, Debug)]
-struct GroupNumbers {
+pub(crate) struct GroupNumbers {
     layers: Vec<LayerNumbers>,
     unit: u32,
     /// Blocks of the unit per block of a state, and pages and alignment of its checkpoints.
@@ -54,7 +54,7 @@ impl GroupNumbers {
     }
 }
 
-fn group_numbers() -> impl Strategy<Value = GroupNumbers> {
+pub(crate) fn group_numbers() -> impl Strategy<Value = GroupNumbers> {
     let size = prop_oneof![1u32..12, 1u32..90];
     let layer = (0u8..7, size, prop_oneof![3 => Just(1u32), 1 => 1u32..4], 1u32..3, 1u32..4);
     let retention = prop_oneof![2 => Just(Some(0u32)), 1 => Just(None), 1 => (1u32..60).prop_map(Some)];
@@ -72,28 +72,29 @@ fn group_numbers() -> impl Strategy<Value = GroupNumbers> {
     )
 }
 
-/// Configurations with KV groups, which BLIS does not know.
+/// The same configuration with a pool of `pages` pages for these groups, which BLIS does not know; or with blocks, if no pool can have them.
+pub(crate) fn with_groups(config: InstanceConfig, numbers: &GroupNumbers, pages: u32) -> InstanceConfig {
+    let max_model_len = config.max_model_len.unwrap_or(210);
+    let Some(layout) = numbers.layout(config.enable_prefix_caching, max_model_len) else {
+        return InstanceConfig { kv_groups: None, ..config };
+    };
+    InstanceConfig {
+        max_model_len: Some(max_model_len),
+        block_size: layout.hash_block,
+        total_kv_blocks: pages,
+        kv_groups: Some(Arc::new(KvGroups { layout, retention: numbers.retention, pipeline: 1 })),
+        semantics: Semantics {
+            full_hit_is_free: false,
+            final_token_kv: false,
+            reserves_before_decode: false,
+            ..config.semantics
+        },
+        ..config
+    }
+}
+
 pub(super) fn config_with_groups() -> impl Strategy<Value = InstanceConfig> {
-    (config(), group_numbers(), 3u32..120).prop_map(|(config, numbers, pages)| {
-        let max_model_len = config.max_model_len.unwrap_or(210);
-        let Some(layout) = numbers.layout(config.enable_prefix_caching, max_model_len) else {
-            return InstanceConfig { kv_groups: None, ..config };
-        };
-        let block_size = layout.hash_block;
-        InstanceConfig {
-            max_model_len: Some(max_model_len),
-            block_size,
-            total_kv_blocks: pages,
-            kv_groups: Some(Arc::new(KvGroups { layout, retention: numbers.retention, pipeline: 1 })),
-            semantics: Semantics {
-                full_hit_is_free: false,
-                final_token_kv: false,
-                reserves_before_decode: false,
-                ..config.semantics
-            },
-            ..config
-        }
-    })
+    (config(), group_numbers(), 3u32..120).prop_map(|(config, numbers, pages)| with_groups(config, &numbers, pages))
 }
 
 proptest! {

@@ -118,10 +118,6 @@ impl<T> RequestArena<T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = RequestKey> {
-        (0..count(self.slots.len())).filter_map(|slot_index| Some(self.at(slot_index)?.0))
-    }
-
     /// Number of slots, free ones included.
     #[cfg(test)]
     pub fn slots(&self) -> usize {

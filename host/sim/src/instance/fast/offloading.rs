@@ -156,6 +156,9 @@ impl Fast {
                 // vLLM skips a request that still loads, and schedules those after it.
                 continue;
             }
+            if self.is_paged() {
+                self.register_computed(key);
+            }
             if self.gate(key) != AdapterGate::Open {
                 self.rares.state(&mut self.live[key]).slot_wanted.get_or_insert(now);
                 i += 1;
@@ -174,11 +177,12 @@ impl Fast {
             };
             let spare = self.limits.spare_blocks(self.running as usize);
             let end = loaded.max(computed + num_tokens);
-            let whole = self.config.reserve_full_prompt;
-            let up_to = if whole { target } else { end };
+            let reserves = self.config.reserve_full_prompt;
             let needed = if self.is_paged() {
-                self.pages_for_loaded(key, loaded, up_to, whole)
+                let whole = if reserves { self.pages_for_loaded(key, loaded, target, true) } else { 0 };
+                whole.max(self.pages_for_loaded(key, loaded, end, false))
             } else {
+                let up_to = if reserves { target } else { end };
                 up_to.div_ceil(self.config.block_size) - loaded.div_ceil(self.config.block_size)
             } + spare;
             if needed > self.kv.free_blocks() {

@@ -11,7 +11,7 @@ use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
 use crate::instance::gates::Gate;
 use crate::instance::policy::QueueKey;
-use crate::kv::fast_pages::{FastPages, HeldPages};
+use crate::kv::fast_pages::{FastPages, HeldPages, PagesNumber};
 use crate::kv::pages::{PageDemand, PageHit};
 use crate::numbers::count;
 use crate::outcome::WaitReason;
@@ -102,15 +102,19 @@ impl Fast {
     /// Pages held per group when a step is planned, by all requests together; shared ones count once per request. Empty without groups.
     pub(super) fn held_by_group(&self, left_out: &[RequestKey]) -> Vec<u32> {
         let Some(pages) = &self.kv.pages else { return Vec::new() };
-        let held = |key: RequestKey, group| {
-            let live = &self.live[key];
-            let planned = live.state == RequestState::Decoding && !left_out.contains(&key);
-            let (computed, v) = (live.computed_at(self.v), self.v);
-            let at = DecodeMoment { computed: computed + u32::from(planned), v: v + u64::from(planned) };
-            self.pages_in(key, group, at)
+        // Of requests with counted pages the tables are of the past.
+        let counted = |key: &RequestKey| {
+            self.live[*key].holding.pages.filter(|&number| pages.held(number).is_counted).map(|number| (*key, number))
         };
-        let groups = 0..pages.rules.layout.groups.len();
-        groups.map(|group| self.live.keys().map(|key| held(key, group)).sum()).collect()
+        let counted: Vec<_> = self.order.iter().filter_map(|key| counted(&key)).collect();
+        let gained = |&(key, number): &(RequestKey, PagesNumber), group| {
+            let planned = !left_out.contains(&key);
+            let (computed, v) = (self.live[key].computed_at(self.v), self.v);
+            let at = DecodeMoment { computed: computed + u32::from(planned), v: v + u64::from(planned) };
+            i64::from(self.pages_in(key, group, at)) - i64::from(pages.held_in(number, group))
+        };
+        let held = |group| pages.all_held_in(group) + counted.iter().map(|counted| gained(counted, group)).sum::<i64>();
+        (0..pages.rules.layout.groups.len()).map(|group| u32::try_from(held(group)).unwrap_or_default()).collect()
     }
 
     fn cycle(&self) -> Option<&PageCycle> {
@@ -492,13 +496,13 @@ impl Fast {
     pub(super) fn enter_loaded_pages(&mut self, key: RequestKey, loaded: u32, end: u32) {
         self.with_pages(key, |pages, live, _| {
             let number = live.holding.pages.expect("it has loaded");
-            pages.register(number, &live.request, loaded);
             pages.extend(number, &live.prompt_pages(loaded, end));
         });
     }
 
-    /// The last of the tokens of `key` is no longer in flight: a block that it filled gets its hash.
-    pub(super) fn finish_in_flight(&mut self, key: RequestKey) {
+    /// The tokens of `key` are known: those of a load that has ended, before it is admitted, so that a state among them is copied; or the last
+    /// one, which is no longer in flight.
+    pub(super) fn register_computed(&mut self, key: RequestKey) {
         self.with_pages(key, |pages, live, _| {
             if let Some(number) = live.holding.pages {
                 pages.register(number, &live.request, live.computed);

@@ -761,7 +761,7 @@ impl Fast {
             }
             let computed = live.computed;
             if self.is_paged() {
-                self.finish_in_flight(key);
+                self.register_computed(key);
             }
             self.release_finished(key, computed, computed, now);
             let live = self.live.remove(key).expect("draining requests are live");

@@ -126,6 +126,7 @@ impl Plain {
                 // vLLM skips a request that still loads, and schedules those after it.
                 continue;
             }
+            self.kv.register_loaded(&self.loading[i].request, self.loading[i].computed);
             if self.gate(&self.loading[i]) != AdapterGate::Open {
                 self.loading[i].slot_wanted.get_or_insert(now);
                 i += 1;
@@ -143,9 +144,9 @@ impl Plain {
                 Err(found) => return Some(found),
             };
             let end = loaded.max(computed + num_tokens);
-            let whole = self.config.reserve_full_prompt;
-            let up_to = if whole { live.target } else { end };
-            let needed = self.kv.grows(&live.prompt(loaded, up_to), whole) + self.blocks_to_spare();
+            let reserves = self.config.reserve_full_prompt;
+            let whole = if reserves { self.kv.grows(&live.prompt(loaded, live.target), true) } else { 0 };
+            let needed = whole.max(self.kv.grows(&live.prompt(loaded, end), false)) + self.blocks_to_spare();
             if needed > self.kv.free_blocks() {
                 // vLLM lets none pass it: those behind must not take the blocks that it waits for.
                 return Some(WaitReason::KvBlocks { needed });

@@ -167,7 +167,7 @@ impl GroupedKv {
     pub fn take(&mut self, tables: &mut PageTables, demand: &PageDemand<'_>, hit: &PageHit) {
         let enters = tables.groups.is_empty();
         if enters {
-            self.claim(tables, hit);
+            self.claim(tables, demand.request, hit);
         }
         let mut checkpoint = None;
         for index in 0..self.rules.layout.groups.len() {
@@ -194,7 +194,7 @@ impl GroupedKv {
     }
 
     /// The page tables begin with the cached pages. Those of which only a part is hit are copied.
-    fn claim(&mut self, tables: &mut PageTables, hit: &PageHit) {
+    fn claim(&mut self, tables: &mut PageTables, request: &Request, hit: &PageHit) {
         tables.junction = hit.junction;
         tables.groups = vec![BlockTable::default(); self.rules.layout.groups.len()];
         for (index, pages) in hit.pages.iter().enumerate() {
@@ -214,6 +214,8 @@ impl GroupedKv {
                 table.push(page);
             }
             table.registered = blocks;
+            // A block behind the end of the prompt has the hash of all its tokens.
+            table.end_registered = self.rules.last_boundary(request.input_tokens) < hit.tokens;
             let claimed: Vec<u32> = table.oldest_first().collect();
             claimed.iter().chain(part).for_each(|&page| self.touch(page));
             self.copied.extend_from_slice(part);
@@ -255,8 +257,8 @@ impl GroupedKv {
                     self.forget(page, before);
                 }
             }
-            if let Some((block, end)) = checkpoint.map(|block| (block, self.rules.last_boundary(tokens)))
-                && kept.ends.contains(&Some(end))
+            if let Some(block) = checkpoint
+                && let Some(end) = self.rules.checkpoint_end(&group, block, tokens, &kept)
                 && let Some(page) = tables.groups[index].page(block)
             {
                 self.hash_page(page, index, request, end);

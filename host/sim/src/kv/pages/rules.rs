@@ -161,6 +161,20 @@ impl PageRules {
         only_there.then_some((first, boundary / group.block))
     }
 
+    /// The tokens up to the checkpoint of a state that a request keeps in block `block` of `group`, if the first `tokens` tokens are known and it
+    /// is among `kept`.
+    pub(in crate::kv) fn checkpoint_end(
+        &self,
+        group: &KvGroup,
+        block: u32,
+        tokens: u32,
+        kept: &RegisteredBlocks,
+    ) -> Option<u32> {
+        let end = self.last_boundary(tokens);
+        // What is read from another instance has no checkpoint on the way.
+        (end > block * group.block && kept.ends.contains(&Some(end))).then_some(end)
+    }
+
     /// Which blocks of a prompt of `prompt` tokens are registered in `group`.
     pub(in crate::kv) fn kept(&self, group: &KvGroup, prompt: u32, junction: Option<u32>) -> RegisteredBlocks {
         let multiple = self.layout.scheduler_block;
