@@ -1,0 +1,4 @@
+//! Processes with known means, and what the procedures say of them.
+
+mod processes;
+mod coverage;
