@@ -1,15 +1,53 @@
-//! What is known of a mean: its interval, or how much longer a run must be.
+//! What is known of a figure: its interval, or how much longer a run must be.
 
-/// The mean of a run.
+use crate::student::t_quantile;
+
+/// A figure of one or more runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeanEstimate {
-    /// The run is long enough.
+    /// The runs are long enough.
     Known(Interval),
-    /// It is not: there is no interval.
+    /// They are not: there is no interval.
     TooShort(TooShort),
 }
 
-/// An estimate with its confidence interval, in the unit of the values.
+impl MeanEstimate {
+    /// The estimate, with or without an interval.
+    #[must_use]
+    pub fn estimate(&self) -> f64 {
+        match self {
+            Self::Known(interval) => interval.estimate,
+            Self::TooShort(short) => short.estimate,
+        }
+    }
+
+    /// The interval, if there is one.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        match self {
+            Self::Known(interval) => Some(*interval),
+            Self::TooShort(_) => None,
+        }
+    }
+
+    /// The estimate with its interval changed by `change`.
+    pub(crate) fn map(self, change: impl Fn(Interval) -> Interval) -> Self {
+        match self {
+            Self::Known(interval) => Self::Known(change(interval)),
+            Self::TooShort(_) => self,
+        }
+    }
+
+    /// The estimate `of` the estimate, whether there is an interval or not.
+    pub(crate) fn shifted(self, scale: f64, shift: f64) -> Self {
+        match self {
+            Self::Known(interval) => Self::Known(interval.scaled(scale, shift)),
+            Self::TooShort(short) => Self::TooShort(TooShort { estimate: short.estimate * scale + shift, ..short }),
+        }
+    }
+}
+
+/// An estimate with its confidence interval, in the unit of the values. The limits may be at unequal distances from the estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The estimate.
@@ -18,13 +56,19 @@ pub struct Interval {
     pub low: f64,
     /// Upper limit.
     pub high: f64,
-    /// Degrees of freedom of Student's t.
+    /// Standard error of the estimate.
+    pub standard_error: f64,
+    /// Degrees of freedom of Student's t, above 0.
     pub freedom: f64,
 }
 
 impl Interval {
-    pub(crate) fn about(estimate: f64, half: f64, freedom: f64) -> Self {
-        Self { estimate, low: estimate - half, high: estimate + half, freedom }
+    /// `estimate` ± t·`standard_error`.
+    #[must_use]
+    pub fn symmetric(estimate: f64, standard_error: f64, freedom: f64, confidence: f64) -> Self {
+        // An infinite quantile times no spread is no spread.
+        let half = if standard_error > 0.0 { t_quantile(freedom, confidence) * standard_error } else { 0.0 };
+        Self { estimate, low: estimate - half, high: estimate + half, standard_error, freedom }
     }
 
     /// Half the width.
@@ -32,19 +76,49 @@ impl Interval {
     pub fn half_width(&self) -> f64 {
         0.5 * (self.high - self.low)
     }
+
+    /// Whether `value` is between the limits, or on one.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+
+    /// The interval with each limit `factor` times as far from the estimate.
+    #[must_use]
+    pub fn widened(&self, factor: f64) -> Self {
+        let limit = |limit: f64| self.estimate + factor * (limit - self.estimate);
+        Self { low: limit(self.low), high: limit(self.high), ..*self }
+    }
+
+    /// The interval of `scale`·x + `shift`, with `scale` > 0.
+    pub(crate) fn scaled(&self, scale: f64, shift: f64) -> Self {
+        let of = |value: f64| value * scale + shift;
+        Self {
+            estimate: of(self.estimate),
+            low: of(self.low),
+            high: of(self.high),
+            standard_error: self.standard_error * scale,
+            freedom: self.freedom,
+        }
+    }
+
+    /// The interval of −x.
+    pub(crate) fn negated(&self) -> Self {
+        Self { estimate: -self.estimate, low: -self.high, high: -self.low, ..*self }
+    }
 }
 
-/// A run without an interval.
+/// Runs without an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooShort {
-    /// The mean of the run.
+    /// The figure of the runs as they are.
     pub estimate: f64,
-    /// By which factor the run would have to be longer, about.
+    /// By which factor the runs would have to be longer, about; at least 2.
     pub factor: f64,
 }
 
 impl TooShort {
-    pub(crate) fn new(estimate: f64, values: usize, correlation_time: f64) -> Self {
-        Self { estimate, factor: (400.0 * correlation_time / values as f64).max(2.0) }
+    pub(crate) fn new(estimate: f64, factor: f64) -> Self {
+        Self { estimate, factor: factor.max(2.0) }
     }
 }

@@ -1,0 +1,128 @@
+//! The interval of a mean within one run: batch means that refuse a run that is too short.
+//!
+//! The run is cut into 30 or 20 batches of equal length, the larger number that passes both tests:
+//!
+//! 1. each batch lasts at least 20 correlation times ([`Correlation::time`]);
+//! 2. neighbouring batch means are independent by von Neumann's test at 10 %, one-sided: z = (r₁ + 1/b)/√((b − 2)/(b² − 1)) ≤ 1.2816, where
+//!    r₁ is the autocorrelation of the batch means at lag 1.
+//!
+//! Batches are cut from the end; what remains at the front is left out of them, but not of the mean. The half width is
+//! t(b − 1)·s/√b·√((1 + r)/(1 − r)) with r = max(0, r₁), and both limits are corrected for the skewness of the mean (`skewness.rs`). If
+//! neither number of batches passes there is no interval.
+//!
+//! The flat-top window finds no dependence that is weak but long, as that of response times, which are mostly service with a rare
+//! congestion. Therefore a batch must also last 0.8 · 20 times the correlation time of 100 batch means, b·s²/n/γ(0)·(1 + r)/(1 − r), and
+//! neighbours may be correlated by no more than 0.3 among 100 batches, and 0.5 among 300.
+
+use crate::batch_means::BatchMeans;
+use crate::correlation::Correlation;
+use crate::error::{StatisticsError, check_series};
+use crate::interval::{Interval, MeanEstimate, TooShort};
+use crate::moments::{mean, sample_variance};
+use crate::samples::{run_means, sample_interval};
+use crate::skewness::Shape;
+use crate::student::t_quantile;
+
+/// Numbers of batches that are tried, in this order.
+const BATCHES: [usize; 2] = [30, 20];
+/// Correlation times that a batch lasts at least.
+const TIMES_PER_BATCH: f64 = 20.0;
+/// Correlation times of a run that are enough: [`TIMES_PER_BATCH`] in each of the fewest batches.
+pub(crate) const TIMES_PER_RUN: f64 = 400.0;
+/// Values without which no correlation can be estimated.
+const FEWEST_VALUES: usize = 100;
+/// Independent runs from which the spread of their means is all that counts.
+const ENOUGH_RUNS: usize = 8;
+/// The share of the correlation time of batch means that counts: their estimate is noisier than that of the flat-top window.
+const COUNTED: f64 = 0.8;
+
+/// The mean of one run, whose correlation is estimated from `values` themselves. `confidence`: 0 to 1, exclusive.
+///
+/// # Errors
+/// If there are no values, or one is not finite.
+pub fn mean_interval(values: &[f64], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
+    mean_interval_with(values, &Correlation::of(&[values])?, confidence)
+}
+
+/// The mean of one run with the correlation of all runs of its scenario, so that a run that shows little of it gets no interval.
+///
+/// # Errors
+/// If there are no values, or one is not finite.
+pub fn mean_interval_with(
+    values: &[f64],
+    correlation: &Correlation,
+    confidence: f64,
+) -> Result<MeanEstimate, StatisticsError> {
+    check_series(values)?;
+    let mean = mean(values);
+    let n = values.len() as f64;
+    let too_short = |time: f64| Ok(MeanEstimate::TooShort(TooShort::new(mean, TIMES_PER_RUN * time / n)));
+    if values.len() < FEWEST_VALUES || !is_long(values.len(), correlation.time) {
+        return too_short(correlation.time.max(1.0));
+    }
+    let shape = Shape::of(values);
+    let medium = BatchMeans::cut(values, 100);
+    let time = correlation.time.max(COUNTED * time_of_batches(&medium, n, correlation.variance));
+    let depends = medium.lag_1 > 0.3 || shape.lag_1 > 0.5;
+    match independent_batches(values, time).filter(|_| !depends) {
+        None => too_short(time),
+        Some(batches) => {
+            let full_time = correlation.time.max(time / COUNTED);
+            Ok(MeanEstimate::Known(skewed(mean, &batches, &shape, n / full_time, confidence)))
+        }
+    }
+}
+
+/// The mean over independent runs of one scenario: seeds of a generator, or disjoint windows of a trace; each run is one slice, after its
+/// warm-up. One run: as [`mean_interval`]. Eight or more: Student's t over their means, if each lasts 20 correlation times. Between: the
+/// wider of that and of the interval within all runs, one after the other.
+///
+/// # Errors
+/// If there is no run, or a run has no values, or one that is not finite.
+pub fn mean_of_runs(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
+    let correlation = Correlation::of(runs)?;
+    let means = run_means(runs);
+    if runs.len() >= ENOUGH_RUNS {
+        let shortest = runs.iter().map(|run| run.len()).min().unwrap_or(0) as f64;
+        let missing = TIMES_PER_BATCH * correlation.time / shortest;
+        return match missing <= 1.0 {
+            true => Ok(MeanEstimate::Known(sample_interval(&means, confidence)?)),
+            false => Ok(MeanEstimate::TooShort(TooShort::new(mean(&means), missing))),
+        };
+    }
+    let within = mean_interval_with(&runs.concat(), &correlation, confidence)?;
+    if runs.len() == 1 {
+        return Ok(within);
+    }
+    let between = sample_interval(&means, confidence)?;
+    Ok(within.map(|within| if within.half_width() > between.half_width() { within } else { between }))
+}
+
+fn is_long(values: usize, time: f64) -> bool {
+    BATCHES.into_iter().any(|batches| fits(values, batches, time))
+}
+
+fn fits(values: usize, batches: usize, time: f64) -> bool {
+    values as f64 / batches as f64 >= TIMES_PER_BATCH * time
+}
+
+fn independent_batches(values: &[f64], time: f64) -> Option<BatchMeans> {
+    let tried = BATCHES.into_iter().filter(|&batches| fits(values.len(), batches, time));
+    tried.map(|batches| BatchMeans::cut(values, batches)).find(BatchMeans::are_independent)
+}
+
+/// The correlation time of a run of `n` values with the variance `variance` by its batch means.
+fn time_of_batches(batches: &BatchMeans, n: f64, variance: f64) -> f64 {
+    let r = batches.lag_1.clamp(0.0, 0.9);
+    let long_run = sample_variance(&batches.means) * n / batches.means.len() as f64 * (1.0 + r) / (1.0 - r);
+    if variance > 0.0 { long_run / variance } else { 1.0 }
+}
+
+fn skewed(mean: f64, batches: &BatchMeans, shape: &Shape, times: f64, confidence: f64) -> Interval {
+    let freedom = batches.freedom();
+    let t = t_quantile(freedom, confidence);
+    let error = batches.standard_error();
+    let skewness = shape.of_mean(times);
+    let limit = |t: f64| if error > 0.0 { mean - skewness.transformed(t) * error } else { mean };
+    Interval { estimate: mean, low: limit(t), high: limit(-t), standard_error: error, freedom }
+}
