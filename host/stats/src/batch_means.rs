@@ -50,9 +50,4 @@ impl BatchMeans {
         let r = self.lag_1.max(0.0);
         (sample_variance(&self.means) / self.means.len() as f64 * (1.0 + r) / (1.0 - r)).sqrt()
     }
-
-    /// Batches with another mean than 0.
-    pub(crate) fn nonzero(&self) -> usize {
-        self.means.iter().filter(|&&mean| mean != 0.0).count()
-    }
 }

@@ -11,7 +11,7 @@
 //! neither number of batches passes there is no interval.
 //!
 //! The flat-top window finds no dependence that is weak but long, as that of response times, which are mostly service with a rare
-//! congestion. Therefore a batch must also last 0.8 · 20 times the correlation time of 100 batch means, b·s²/n/γ(0)·(1 + r)/(1 − r), and
+//! congestion. Therefore a batch must also last 0.7 · 20 times the correlation time of 100 batch means, b·s²/n/γ(0)·(1 + r)/(1 − r), and
 //! neighbours may be correlated by no more than 0.3 among 100 batches, and 0.5 among 300.
 
 use crate::batch_means::BatchMeans;
@@ -34,7 +34,7 @@ const FEWEST_VALUES: usize = 100;
 /// Independent runs from which the spread of their means is all that counts.
 const ENOUGH_RUNS: usize = 8;
 /// The share of the correlation time of batch means that counts: their estimate is noisier than that of the flat-top window.
-const COUNTED: f64 = 0.8;
+const COUNTED: f64 = 0.7;
 
 /// The mean of one run, whose correlation is estimated from `values` themselves. `confidence`: 0 to 1, exclusive.
 ///

@@ -1,4 +1,5 @@
 //! Processes with known means, and what the procedures say of them.
 
-mod processes;
 mod coverage;
+mod explore;
+pub mod processes;

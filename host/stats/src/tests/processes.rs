@@ -122,6 +122,7 @@ impl Ord for Due {
 pub struct Visit {
     pub arrival_s: f64,
     pub end_s: f64,
+    pub wait_s: f64,
 }
 
 /// Sessions at `servers` servers with exponential services of the mean 1: `arrivals` of sessions in order, each of `rounds` rounds with
@@ -137,8 +138,9 @@ pub fn sessions(seed: u64, n: usize, new_sessions_per_s: f64, rounds: usize, thi
         if left == rounds {
             due.push(Reverse((Due(now + stream.exp(1.0 / new_sessions_per_s)), rounds)));
         }
-        let end = serve(&mut free, now, stream.exp(1.0));
-        visits.push(Visit { arrival_s: now, end_s: end });
+        let service = stream.exp(1.0);
+        let end = serve(&mut free, now, service);
+        visits.push(Visit { arrival_s: now, end_s: end, wait_s: (end - service - now).max(0.0) });
         if left > 1 {
             due.push(Reverse((Due(end + stream.exp(think)), left - 1)));
         }
@@ -154,8 +156,9 @@ pub fn closed(seed: u64, n: usize, users: usize, think: f64, servers: usize) -> 
     let mut visits = Vec::with_capacity(n);
     while visits.len() < n {
         let Some(Reverse(Due(now))) = due.pop() else { break };
-        let end = serve(&mut free, now, stream.exp(1.0));
-        visits.push(Visit { arrival_s: now, end_s: end });
+        let service = stream.exp(1.0);
+        let end = serve(&mut free, now, service);
+        visits.push(Visit { arrival_s: now, end_s: end, wait_s: (end - service - now).max(0.0) });
         due.push(Reverse(Due(end + stream.exp(think))));
     }
     visits
