@@ -1,8 +1,16 @@
 //! The error of the latency model, in answers.
 //!
-//! The error of a deployment is e = ln(measured/simulated). A band for a deployment that was never measured is that of split conformal prediction
-//! (Vovk, Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*): about the median m of the errors of the calibration set, the
-//! ⌈0.9(n + 1)⌉-th smallest |e − m| to either side. It covers a share of 0.9 or more, whatever the distribution, if deployments are exchangeable.
+//! The error of a deployment is e = ln(measured/simulated). A band for a deployment that was never measured is that of conformal prediction (Vovk,
+//! Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*): about the median m of the errors of the calibration set, so far to
+//! either side that it would have covered 0.9·(1 + 1/G) of that set. Two changes make it hold for what is unlike the set, another model or
+//! precision, and not only for another draw of it:
+//!
+//! * The distance of a row is from the median of the other models, as if its own had never been measured (as in the jackknife+ of Barber, Candès,
+//!   Ramdas and Tibshirani 2021, *Annals of Statistics* 49).
+//! * Rows of a deployment err alike. Each of n counts 1/√n, and G = (Σw)²/Σw² (Kish 1965) is how many rows these weights are worth.
+//!
+//! Of `../shared/cases/statistics/model-error.csv`, 443 rows of 6 models, bands of 90 % cover 85 to 91 % of the rows left out by model, GPU or
+//! precision; with equal weights and one median 79 to 90 %, with deployments of equal weight 91 to 99 %, four times as wide for TTFT.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,22 +28,24 @@ pub const FEWEST_CLASS_DEPLOYMENTS: usize = 10;
 pub struct ModelErrorRow<'a> {
     /// Which deployments are alike: GPU, precision, kind of model.
     pub class: &'a str,
+    /// Which rows are of one model.
+    pub model: &'a str,
     /// Which rows are of one deployment.
     pub deployment: &'a str,
     /// ln(measured/simulated).
     pub error: f64,
 }
 
-impl<'a> ModelErrorRow<'a> {
-    /// Of a measured and a simulated value, in the same unit, both above 0.
+impl ModelErrorRow<'_> {
+    /// ln(`measured`/`simulated`), both above 0 and in the same unit.
     ///
     /// # Errors
     /// If a value is not above 0, or not finite.
-    pub fn new(class: &'a str, deployment: &'a str, measured: f64, simulated: f64) -> Result<Self, StatisticsError> {
+    pub fn error_of(measured: f64, simulated: f64) -> Result<f64, StatisticsError> {
         for value in [measured, simulated] {
             check_range("a latency", value, value.is_finite() && value > 0.0, "above 0")?;
         }
-        Ok(Self { class, deployment, error: (measured / simulated).ln() })
+        Ok((measured / simulated).ln())
     }
 }
 
@@ -51,18 +61,19 @@ pub struct ErrorBand {
 }
 
 impl ErrorBand {
-    /// The band of errors (ln) that covers the share `coverage`, above 0 and below 1. Too few errors have a band as wide as the worst of them.
+    /// The band of `rows` that covers the share `coverage`, above 0 and below 1. Too few rows have a band as wide as the worst of them.
     ///
     /// # Errors
-    /// If there are no errors, one is not finite, or `coverage` is out of range.
-    pub fn of(errors: &[f64], coverage: f64) -> Result<Self, StatisticsError> {
-        check_series(errors)?;
+    /// If there are no rows, an error is not finite, or `coverage` is out of range.
+    pub fn of(rows: &[ModelErrorRow], coverage: f64) -> Result<Self, StatisticsError> {
+        check_series(&rows.iter().map(|row| row.error).collect::<Vec<f64>>())?;
         check_range("the coverage of a band", coverage, coverage > 0.0 && coverage < 1.0, "above 0 and below 1")?;
-        let centre = quantile(errors, 0.5)?;
-        let mut distances: Vec<f64> = errors.iter().map(|error| (error - centre).abs()).collect();
-        distances.sort_by(f64::total_cmp);
-        let rank = (coverage * (errors.len() + 1) as f64).ceil() as usize;
-        Ok(Self { centre, half_width: distances[rank.clamp(1, errors.len()) - 1], rows: errors.len() })
+        let rows = weighted(rows);
+        let distances = distances(&rows);
+        let sum: f64 = rows.iter().map(|row| row.weight).sum();
+        let worth = sum * sum / rows.iter().map(|row| row.weight * row.weight).sum::<f64>();
+        let half_width = weighted_quantile(distances, coverage * (1.0 + 1.0 / worth));
+        Ok(Self { centre: median(&rows), half_width, rows: rows.len() })
     }
 
     /// Whether the error (ln) is inside.
@@ -90,6 +101,53 @@ impl ErrorBand {
     }
 }
 
+/// An error with its weight.
+#[derive(Clone, Copy)]
+struct WeightedError<'a> {
+    model: &'a str,
+    error: f64,
+    weight: f64,
+}
+
+fn weighted<'a>(rows: &[ModelErrorRow<'a>]) -> Vec<WeightedError<'a>> {
+    let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.deployment).or_default() += 1.0;
+    }
+    let weight = |row: &ModelErrorRow| 1.0 / counts[row.deployment].sqrt();
+    rows.iter().map(|row| WeightedError { model: row.model, error: row.error, weight: weight(row) }).collect()
+}
+
+/// The distance of each row from the median of the other models, or from that of all rows if there is one model, with its weight.
+fn distances(rows: &[WeightedError]) -> Vec<WeightedError<'static>> {
+    let models: BTreeSet<&str> = rows.iter().map(|row| row.model).collect();
+    let mut medians = BTreeMap::new();
+    for &model in &models {
+        let others: Vec<WeightedError> = rows.iter().filter(|row| row.model != model).copied().collect();
+        medians.insert(model, median(if others.is_empty() { rows } else { &others }));
+    }
+    let distance = |row: &WeightedError| (row.error - medians[row.model]).abs();
+    rows.iter().map(|row| WeightedError { model: "", error: distance(row), weight: row.weight }).collect()
+}
+
+fn median(rows: &[WeightedError]) -> f64 {
+    weighted_quantile(rows.to_vec(), 0.5)
+}
+
+/// The smallest error at which the weights of all up to it are the share `p` of the sum; the largest error if that is above 1. 0 without rows.
+fn weighted_quantile(mut rows: Vec<WeightedError>, p: f64) -> f64 {
+    rows.sort_by(|a, b| a.error.total_cmp(&b.error));
+    let goal = p * rows.iter().map(|row| row.weight).sum::<f64>() * (1.0 - 1e-12);
+    let mut sum = 0.0;
+    for row in &rows {
+        sum += row.weight;
+        if sum >= goal {
+            return row.error;
+        }
+    }
+    rows.last().map_or(0.0, |row| row.error)
+}
+
 /// The bands of a figure: of classes with enough rows, and of all rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ErrorBands {
@@ -104,16 +162,14 @@ impl ErrorBands {
     /// # Errors
     /// If there are no rows, or `coverage` is out of range.
     pub fn calibrate(rows: &[ModelErrorRow], coverage: f64) -> Result<Self, StatisticsError> {
-        let errors: Vec<f64> = rows.iter().map(|row| row.error).collect();
-        let pool = ErrorBand::of(&errors, coverage)?;
-        let mut by_class: BTreeMap<&str, Vec<&ModelErrorRow>> = BTreeMap::new();
+        let pool = ErrorBand::of(rows, coverage)?;
+        let mut by_class: BTreeMap<&str, Vec<ModelErrorRow>> = BTreeMap::new();
         for row in rows {
-            by_class.entry(row.class).or_default().push(row);
+            by_class.entry(row.class).or_default().push(*row);
         }
         let mut classes = BTreeMap::new();
         for (class, rows) in by_class.into_iter().filter(|(_, rows)| is_known(rows)) {
-            let errors: Vec<f64> = rows.iter().map(|row| row.error).collect();
-            classes.insert(class.to_owned(), ErrorBand::of(&errors, coverage)?);
+            classes.insert(class.to_owned(), ErrorBand::of(&rows, coverage)?);
         }
         Ok(Self { pool, classes })
     }
@@ -131,7 +187,7 @@ impl ErrorBands {
     }
 }
 
-fn is_known(rows: &[&ModelErrorRow]) -> bool {
+fn is_known(rows: &[ModelErrorRow]) -> bool {
     let deployments: BTreeSet<&str> = rows.iter().map(|row| row.deployment).collect();
     rows.len() >= FEWEST_CLASS_ROWS && deployments.len() >= FEWEST_CLASS_DEPLOYMENTS
 }

@@ -1,6 +1,6 @@
 //! Student's t and the normal distribution, from `statrs`.
 
-use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, FisherSnedecor, Normal, StudentsT};
 
 /// Confidence level of every interval unless another is chosen.
 pub const CONFIDENCE: f64 = 0.95;
@@ -33,6 +33,11 @@ pub fn two_sided_p(t: f64, freedom: f64) -> f64 {
         false => StudentsT::new(0.0, 1.0, freedom).map_or(0.5, |t| t.cdf(x)),
     };
     (2.0 * below(-t.abs())).clamp(0.0, 1.0)
+}
+
+/// The probability of a ratio of variances above `ratio`, with these degrees of freedom above and below the line; not a number if one is none.
+pub(crate) fn f_tail(ratio: f64, above: f64, below: f64) -> f64 {
+    if ratio.is_nan() { f64::NAN } else { FisherSnedecor::new(above, below).map_or(f64::NAN, |f| f.sf(ratio)) }
 }
 
 /// The value below which a share `p` (above 0, below 1) of a standard normal distribution lies.
