@@ -20,7 +20,7 @@ use crate::error::{StatisticsError, check_series};
 use crate::interval::{Interval, MeanEstimate, TooShort};
 use crate::moments::{mean, sample_variance};
 use crate::samples::{run_means, sample_interval};
-use crate::skewness::Shape;
+use crate::skewness::{Shape, Skewness};
 use crate::student::{f_tail, t_quantile};
 
 /// Numbers of batches that are tried, in this order.
@@ -53,6 +53,25 @@ pub fn mean_interval_with(
     correlation: &Correlation,
     confidence: f64,
 ) -> Result<MeanEstimate, StatisticsError> {
+    batched(values, correlation, confidence, Correction::Full)
+}
+
+/// How an interval is corrected for skewness.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Correction {
+    /// Both limits move.
+    Full,
+    /// Limits only move outwards: for differences. Where none is true, heavy tails on both sides show a skewness of chance, towards the side of
+    /// their mean.
+    Outwards,
+}
+
+fn batched(
+    values: &[f64],
+    correlation: &Correlation,
+    confidence: f64,
+    correction: Correction,
+) -> Result<MeanEstimate, StatisticsError> {
     check_series(values)?;
     let mean = mean(values);
     let n = values.len() as f64;
@@ -68,7 +87,8 @@ pub fn mean_interval_with(
         None => too_short(time),
         Some(batches) => {
             let full_time = correlation.time.max(time / COUNTED);
-            Ok(MeanEstimate::Known(skewed(mean, &batches, &shape, n / full_time, confidence)))
+            let skewness = shape.of_mean(n / full_time);
+            Ok(MeanEstimate::Known(corrected(mean, &batches, skewness, confidence, correction)))
         }
     }
 }
@@ -81,6 +101,15 @@ pub fn mean_interval_with(
 /// # Errors
 /// If there is no run, or a run has no values, or one that is not finite.
 pub fn mean_of_runs(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
+    mean_of_runs_with(runs, confidence, Correction::Full)
+}
+
+/// As [`mean_of_runs`].
+pub(crate) fn mean_of_runs_with(
+    runs: &[&[f64]],
+    confidence: f64,
+    correction: Correction,
+) -> Result<MeanEstimate, StatisticsError> {
     let correlation = Correlation::of(runs)?;
     let means = run_means(runs);
     if runs.len() >= ENOUGH_RUNS {
@@ -91,7 +120,7 @@ pub fn mean_of_runs(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, St
             false => Ok(MeanEstimate::TooShort(TooShort::new(mean(&means), missing))),
         };
     }
-    let within = mean_interval_with(&runs.concat(), &correlation, confidence)?;
+    let within = batched(&runs.concat(), &correlation, confidence, correction)?;
     if runs.len() == 1 {
         return Ok(within);
     }
@@ -126,11 +155,16 @@ fn time_of_batches(batches: &BatchMeans, n: f64, variance: f64) -> f64 {
     if variance > 0.0 { long_run / variance } else { 1.0 }
 }
 
-fn skewed(mean: f64, batches: &BatchMeans, shape: &Shape, times: f64, confidence: f64) -> Interval {
-    let freedom = batches.freedom();
-    let t = t_quantile(freedom, confidence);
-    let error = batches.standard_error();
-    let skewness = shape.of_mean(times);
-    let limit = |t: f64| if error > 0.0 { mean - skewness.transformed(t) * error } else { mean };
-    Interval { estimate: mean, low: limit(t), high: limit(-t), standard_error: error, freedom }
+fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f64, correction: Correction) -> Interval {
+    let symmetric = Interval::symmetric(mean, batches.standard_error(), batches.freedom(), confidence);
+    let t = t_quantile(symmetric.freedom, confidence);
+    if symmetric.standard_error <= 0.0 {
+        return symmetric;
+    }
+    let limit = |t: f64| mean - skewness.transformed(t) * symmetric.standard_error;
+    let (low, high) = (limit(t), limit(-t));
+    match correction {
+        Correction::Full => Interval { low, high, ..symmetric },
+        Correction::Outwards => Interval { low: low.min(symmetric.low), high: high.max(symmetric.high), ..symmetric },
+    }
 }

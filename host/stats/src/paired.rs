@@ -4,13 +4,17 @@
 //! numbers), request by request, never of the two means.
 
 use crate::conclusion::{Difference, Direction};
-use crate::error::{StatisticsError, check_lengths, check_range};
+use crate::error::{StatisticsError, check_lengths, check_range, check_series};
 use crate::interval::{MeanEstimate, TooShort};
-use crate::mean::mean_of_runs;
+use crate::mean::{Correction, mean_of_runs_with};
 use crate::moments::mean;
 
-/// Stretches of a run, of 100, in which policies must differ at least.
-const FEWEST_STRETCHES: usize = 10;
+/// Requests without which the dependence of differences is not seen: that of one request on the next is weak, but lasts.
+const FEWEST_DIFFERENCES: usize = 2000;
+/// Stretches into which all requests are cut.
+const STRETCHES: usize = 100;
+/// Stretches in which policies must differ at least.
+const FEWEST_STRETCHES: usize = 20;
 
 /// The figure of every request of one sample of traffic under two policies, in order of arrival, after the warm-up of both.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +57,7 @@ pub struct PairedComparison {
     pub difference: Difference,
 }
 
-/// Compares the means of a figure under two policies, over one or more independent samples of traffic ([`mean_of_runs`]). One run: the
+/// Compares the means of a figure under two policies, over one or more independent samples of traffic ([`mean_of_runs`](crate::mean_of_runs)). One run: the
 /// conclusion is about the process of which this trace is a sample, and a sentence about it should say "on this trace".
 ///
 /// # Errors
@@ -61,11 +65,13 @@ pub struct PairedComparison {
 pub fn compare_paired(runs: &[PairedRun], rule: &ComparisonRule) -> Result<PairedComparison, StatisticsError> {
     for run in runs {
         check_lengths(run.a.len(), run.b.len())?;
+        check_series(run.a)?;
+        check_series(run.b)?;
     }
     check_range("the margin", rule.margin_share, rule.margin_share >= 0.0, "0 or more")?;
     let differences: Vec<Vec<f64>> = runs.iter().map(differences).collect();
     let slices: Vec<&[f64]> = differences.iter().map(Vec::as_slice).collect();
-    let estimate = with_enough_ties_broken(&slices, mean_of_runs(&slices, rule.confidence)?);
+    let estimate = mean_difference(&slices, rule.confidence)?;
     let mean_of = |side: fn(&PairedRun) -> f64| mean(&runs.iter().map(side).collect::<Vec<_>>());
     let mean_a = mean_of(|run| mean(run.a));
     let margin = rule.margin_share * mean_a.abs();
@@ -82,19 +88,22 @@ fn differences(run: &PairedRun) -> Vec<f64> {
     run.a.iter().zip(run.b).map(untied).collect()
 }
 
-/// No interval if the policies differ in a few stretches only: most samples of so few show a spread that is too small (Kvanli, Shen and Deng
-/// 1998, *Journal of Business & Economic Statistics* 16). Where they never differ, the difference is 0.
-fn with_enough_ties_broken(runs: &[&[f64]], estimate: MeanEstimate) -> MeanEstimate {
+/// The mean of differences of requests, or of their influence on a figure, over one or more runs. No interval for fewer than 2 000 requests, nor
+/// if policies differ in a few stretches only: most samples of so few show a spread that is too small (Kvanli, Shen and Deng 1998, *Journal of
+/// Business & Economic Statistics* 16). Where they never differ, the difference is 0.
+pub(crate) fn mean_difference(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
+    let estimate = mean_of_runs_with(runs, confidence, Correction::Outwards)?;
     let all = runs.concat();
-    let stretches = all.chunks(all.len().div_ceil(100).max(1));
+    let stretches = all.chunks(all.len().div_ceil(STRETCHES).max(1));
     let differ = stretches.filter(|stretch| stretch.iter().any(|&difference| difference != 0.0)).count();
-    match estimate {
-        MeanEstimate::Known(interval) if differ > 0 && differ < FEWEST_STRETCHES => {
-            let factor = FEWEST_STRETCHES as f64 / differ as f64;
-            MeanEstimate::TooShort(TooShort::new(interval.estimate, factor))
+    let missing_ties = FEWEST_STRETCHES as f64 / differ.max(1) as f64;
+    let missing = missing_ties.max(FEWEST_DIFFERENCES as f64 / all.len() as f64);
+    Ok(match estimate {
+        MeanEstimate::Known(interval) if differ > 0 && missing > 1.0 => {
+            MeanEstimate::TooShort(TooShort::new(interval.estimate, missing))
         }
         _ => estimate,
-    }
+    })
 }
 
 /// The values with those of lost requests filled in: `deadline`, or the largest value of the run where there is none (0 if there is no value).

@@ -9,6 +9,7 @@
 use crate::error::{StatisticsError, check_lengths, check_range, check_series};
 use crate::interval::{MeanEstimate, TooShort};
 use crate::mean::mean_of_runs;
+use crate::paired::mean_difference;
 
 /// Requests beyond the percentile in a batch.
 const BEYOND: f64 = 10.0;
@@ -65,7 +66,7 @@ pub fn quantile_difference(
     }
     let slices: Vec<&[f64]> = series.iter().map(Vec::as_slice).collect();
     let requests = a.iter().map(|run| run.len()).sum();
-    let difference = mean_of_runs(&slices, confidence)?.shifted(1.0, of_b.value - of_a.value);
+    let difference = mean_difference(&slices, confidence)?.shifted(1.0, of_b.value - of_a.value);
     Ok(enough_beyond(difference, requests, q))
 }
 

@@ -1,9 +1,10 @@
 //! Processes with known means, and what the procedures conclude of them.
 
+mod comparisons;
 mod coverage;
-mod explore;
 mod model_error;
 pub mod processes;
+mod reference;
 
 use std::path::Path;
 

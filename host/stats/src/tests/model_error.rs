@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::processes::Stream;
 use super::shared;
+use crate::student::normal_quantile;
 use crate::{ErrorBands, ModelErrorRow, StatisticsError, draw_step_factors};
 
 #[derive(Deserialize)]
@@ -99,12 +101,72 @@ impl Table {
 #[test]
 fn bands_cover_what_was_left_out() {
     let Some(table) = Table::read() else { return };
-    for figure in [Figure::Ttft, Figure::Tpot, Figure::E2e] {
-        let by: [(&str, fn(&Row) -> &str); 3] =
-            [("model", |row| &row.model), ("gpu", |row| &row.gpu), ("precision", |row| &row.precision)];
-        for (name, key) in by {
+    let keys: [(&str, fn(&Row) -> &str); 3] =
+        [("model", |row| &row.model), ("GPU", |row| &row.gpu), ("precision", |row| &row.precision)];
+    for (figure, widest) in [(Figure::Ttft, 3.6), (Figure::Tpot, 2.2), (Figure::E2e, 2.0)] {
+        for (name, key) in keys {
             let (covered, width) = table.left_out(figure, key);
-            println!("{figure:?} left out by {name}: {:.1} % covered, median factor {width:.2}", 100.0 * covered);
+            let line = format!("{figure:?} left out by {name}: {covered:.3} covered, median factor {width:.2}");
+            println!("{line}");
+            assert!((0.85..=0.95).contains(&covered) && width < widest, "{line}");
         }
     }
+}
+
+/// Rows that are kept back at random.
+#[test]
+fn bands_cover_what_was_kept_back() {
+    let Some(table) = Table::read() else { return };
+    for figure in [Figure::Ttft, Figure::Tpot, Figure::E2e] {
+        let errors = table.errors(figure);
+        let mut shares = Vec::new();
+        for seed in 0..20 {
+            let mut stream = Stream::new(seed);
+            let (known, held): (Vec<ModelErrorRow>, Vec<ModelErrorRow>) =
+                errors.iter().partition(|_| stream.uniform() < 0.68);
+            let bands = ErrorBands::calibrate(&known, 0.9).expect("rows");
+            let covered = held.iter().filter(|row| bands.band(row.class).contains(row.error)).count();
+            shares.push(covered as f64 / held.len() as f64);
+        }
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        println!("{figure:?} kept back: {mean:.3} covered");
+        assert!((0.87..=0.95).contains(&mean), "{figure:?}: {mean}");
+    }
+}
+
+#[test]
+fn a_class_has_its_own_band_if_it_is_known_well() {
+    let names: Vec<String> = (0..20).map(|index| format!("deployment {index}")).collect();
+    let row = |index: usize, class, spread: f64| {
+        let error = spread * ((index * 7 % 101) as f64 / 50.0 - 1.0);
+        ModelErrorRow { class, model: &names[index % 2], deployment: &names[index % 20], error }
+    };
+    let mut rows: Vec<ModelErrorRow> = (0..200).map(|index| row(index, "narrow", 0.1)).collect();
+    rows.extend((0..50).map(|index| row(index, "few", 1.0)));
+    let bands = ErrorBands::calibrate(&rows, 0.9).expect("rows");
+    assert!(bands.is_own("narrow") && !bands.is_own("few") && !bands.is_own("unknown"));
+    assert!(bands.band("narrow").half_width < 0.11 && bands.band("few") == bands.band("unknown"));
+    assert_eq!(ErrorBands::calibrate(&[], 0.9), Err(StatisticsError::Empty));
+    assert!(ErrorBands::calibrate(&rows, 1.0).is_err() && ModelErrorRow::error_of(0.0, 1.0).is_err());
+    assert_eq!(ModelErrorRow::error_of(2.0, 2.0), Ok(0.0));
+}
+
+/// Each quantile once on either side, with a correlation of about 0.5 of the normal scores.
+#[test]
+fn draws_are_stratified_and_correlated() {
+    let errors: Vec<f64> = (0..1001).map(|i| normal_quantile((f64::from(i) + 0.5) / 1001.0)).collect();
+    for draws in [5, 20, 100] {
+        let factors = draw_step_factors(&errors, &errors, draws).expect("valid");
+        let logs: Vec<(f64, f64)> = factors.iter().map(|draw| (draw.prefill.ln(), draw.decode.ln())).collect();
+        let mut decode: Vec<f64> = logs.iter().map(|pair| pair.1).collect();
+        decode.sort_by(f64::total_cmp);
+        assert!(
+            logs.iter().zip(&decode).all(|(pair, decode)| (pair.0 - decode).abs() < 1e-9),
+            "{draws}: a permutation"
+        );
+        let products: f64 = logs.iter().map(|(prefill, decode)| prefill * decode).sum();
+        let correlation = products / logs.iter().map(|pair| pair.0 * pair.0).sum::<f64>();
+        assert!((0.25..0.75).contains(&correlation), "{draws} draws: {correlation}");
+    }
+    assert!(draw_step_factors(&errors, &errors, 0).is_err() && draw_step_factors(&[], &errors, 5).is_err());
 }

@@ -122,7 +122,6 @@ impl Ord for Due {
 pub struct Visit {
     pub arrival_s: f64,
     pub end_s: f64,
-    pub wait_s: f64,
 }
 
 /// Sessions at `servers` servers with exponential services of the mean 1: `arrivals` of sessions in order, each of `rounds` rounds with
@@ -140,7 +139,7 @@ pub fn sessions(seed: u64, n: usize, new_sessions_per_s: f64, rounds: usize, thi
         }
         let service = stream.exp(1.0);
         let end = serve(&mut free, now, service);
-        visits.push(Visit { arrival_s: now, end_s: end, wait_s: (end - service - now).max(0.0) });
+        visits.push(Visit { arrival_s: now, end_s: end });
         if left > 1 {
             due.push(Reverse((Due(end + stream.exp(think)), left - 1)));
         }
@@ -158,7 +157,7 @@ pub fn closed(seed: u64, n: usize, users: usize, think: f64, servers: usize) -> 
         let Some(Reverse(Due(now))) = due.pop() else { break };
         let service = stream.exp(1.0);
         let end = serve(&mut free, now, service);
-        visits.push(Visit { arrival_s: now, end_s: end, wait_s: (end - service - now).max(0.0) });
+        visits.push(Visit { arrival_s: now, end_s: end });
         due.push(Reverse(Due(end + stream.exp(think))));
     }
     visits
@@ -191,4 +190,51 @@ pub fn closed_response(users: usize, think: f64, servers: usize) -> f64 {
     }
     let sum = |of: &dyn Fn(usize) -> f64| p.iter().enumerate().map(|(n, p)| of(n) * p).sum::<f64>();
     sum(&|n| n as f64) / sum(&busy)
+}
+
+/// How requests are given to queues of one server each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Routing {
+    Random,
+    /// The least work left; ties at random.
+    LeastWork,
+    /// The fewer requests in the system of two at random.
+    TwoChoices,
+}
+
+/// Waiting times of `n` requests at `queues` queues: arrivals and services from `seed`, decisions from `ties`. `load` is that of each queue.
+pub fn routed(seed: u64, ties: u64, n: usize, load: f64, queues: usize, routing: Routing) -> Vec<f64> {
+    let (mut stream, mut ties) = (Stream::new(seed), Stream::new(ties));
+    let mut free_at = vec![0.0_f64; queues];
+    let mut now = 0.0;
+    let mut waits = Vec::with_capacity(n);
+    for _ in 0..n {
+        now += stream.exp(1.0 / (load * queues as f64));
+        let service = stream.exp(1.0);
+        let mut pick = || (ties.uniform() * queues as f64) as usize;
+        let left = |queue: usize| (free_at[queue] - now).max(0.0);
+        let chosen = match routing {
+            Routing::Random => pick(),
+            Routing::TwoChoices => {
+                let (one, two) = (pick(), pick());
+                if left(one).ceil() <= left(two).ceil() { one } else { two }
+            }
+            Routing::LeastWork => {
+                let least = (0..queues).map(left).fold(f64::INFINITY, f64::min);
+                let tied: Vec<usize> = (0..queues).filter(|&queue| left(queue) <= least).collect();
+                tied[pick() * tied.len() / queues]
+            }
+        };
+        let start = free_at[chosen].max(now);
+        waits.push(start - now);
+        free_at[chosen] = start + service;
+    }
+    waits
+}
+
+/// A share `weight` of the deviation is AR(1) with `phi`, the rest white noise: a dependence that is weak and long.
+pub fn mixed(seed: u64, n: usize, phi: f64, weight: f64) -> Vec<f64> {
+    let noise = ar1(seed ^ 0x5555_5555_5555, n, 0.0);
+    let rest = (1.0 - weight * weight).sqrt();
+    ar1(seed, n, phi).iter().zip(noise).map(|(slow, noise)| weight * slow + rest * noise).collect()
 }
