@@ -7,7 +7,7 @@ const NEUMANN_LIMIT: f64 = 1.2816;
 
 /// Means of consecutive batches of equal length.
 pub(crate) struct BatchMeans {
-    /// One or more.
+    /// One mean of each batch, in order of time.
     pub means: Vec<f64>,
     /// Autocorrelation at lag 1; 0 if all means are equal.
     pub lag_1: f64,

@@ -11,7 +11,7 @@ use crate::mean::TIMES_PER_RUN;
 use crate::moments::sample_variance;
 use crate::random::SplitMix;
 
-/// Resamples.
+/// Resamples of a run: their spread is known to 4 %.
 const RESAMPLES: usize = 400;
 /// Degrees of freedom at most.
 const MOST_FREEDOM: f64 = 29.0;
@@ -21,7 +21,7 @@ const MOST_FREEDOM: f64 = 29.0;
 ///
 /// # Errors
 /// If there is no column, one is empty or has a value that is not finite, or their lengths differ; and if the figure of all requests is not
-/// finite. Resamples whose figure is not finite are left out.
+/// finite. Resamples with a figure that is not finite are left out.
 pub fn bootstrap_interval(
     columns: &[&[f64]],
     confidence: f64,

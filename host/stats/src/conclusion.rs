@@ -48,7 +48,7 @@ pub struct Difference {
     pub estimate: f64,
     /// Its interval; `None` if the runs are too short.
     pub interval: Option<Interval>,
-    /// What follows.
+    /// What follows from the interval.
     pub conclusion: Conclusion,
     /// By which factor the runs would have to be longer to tell, about, from 1 to [`MOST_TIMES_MORE`]; only if undecided.
     pub times_more: Option<f64>,

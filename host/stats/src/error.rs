@@ -28,7 +28,7 @@ pub enum StatisticsError {
     OutOfRange {
         /// Name of the parameter.
         what: &'static str,
-        /// Its value.
+        /// The value that it was given.
         value: f64,
         /// The values that it may have.
         range: &'static str,

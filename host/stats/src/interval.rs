@@ -50,7 +50,7 @@ impl MeanEstimate {
 /// An estimate with its confidence interval, in the unit of the values. The limits may be at unequal distances from the estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The estimate.
+    /// The estimate from all values of the runs.
     pub estimate: f64,
     /// Lower limit.
     pub low: f64,
@@ -63,7 +63,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// `estimate` ± t·`standard_error`.
+    /// The interval `estimate` ± t·`standard_error` of the level `confidence`, 0 to 1.
     #[must_use]
     pub fn symmetric(estimate: f64, standard_error: f64, freedom: f64, confidence: f64) -> Self {
         // An infinite quantile times no spread is no spread.
@@ -71,7 +71,7 @@ impl Interval {
         Self { estimate, low: estimate - half, high: estimate + half, standard_error, freedom }
     }
 
-    /// Half the width.
+    /// Half the width: the mean distance of the limits from the estimate.
     #[must_use]
     pub fn half_width(&self) -> f64 {
         0.5 * (self.high - self.low)

@@ -1,7 +1,7 @@
 //! Several looks at data that grow: "until decided".
 //!
 //! An ordinary interval that is looked at again and again is wrong at one of the looks far more often than in 5 %. With a known number of looks
-//! each one has the same constant instead of 1.96, larger than that, as those of Pocock (1977, *Biometrika* 64). His are for looks at equal
+//! each one has the same constant instead of 1.96, larger than that, as those of Pocock (1977, *Biometrika* 64). Those are for looks at equal
 //! distances; at data that double, five of them are wrong in 6.0 %. These constants are for doubling, by the recursion of Armitage, McPherson
 //! and Rowe (1969, *Journal of the Royal Statistical Society A* 132), which a test repeats.
 //!
@@ -16,7 +16,7 @@ use crate::moments::{mean, sample_variance};
 /// Constants for 1 to 5 looks at 5 %, two-sided; data double from one to the next.
 pub(crate) const CONSTANTS: [f64; MOST_LOOKS] = [1.959_963_985, 2.178, 2.312, 2.408, 2.484];
 
-/// Looks at most.
+/// The largest number of looks that has a constant.
 pub const MOST_LOOKS: usize = 5;
 
 /// A comparison that doubles its runs until it is decided.

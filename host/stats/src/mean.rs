@@ -36,7 +36,7 @@ const ENOUGH_RUNS: usize = 8;
 /// The share of the correlation time of batch means that counts: their estimate is noisier than that of the flat-top window.
 const COUNTED: f64 = 0.7;
 
-/// The mean of one run, whose correlation is estimated from `values` themselves. `confidence`: 0 to 1, exclusive.
+/// The mean of one run, with the correlation of its own values. `confidence`: 0 to 1, exclusive.
 ///
 /// # Errors
 /// If there are no values, or one is not finite.
@@ -79,6 +79,9 @@ fn batched(
     if values.len() < FEWEST_VALUES || !is_long(values.len(), correlation.time) {
         return too_short(correlation.time.max(1.0));
     }
+    if is_constant(values) {
+        return Ok(MeanEstimate::Known(Interval::symmetric(mean, 0.0, BATCHES[0] as f64 - 1.0, confidence)));
+    }
     let shape = Shape::of(values);
     let medium = BatchMeans::cut(values, 100);
     let time = correlation.time.max(COUNTED * time_of_batches(&medium, n, correlation.variance));
@@ -86,8 +89,7 @@ fn batched(
     match independent_batches(values, time).filter(|_| !depends) {
         None => too_short(time),
         Some(batches) => {
-            let full_time = correlation.time.max(time / COUNTED);
-            let skewness = shape.of_mean(n / full_time);
+            let skewness = shape.of_mean(n / time);
             Ok(MeanEstimate::Known(corrected(mean, &batches, skewness, confidence, correction)))
         }
     }
@@ -104,7 +106,7 @@ pub fn mean_of_runs(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, St
     mean_of_runs_with(runs, confidence, Correction::Full)
 }
 
-/// As [`mean_of_runs`].
+/// As [`mean_of_runs`], with a choice of the correction for skewness.
 pub(crate) fn mean_of_runs_with(
     runs: &[&[f64]],
     confidence: f64,
@@ -132,7 +134,14 @@ pub(crate) fn mean_of_runs_with(
 /// Whether the means of runs vary more than the interval within runs says.
 fn varies_more(between: &Interval, within: &Interval) -> bool {
     let ratio = (between.standard_error / within.standard_error).powi(2);
-    !(f_tail(ratio, between.freedom, within.freedom) > 0.1)
+    f_tail(ratio, between.freedom, within.freedom) <= 0.1
+}
+
+/// Whether values differ by no more than rounding errors, of which the means would look correlated.
+fn is_constant(values: &[f64]) -> bool {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    most - least <= 1e-13 * most.abs().max(least.abs())
 }
 
 fn is_long(values: usize, time: f64) -> bool {

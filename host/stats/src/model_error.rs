@@ -1,7 +1,7 @@
-//! The error of the latency model, in answers.
+//! The error of the latency model, and how it is passed on.
 //!
 //! The error of a deployment is e = ln(measured/simulated). A band for a deployment that was never measured is that of conformal prediction (Vovk,
-//! Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*): about the median m of the errors of the calibration set, so far to
+//! Gammerman and Shafer 2005, Springer): about the median m of the errors of the calibration set, so far to
 //! either side that it would have covered 0.9·(1 + 1/G) of that set. Two changes make it hold for what is unlike the set, another model or
 //! precision, and not only for another draw of it:
 //!
@@ -32,7 +32,7 @@ pub struct ModelErrorRow<'a> {
     pub model: &'a str,
     /// Which rows are of one deployment.
     pub deployment: &'a str,
-    /// ln(measured/simulated).
+    /// The error, ln(measured/simulated): above 0 if the simulation is too fast.
     pub error: f64,
 }
 
@@ -52,7 +52,7 @@ impl ModelErrorRow<'_> {
 /// The errors of a model: between e^(centre − half) and e^(centre + half) times what it says, with the probability of the band.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorBand {
-    /// Median error, ln.
+    /// Weighted median of the errors, ln.
     pub centre: f64,
     /// Half the width, ln, ≥ 0.
     pub half_width: f64,
@@ -203,7 +203,7 @@ pub struct StepFactors {
 
 /// Correlation of the errors of prefill and decode. A guess: no measurement has both alone.
 const CORRELATION: f64 = 0.5;
-/// Draws at most.
+/// The largest number of draws.
 pub const MOST_DRAWS: usize = 1000;
 
 /// `draws` equally likely errors of the model: stratified quantiles of `prefill` and `decode`, errors (ln) of steps, which are correlated by 0.5.

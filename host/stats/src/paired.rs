@@ -19,9 +19,9 @@ const FEWEST_STRETCHES: usize = 20;
 /// The figure of every request of one sample of traffic under two policies, in order of arrival, after the warm-up of both.
 #[derive(Clone, Copy, Debug)]
 pub struct PairedRun<'a> {
-    /// Under A.
+    /// The figures under A, each finite.
     pub a: &'a [f64],
-    /// Under B.
+    /// The figures under B, of the same requests.
     pub b: &'a [f64],
 }
 

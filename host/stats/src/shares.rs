@@ -14,7 +14,7 @@ pub enum ShareEstimate {
     Enough(MeanEstimate),
     /// Fewer than [`FEWEST_EVENTS`] requests with the event, or without it.
     TooFewEvents {
-        /// The share.
+        /// The share of the requests with the event.
         share: f64,
         /// An upper limit at 95 % if no request had the event, and requests are independent: 3/n (Hanley and Lippman-Hand 1983, *JAMA* 249).
         at_most: Option<f64>,

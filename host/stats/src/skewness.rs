@@ -61,7 +61,7 @@ impl Shape {
 
     /// By which factor a run shows less skewness than there is, about.
     fn understated(&self, times: f64) -> f64 {
-        let by_length = (700.0 - times) / 300.0;
+        let by_length = (1000.0 - times) / 430.0;
         let by_dependence = (self.lag_1 - 0.25) / 0.2;
         let by_tail = (self.kurtosis - 12.0) / 20.0;
         (1.0 + 1.2 * by_length.max(by_dependence).clamp(0.0, 1.0)) * (1.0 + 2.0 * by_tail.clamp(0.0, 1.0))

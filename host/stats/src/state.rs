@@ -1,6 +1,6 @@
 //! The state of a run: whether its figures are those of a steady service, and if not, what they are.
 //!
-//! One state for each run, the first of these whose rule holds:
+//! One state for each run, the first of these with a rule that holds:
 //!
 //! | state | rule |
 //! |---|---|
@@ -72,30 +72,30 @@ pub enum StateReason {
     Lost(f64),
     /// A deadline, and the end-to-end latency of a request that is alone.
     DeadlineTooShort {
-        /// The deadline.
+        /// The deadline, from the arrival of a request.
         deadline_s: f64,
-        /// The latency.
+        /// End-to-end latency of a request that is alone.
         alone_s: f64,
     },
     /// Arrivals last too short a time.
     Span {
-        /// They last.
+        /// Time from the first arrival to the last.
         span_s: f64,
-        /// They would have to last.
+        /// The least time that would do.
         needed_s: f64,
     },
     /// The throughput of three quarters of the users, as a share of that of all.
     ThroughputOfFewer(f64),
     /// An instance that gets few requests.
     FewRequests {
-        /// Its index.
+        /// Its index among the instances of its role.
         instance: usize,
         /// Its requests, as a share of the mean over instances.
         share: f64,
     },
     /// Variance/mean of arrivals per second.
     Bursts {
-        /// Of requests.
+        /// Of arrivals of requests.
         arrivals: f64,
         /// Of the starts of sessions; 1 (Poisson) if they vary less.
         starts: f64,
@@ -117,7 +117,7 @@ pub struct RunEvidence {
     pub span_s: Option<f64>,
     /// The warm-up, from clocks that are known.
     pub warm_up: Option<WarmUp>,
-    /// Mean end-to-end latency.
+    /// Mean end-to-end latency of requests that completed.
     pub mean_e2e_s: Option<f64>,
     /// Throughput of a run with three quarters of the users, as a share of that of this one.
     pub throughput_of_fewer: Option<f64>,
@@ -134,7 +134,7 @@ pub struct RunEvidence {
 /// The state of a run and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateReport {
-    /// The state.
+    /// The state that decides what may be concluded from the run.
     pub state: RunState,
     /// What it follows from.
     pub reason: StateReason,

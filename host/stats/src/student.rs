@@ -35,9 +35,12 @@ pub fn two_sided_p(t: f64, freedom: f64) -> f64 {
     (2.0 * below(-t.abs())).clamp(0.0, 1.0)
 }
 
-/// The probability of a ratio of variances above `ratio`, with these degrees of freedom above and below the line; not a number if one is none.
+/// The probability of a ratio of variances above `ratio` ≥ 0, with these degrees of freedom above and below the line: 0 to 1.
 pub(crate) fn f_tail(ratio: f64, above: f64, below: f64) -> f64 {
-    if ratio.is_nan() { f64::NAN } else { FisherSnedecor::new(above, below).map_or(f64::NAN, |f| f.sf(ratio)) }
+    if ratio.is_nan() {
+        return 1.0;
+    }
+    if ratio.is_infinite() { 0.0 } else { FisherSnedecor::new(above, below).map_or(1.0, |f| f.sf(ratio)) }
 }
 
 /// The value below which a share `p` (above 0, below 1) of a standard normal distribution lies.

@@ -60,7 +60,7 @@ pub enum SlowPart {
     Cache,
     /// Adapters: the time in which their slots turn over three times.
     Adapters,
-    /// The autoscaler: [`autoscaler_clock_s`].
+    /// The autoscaler: the time that [`autoscaler_clock_s`] says.
     Autoscaler,
     /// Moving averages of signals: 30 of their samples.
     Signals,
@@ -69,7 +69,7 @@ pub enum SlowPart {
 /// A slow part and its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowClock {
-    /// What is slow.
+    /// The part that takes this time.
     pub part: SlowPart,
     /// Time that it takes, ≥ 0.
     pub time_s: f64,
@@ -117,7 +117,7 @@ pub fn cache_clock_s(tokens: f64, uncached_tokens_per_s: f64) -> Result<f64, Sta
     Ok(tokens / uncached_tokens_per_s)
 }
 
-/// Time after which an autoscaler has reacted and settled: twice the start-up of an instance and the stabilisation window, each ≥ 0.
+/// Time after which an autoscaler has reacted, and its instances serve: twice the start-up of an instance and the stabilisation window, each ≥ 0.
 #[must_use]
 pub fn autoscaler_clock_s(start_up_s: f64, stabilisation_s: f64) -> f64 {
     2.0 * (start_up_s.max(0.0) + stabilisation_s.max(0.0))

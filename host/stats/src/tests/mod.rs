@@ -3,6 +3,7 @@
 mod comparisons;
 mod coverage;
 mod model_error;
+mod odd_input;
 pub mod processes;
 mod reference;
 

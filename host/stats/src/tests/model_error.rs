@@ -101,7 +101,8 @@ impl Table {
 #[test]
 fn bands_cover_what_was_left_out() {
     let Some(table) = Table::read() else { return };
-    let keys: [(&str, fn(&Row) -> &str); 3] =
+    type Key = fn(&Row) -> &str;
+    let keys: [(&str, Key); 3] =
         [("model", |row| &row.model), ("GPU", |row| &row.gpu), ("precision", |row| &row.precision)];
     for (figure, widest) in [(Figure::Ttft, 3.6), (Figure::Tpot, 2.2), (Figure::E2e, 2.0)] {
         for (name, key) in keys {

@@ -1,4 +1,4 @@
-//! Series and requests of processes whose means are known in closed form.
+//! Series and requests of processes with means that are known in closed form.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -53,7 +53,7 @@ pub fn ar1(seed: u64, n: usize, phi: f64) -> Vec<f64> {
 pub enum Service {
     Constant,
     Exponential,
-    /// Coefficient of variation.
+    /// With this coefficient of variation.
     Lognormal(f64),
     /// 0.1 × 5.5, 0.9 × 0.5.
     Hyperexponential,
@@ -98,7 +98,7 @@ pub fn single_server(seed: u64, n: usize, load: f64, service: Service) -> Vec<f6
     waits
 }
 
-/// Pollaczek and Khinchine.
+/// Mean waiting time by the formula of Pollaczek and Khinchine.
 pub fn single_server_mean(load: f64, service: Service) -> f64 {
     load * service.second_moment() / (2.0 * (1.0 - load))
 }
