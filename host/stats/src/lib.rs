@@ -10,6 +10,17 @@
 //! | By how much does the latency model err? | [`ErrorBands`], [`draw_step_factors`] |
 //!
 //! Runs that are too short have no interval: [`TooShort`] says by which factor they would have to be longer.
+//!
+//! ```
+//! use blis_stats::{ComparisonRule, Direction, PairedRun, compare_paired};
+//!
+//! let ttft_ms_a: Vec<f64> = (0..9000).map(|i| 40.0 + f64::from(i * 7919 % 101)).collect();
+//! let ttft_ms_b: Vec<f64> = ttft_ms_a.iter().map(|ttft| 0.9 * ttft).collect();
+//! let run = PairedRun { a: &ttft_ms_a, b: &ttft_ms_b };
+//! let comparison = compare_paired(&[run], &ComparisonRule::standard(Direction::Less))?;
+//! assert_eq!(comparison.difference.conclusion.name(), "better");
+//! # Ok::<(), blis_stats::StatisticsError>(())
+//! ```
 
 mod batch_means;
 mod bootstrap;

@@ -6,7 +6,7 @@ use super::processes::{
 };
 use crate::student::normal_quantile;
 use crate::{
-    CONFIDENCE, MeanEstimate, bootstrap_interval, mean_interval, mean_of_runs, mean_over_time, quantile,
+    CONFIDENCE, MeanEstimate, bootstrap_interval, mean_interval, mean_of_runs, mean_over_time, mser_5, quantile,
     quantile_of_runs,
 };
 
@@ -92,6 +92,16 @@ fn warm(visits: &[Visit], warm_up_s: f64, n: usize) -> impl Iterator<Item = &Vis
     visits.iter().filter(move |visit| visit.arrival_s >= warm_up_s).take(n)
 }
 
+/// A series that begins at `height` standard deviations, after MSER-5.
+fn ramp_case(height: f64, scale: f64, n: usize) -> Case {
+    Case::mean(format!("AR(1) 0.5 from {height} on, scale {scale}, {n}"), 0.0, move |seed| {
+        let ramp = |i: usize| height * (-(i as f64) / scale).exp();
+        let values: Vec<f64> = ar1(seed, n, 0.5).into_iter().enumerate().map(|(i, x)| x + ramp(i)).collect();
+        let warm = mser_5(&values).expect("finite values").expect("the ramp is short");
+        values[warm..].to_vec()
+    })
+}
+
 fn closed_case(users: usize, think_s: f64, servers: usize, n: usize) -> Case {
     Case::mean(
         format!("closed, {users} users, {servers} servers, {n}"),
@@ -171,6 +181,7 @@ fn intervals_of_long_runs_cover_the_truth_and_short_runs_have_none() {
         queue_case(0.5, Service::Exponential, 1500),
         queue_case(0.5, Service::Exponential, 10_000),
         queue_case(0.5, Service::Constant, 8000),
+        ramp_case(10.0, 100.0, 5000),
         closed_case(5, 10.0, 1, 400),
         closed_case(5, 10.0, 1, 4000),
         session_case(0.5, 5, 5.0, 20_000),
