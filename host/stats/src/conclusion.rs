@@ -1,7 +1,7 @@
 //! What follows from a difference.
 
 use crate::interval::{Interval, MeanEstimate};
-use crate::student::two_sided_p;
+use crate::student::{t_quantile, two_sided_p};
 
 /// The largest factor that "about N times more requests would tell" names.
 pub const MOST_TIMES_MORE: f64 = 1000.0;
@@ -114,19 +114,17 @@ fn times_more(interval: &Interval, margin: f64) -> f64 {
     if factor.is_nan() { MOST_TIMES_MORE } else { factor.clamp(1.0, MOST_TIMES_MORE) }
 }
 
-/// Two-sided, of the hypothesis that the difference is within the margin. The standard error is that of the limit on the side of 0, which the
-/// skewness may have moved.
+/// Two-sided, of the hypothesis that the difference is within the margin: 1 − confidence where the limit on the side of 0 is at the margin.
 fn p_value(interval: &Interval, margin: f64) -> f64 {
     let beyond = interval.estimate.abs() - margin;
     if beyond <= 0.0 {
         return 1.0;
     }
-    let reaches = (interval.estimate - interval.low, interval.high - interval.estimate);
-    let (towards_0, away) = if interval.estimate > 0.0 { reaches } else { (reaches.1, reaches.0) };
-    let mean_reach = 0.5 * (towards_0 + away);
-    if mean_reach <= 0.0 || interval.standard_error <= 0.0 {
+    // Skewness moves the limits unequally.
+    let is_above = interval.estimate > 0.0;
+    let towards_0 = if is_above { interval.estimate - interval.low } else { interval.high - interval.estimate };
+    if towards_0 <= 0.0 {
         return 0.0;
     }
-    let t_of_limit = mean_reach / interval.standard_error;
-    two_sided_p(t_of_limit * beyond / towards_0.max(f64::MIN_POSITIVE), interval.freedom)
+    two_sided_p(t_quantile(interval.freedom, interval.confidence) * beyond / towards_0, interval.freedom)
 }

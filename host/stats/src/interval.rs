@@ -60,6 +60,8 @@ pub struct Interval {
     pub standard_error: f64,
     /// Degrees of freedom of Student's t, above 0.
     pub freedom: f64,
+    /// Level of the interval, 0 to 1.
+    pub confidence: f64,
 }
 
 impl Interval {
@@ -68,7 +70,7 @@ impl Interval {
     pub fn symmetric(estimate: f64, standard_error: f64, freedom: f64, confidence: f64) -> Self {
         // An infinite quantile times no spread is no spread.
         let half = if standard_error > 0.0 { t_quantile(freedom, confidence) * standard_error } else { 0.0 };
-        Self { estimate, low: estimate - half, high: estimate + half, standard_error, freedom }
+        Self { estimate, low: estimate - half, high: estimate + half, standard_error, freedom, confidence }
     }
 
     /// Half the width: the mean distance of the limits from the estimate.
@@ -98,7 +100,7 @@ impl Interval {
             low: of(self.low),
             high: of(self.high),
             standard_error: self.standard_error * scale,
-            freedom: self.freedom,
+            ..*self
         }
     }
 

@@ -75,5 +75,6 @@ pub fn confidence_sequence(batch_means: &[f64], alpha: f64, tightest: usize) -> 
     let half = deviation * (2.0 * spread / (b * b * rho_2) * (spread.sqrt() / alpha).ln()).sqrt();
     let estimate = mean(batch_means);
     let standard_error = deviation / b.sqrt();
-    Ok(Interval { estimate, low: estimate - half, high: estimate + half, standard_error, freedom: b - 1.0 })
+    let (low, high) = (estimate - half, estimate + half);
+    Ok(Interval { estimate, low, high, standard_error, freedom: b - 1.0, confidence: 1.0 - alpha })
 }

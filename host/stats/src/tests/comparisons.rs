@@ -102,7 +102,7 @@ fn conclusions_follow_from_limits_and_margin() {
     let conclude = |low: f64, high: f64, margin: f64, direction| {
         let estimate = f64::midpoint(low, high);
         let standard_error = (high - low) / 4.0;
-        let interval = Interval { estimate, low, high, standard_error, freedom: 29.0 };
+        let interval = Interval { estimate, low, high, standard_error, freedom: 29.0, confidence: 0.95 };
         Difference::conclude(&MeanEstimate::Known(interval), margin, direction)
     };
     let name = |low, high, margin, direction| conclude(low, high, margin, direction).conclusion.name();
@@ -125,10 +125,8 @@ fn conclusions_follow_from_limits_and_margin() {
 /// p-values and conclusions agree: 5 % where a limit is at the margin.
 #[test]
 fn p_values_are_those_of_the_limits() {
-    for (low, high, margin) in [(0.0, 4.0, 0.0), (1.0, 7.0, 1.0), (-4.0, 0.0, 0.0)] {
-        let standard_error = 2.0 / crate::t_quantile(29.0, 0.95) * (high - low) / 4.0;
-        let estimate = f64::midpoint(low, high);
-        let interval = Interval { estimate, low, high, standard_error, freedom: 29.0 };
+    for (low, estimate, high, margin) in [(0.0, 1.5, 4.0, 0.0), (1.0, 4.0, 7.0, 1.0), (-4.0, -1.0, 0.0, 0.0)] {
+        let interval = Interval { estimate, low, high, standard_error: 1.0, freedom: 29.0, confidence: 0.95 };
         let p = Difference::conclude(&MeanEstimate::Known(interval), margin, Direction::Less).p;
         assert!((p - 0.05).abs() < 1e-9, "{low} {high}: {p}");
     }
