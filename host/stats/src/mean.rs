@@ -13,12 +13,16 @@
 //! The flat-top window finds no dependence that is weak but long, as that of response times, which are mostly service with a rare
 //! congestion. Therefore a batch must also last 0.7 · 20 times the correlation time of 100 batch means, b·s²/n/γ(0)·(1 + r)/(1 − r), and
 //! neighbours may be correlated by no more than 0.3 among 100 batches, and 0.5 among 300.
+//!
+//! A short run of a queue that happens to see no congestion looks like one of a queue that has none, and no test tells: of sessions at a load of 0.6
+//! with 600 to 2 000 requests, the intervals of a third of the runs cover 72 to 83 %. Therefore a figure with a tail on one side has none below
+//! 4 000 requests.
 
 use crate::batch_means::BatchMeans;
 use crate::correlation::Correlation;
 use crate::error::{StatisticsError, check_series};
 use crate::interval::{Interval, MeanEstimate, TooShort};
-use crate::moments::{mean, sample_variance};
+use crate::moments::{centred, mean, sample_variance};
 use crate::samples::{run_means, sample_interval};
 use crate::skewness::{Shape, Skewness};
 use crate::student::{f_tail, t_quantile};
@@ -31,6 +35,8 @@ const TIMES_PER_BATCH: f64 = 20.0;
 pub(crate) const TIMES_PER_RUN: f64 = 400.0;
 /// Values without which no correlation can be estimated.
 const FEWEST_VALUES: usize = 100;
+/// Requests without which a figure with a tail has no interval.
+const FEWEST_SKEWED: usize = 4000;
 /// Independent runs from which the spread of their means is all that counts.
 const ENOUGH_RUNS: usize = 8;
 /// The share of the correlation time of batch means that counts: their estimate is noisier than that of the flat-top window.
@@ -53,24 +59,26 @@ pub fn mean_interval_with(
     correlation: &Correlation,
     confidence: f64,
 ) -> Result<MeanEstimate, StatisticsError> {
-    batched(values, correlation, confidence, Correction::Full)
+    batched(values, correlation, confidence, Series::Figures)
 }
 
-/// How an interval is corrected for skewness.
+/// What the values of a series are.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Correction {
-    /// Both limits move.
-    Full,
-    /// Limits only move outwards: for differences. Where none is true, heavy tails on both sides show a skewness of chance, towards the side of
-    /// their mean.
-    Outwards,
+pub(crate) enum Series {
+    /// A figure of each request.
+    Figures,
+    /// Differences of two policies. Limits only move outwards for skewness: where there is no difference, heavy tails on both sides show a
+    /// skewness of chance, towards the side of their mean.
+    Differences,
+    /// Sums over slices of a run, with many requests each.
+    Slices,
 }
 
 fn batched(
     values: &[f64],
     correlation: &Correlation,
     confidence: f64,
-    correction: Correction,
+    series: Series,
 ) -> Result<MeanEstimate, StatisticsError> {
     check_series(values)?;
     let mean = mean(values);
@@ -82,6 +90,10 @@ fn batched(
     if is_constant(values) {
         return Ok(MeanEstimate::Known(Interval::symmetric(mean, 0.0, BATCHES[0] as f64 - 1.0, confidence)));
     }
+    if series == Series::Figures && values.len() < FEWEST_SKEWED && has_tail(values) {
+        let missing = FEWEST_SKEWED as f64 / n;
+        return Ok(MeanEstimate::TooShort(TooShort::new(mean, missing.max(TIMES_PER_RUN * correlation.time / n))));
+    }
     let shape = Shape::of(values);
     let medium = BatchMeans::cut(values, 100);
     let time = correlation.time.max(COUNTED * time_of_batches(&medium, n, correlation.variance));
@@ -90,7 +102,7 @@ fn batched(
         None => too_short(time),
         Some(batches) => {
             let skewness = shape.of_mean(n / time);
-            Ok(MeanEstimate::Known(corrected(mean, &batches, skewness, confidence, correction)))
+            Ok(MeanEstimate::Known(corrected(mean, &batches, skewness, confidence, series)))
         }
     }
 }
@@ -103,14 +115,14 @@ fn batched(
 /// # Errors
 /// If there is no run, or a run has no values, or one that is not finite.
 pub fn mean_of_runs(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
-    mean_of_runs_with(runs, confidence, Correction::Full)
+    mean_of_runs_with(runs, confidence, Series::Figures)
 }
 
-/// As [`mean_of_runs`], with a choice of the correction for skewness.
+/// As [`mean_of_runs`], of a kind of series.
 pub(crate) fn mean_of_runs_with(
     runs: &[&[f64]],
     confidence: f64,
-    correction: Correction,
+    series: Series,
 ) -> Result<MeanEstimate, StatisticsError> {
     let correlation = Correlation::of(runs)?;
     let means = run_means(runs);
@@ -122,7 +134,7 @@ pub(crate) fn mean_of_runs_with(
             false => Ok(MeanEstimate::TooShort(TooShort::new(mean(&means), missing))),
         };
     }
-    let within = batched(&runs.concat(), &correlation, confidence, correction)?;
+    let within = batched(&runs.concat(), &correlation, confidence, series)?;
     if runs.len() == 1 {
         return Ok(within);
     }
@@ -135,6 +147,13 @@ pub(crate) fn mean_of_runs_with(
 fn varies_more(between: &Interval, within: &Interval) -> bool {
     let ratio = (between.standard_error / within.standard_error).powi(2);
     f_tail(ratio, between.freedom, within.freedom) <= 0.1
+}
+
+/// Whether values have a tail on one side, as latencies have: a skewness above 1.
+fn has_tail(values: &[f64]) -> bool {
+    let deviations = centred(values);
+    let moment = |power: i32| deviations.iter().map(|d| d.powi(power)).sum::<f64>() / values.len() as f64;
+    moment(3).abs() > moment(2).powf(1.5)
 }
 
 /// Whether values differ by no more than rounding errors, of which the means would look correlated.
@@ -164,7 +183,7 @@ fn time_of_batches(batches: &BatchMeans, n: f64, variance: f64) -> f64 {
     if variance > 0.0 { long_run / variance } else { 1.0 }
 }
 
-fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f64, correction: Correction) -> Interval {
+fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f64, series: Series) -> Interval {
     let symmetric = Interval::symmetric(mean, batches.standard_error(), batches.freedom(), confidence);
     let t = t_quantile(symmetric.freedom, confidence);
     if symmetric.standard_error <= 0.0 {
@@ -172,8 +191,8 @@ fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f6
     }
     let limit = |t: f64| mean - skewness.transformed(t) * symmetric.standard_error;
     let (low, high) = (limit(t), limit(-t));
-    match correction {
-        Correction::Full => Interval { low, high, ..symmetric },
-        Correction::Outwards => Interval { low: low.min(symmetric.low), high: high.max(symmetric.high), ..symmetric },
+    match series {
+        Series::Differences => Interval { low: low.min(symmetric.low), high: high.max(symmetric.high), ..symmetric },
+        Series::Figures | Series::Slices => Interval { low, high, ..symmetric },
     }
 }

@@ -6,7 +6,7 @@
 use crate::conclusion::{Difference, Direction};
 use crate::error::{StatisticsError, check_lengths, check_range, check_series};
 use crate::interval::{MeanEstimate, TooShort};
-use crate::mean::{Correction, mean_of_runs_with};
+use crate::mean::{Series, mean_of_runs_with};
 use crate::moments::mean;
 
 /// Requests without which the dependence of differences is not seen: that of one request on the next is weak, but lasts.
@@ -92,7 +92,7 @@ fn differences(run: &PairedRun) -> Vec<f64> {
 /// if policies differ in a few stretches only: most samples of so few show a spread that is too small (Kvanli, Shen and Deng 1998, *Journal of
 /// Business & Economic Statistics* 16). Where they never differ, the difference is 0.
 pub(crate) fn mean_difference(runs: &[&[f64]], confidence: f64) -> Result<MeanEstimate, StatisticsError> {
-    let estimate = mean_of_runs_with(runs, confidence, Correction::Outwards)?;
+    let estimate = mean_of_runs_with(runs, confidence, Series::Differences)?;
     let all = runs.concat();
     let stretches = all.chunks(all.len().div_ceil(STRETCHES).max(1));
     let differ = stretches.filter(|stretch| stretch.iter().any(|&difference| difference != 0.0)).count();

@@ -4,13 +4,15 @@
 //! ratio of two sums, R = Σy/Σm, and its interval that of the mean of yⱼ − R·mⱼ over m̄ (Cochran 1977, *Sampling Techniques*, ch. 6).
 
 use crate::error::{StatisticsError, check_lengths, check_range, check_series};
-use crate::interval::MeanEstimate;
-use crate::mean::mean_interval;
+use crate::interval::{MeanEstimate, TooShort};
+use crate::mean::{Series, mean_of_runs_with};
 use crate::moments::mean;
 
 /// Slices of a run: enough for the correlation time, few enough that most have requests.
 const SLICES: usize = 3000;
 const FEWEST_SLICES: usize = 600;
+/// Requests without which a rare congestion may not be seen.
+const FEWEST_REQUESTS: usize = 4000;
 /// Requests of a slice, about.
 const REQUESTS_PER_SLICE: usize = 5;
 
@@ -26,7 +28,7 @@ pub fn ratio_interval(sums: &[f64], counts: &[f64], confidence: f64) -> Result<M
     check_range("the sum of the counts", mean_count, mean_count > 0.0, "above 0")?;
     let ratio = mean(sums) / mean_count;
     let residuals: Vec<f64> = sums.iter().zip(counts).map(|(sum, count)| sum - ratio * count).collect();
-    Ok(mean_interval(&residuals, confidence)?.shifted(1.0 / mean_count, ratio))
+    Ok(mean_of_runs_with(&[&residuals], confidence, Series::Slices)?.shifted(1.0 / mean_count, ratio))
 }
 
 /// The mean of `values` of requests, with an interval by slices of equal time; `times_s` are the times of arrival, ascending. For bursty
@@ -48,5 +50,11 @@ pub fn mean_over_time(times_s: &[f64], values: &[f64], confidence: f64) -> Resul
         sums[slice.min(slices - 1)] += value;
         counts[slice.min(slices - 1)] += 1.0;
     }
-    ratio_interval(&sums, &counts, confidence)
+    let estimate = ratio_interval(&sums, &counts, confidence)?;
+    Ok(match estimate {
+        MeanEstimate::Known(interval) if values.len() < FEWEST_REQUESTS => {
+            MeanEstimate::TooShort(TooShort::new(interval.estimate, FEWEST_REQUESTS as f64 / values.len() as f64))
+        }
+        _ => estimate,
+    })
 }

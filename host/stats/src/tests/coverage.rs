@@ -228,7 +228,8 @@ fn coverage_of_closed_networks_and_sessions() {
     cases.extend([4000, 20_000, 40_000].map(|n| closed_case(20, 12.5, 1, n)));
     cases.extend([800, 8000, 30_000].map(|n| closed_case(64, 20.0, 4, n)));
     cases.extend([2000, 20_000, 60_000].map(|n| session_case(0.4, 3, 5.0, n)));
-    cases.extend([20_000, 60_000].map(|n| session_case(0.6, 5, 5.0, n)));
+    cases.extend([600, 1000, 3000, 20_000, 60_000].map(|n| session_case(0.6, 5, 5.0, n)));
+    cases.extend([600, 3000, 40_000].map(|n| session_case(0.7, 5, 5.0, n)));
     cases.extend([800, 60_000].map(|n| session_case_over_time(0.6, 5, 5.0, n)));
     check_all(&cases, 1000, 0.01);
 }
