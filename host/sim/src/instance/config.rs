@@ -77,6 +77,13 @@ impl InstanceConfig {
         self.async_scheduling && self.latency.plans_ahead()
     }
 
+    /// Whether a request with this deadline is aborted in the step that generates its last token and ends at `end`. With asynchronous scheduling
+    /// the next step is planned before the tokens of this one are processed, and what was aborted by then is not.
+    #[inline]
+    pub(super) fn aborts_before(&self, deadline: Option<Micros>, end: Micros) -> bool {
+        self.async_scheduling && deadline.is_some_and(|deadline| deadline < end)
+    }
+
     /// When an instance without requests schedules one that joins its queue at `now`; its last request ended at
     /// `left_at`, with the step that completed it.
     #[inline]

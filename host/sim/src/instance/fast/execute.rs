@@ -241,6 +241,13 @@ impl Fast {
     fn complete(&mut self, key: RequestKey, end: Micros, observer: &mut impl Observer) {
         let v = self.v;
         let live = &mut self.live[key];
+        if self.config.aborts_before(live.request.deadline, end) {
+            if live.state == RequestState::Prefilling {
+                self.prefilling.push(key);
+            }
+            // Its deadline ends it before the next step is planned.
+            return;
+        }
         let (generated, computed) = (live.generated_at(v), live.computed_at(v));
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };

@@ -467,6 +467,9 @@ impl Fast {
             Some(RequestState::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
                 self.leave_batch(key, true);
+                let live = &mut self.live[key];
+                // A token that its whole prompt generated in the step under way is not processed either.
+                live.generated -= u32::from(live.computed >= live.target && live.generated > 0);
             }
             Some(RequestState::Decoding) => {
                 // With asynchronous scheduling, the token of the step under way is not processed.

@@ -28,6 +28,11 @@ impl Plain {
                 // It stays in the batch for the rest of its prompt or its next token.
                 continue;
             };
+            if self.config.aborts_before(self.running[i].request.deadline, end) {
+                i += 1;
+                // Its deadline ends it before the next step is planned.
+                continue;
+            }
             self.report_completion(i, status, end, observer);
             if self.config.async_scheduling {
                 self.running[i].draining = true;
