@@ -1,9 +1,11 @@
 //! Pages of groups for the fast engine: as [`GroupedKv`](super::pages::GroupedKv), without the identity of pages that no request can look
 //! up.
 //!
-//! Most pages have content that no other request shares: only their number matters. The queue of free pages is therefore a list of
-//! *nodes*: a run of anonymous pages, or one page with a hash by which it can be found; and a block table is a list of such parts. A group
-//! that holds all tokens does not note the hashes of blocks that only its own request could find again: they get them when it is preempted.
+//! Most pages have content that no other request shares: only their number matters. The queue of free pages ([`queue`]) has nodes for the
+//! others, and a block table ([`table`]) is a list of runs of pages and of pages with nodes. A group that holds all tokens does not note the
+//! hashes of blocks that only its own request could find again, and a window only their range: they get them when the request is preempted.
+//! Between the first step in which a request decodes and the last its tables may stay behind: its pages are counted
+//! (`instance::fast::page_cycle`).
 
 mod by_hash;
 mod queue;
@@ -17,8 +19,8 @@ use self::queue::PageQueue;
 use self::table::{PartTable, TablePart};
 use super::paged::NONE;
 use super::pages::{
-    HeldTable as _, HitOfGroup, KvGroup, LayerRule, PageDemand, PageHash, PageHit, PageRules, StateMode, blocks_of_window, hash_of,
-    is_state, leading_pages, skipped_tokens,
+    HeldTable as _, HitOfGroup, KvGroup, LayerRule, PageDemand, PageHash, PageHit, PageRules, StateMode,
+    blocks_of_window, hash_of, is_state, leading_pages, skipped_tokens,
 };
 use crate::numbers::count;
 use crate::request::{BlockKey, Request};
@@ -72,6 +74,8 @@ pub(crate) struct FastPages {
     /// Pages that are copied in this step, and held until it is planned.
     copied: Vec<u32>,
     step: u64,
+    /// Whether all groups hold all tokens or those of a window, and hits end at no other multiple than their blocks.
+    is_simple: bool,
     /// By number - 1.
     held: Vec<HeldPages>,
     unused: Vec<PagesNumber>,
@@ -82,7 +86,10 @@ pub(crate) struct FastPages {
 impl FastPages {
     /// A pool of `pages` empty pages, the null block not counted.
     pub fn new(rules: PageRules, pages: u32) -> Self {
+        let is_simple = |group: &KvGroup| group.rule.holds_all() || group.rule.window() > Some(1);
+        let is_simple = rules.layout.groups.iter().all(is_simple) && !rules.is_fine();
         Self {
+            is_simple,
             queue: PageQueue::new(pages),
             by_hash: PagesByHash::new(rules.layout.groups.len()),
             rules,
@@ -135,6 +142,9 @@ impl FastPages {
         hit: Option<&PageHit>,
         capped: bool,
     ) -> u32 {
+        if self.is_simple && !capped && number.is_none() && hit.is_none_or(|hit| hit.tokens == 0) {
+            return self.rules.layout.groups.iter().map(|group| demand.end.div_ceil(group.block)).sum();
+        }
         let held = number.map(|number| self.held(number));
         let groups = self.rules.layout.groups.iter().enumerate();
         let needs = groups.map(|(index, group)| {
@@ -163,6 +173,9 @@ impl FastPages {
 
     /// The cached prefix of the first `tokens` tokens of `request`, which was `preempted` or not.
     pub fn look_up(&self, request: &Request, tokens: u32, preempted: bool) -> PageHit {
+        if self.is_simple && !preempted && request.content.shared_blocks() == 0 {
+            return PageHit::default(); // nothing of it can be in the cache
+        }
         // A chunk counts as cached up to its start, and a window of one token reads no block at all.
         let needs_none = |group: &KvGroup| matches!(group.rule, LayerRule::Chunk(_)) || blocks_of_window(group) == 0;
         let tokens = if preempted || self.rules.layout.groups.iter().any(needs_none) {
@@ -196,6 +209,9 @@ impl FastPages {
 
     /// Tokens of the chunk of `demand`, as [`PageRules::cut_chunk`].
     pub fn cut_chunk(&self, demand: &PageDemand<'_>, known: u32, junction: Option<u32>, most: u32) -> u32 {
+        if self.is_simple {
+            return demand.end - demand.start;
+        }
         self.rules.cut_chunk(demand, known, junction, most)
     }
 
@@ -206,13 +222,39 @@ impl FastPages {
             self.held.push(HeldPages { groups, ..HeldPages::default() });
             PagesNumber::new(count(self.held.len())).expect("one was just added")
         });
-        let mut held = std::mem::take(self.held_mut(number));
+        let held = self.held_mut(number);
         (held.next_event, held.in_flight, held.decodes_from) = (0, 0, 0);
         (held.junction, held.is_first) = (hit.junction, !preempted);
+        let finds_none = hit.tokens == 0 && hit.junction.is_none() && demand.request.content.shared_blocks() == 0;
+        if self.is_simple && finds_none && !preempted && self.rules.settings.retention == Some(0) {
+            self.enter_alone(number, demand);
+            return number;
+        }
+        let mut held = std::mem::take(self.held_mut(number));
         self.claim(&mut held, demand.request, hit);
         self.take(&mut held, demand, hit.tokens);
         *self.held_mut(number) = held;
         number
+    }
+
+    /// As [`Self::enter`], of a request that shares nothing with others.
+    fn enter_alone(&mut self, number: PagesNumber, demand: &PageDemand<'_>) {
+        let Self { rules, held, .. } = self;
+        let known = if rules.settings.caching { demand.end.min(demand.known) } else { 0 };
+        let mut pages = 0;
+        for (group, table) in rules.layout.groups.iter().zip(&mut held[number.get() as usize - 1].groups) {
+            let blocks = demand.end.div_ceil(group.block);
+            table.push(TablePart::Run(blocks));
+            pages += blocks;
+            table.registered = known / group.block;
+            if group.rule.window().is_some()
+                && let Some((from, to)) = rules.kept_before_end(group, demand.request.input_tokens)
+                && from < to.min(table.registered)
+            {
+                table.own = (from, to.min(table.registered));
+            }
+        }
+        self.take_pages(pages);
     }
 
     /// The tables begin with the cached pages. Those of which only a part is hit are copied.
@@ -399,7 +441,9 @@ impl FastPages {
             if group.rule.holds_all() {
                 self.register_all(table, index, request, first, full);
             } else {
-                if !is_fine && held.junction.is_none() && group.rule.window().is_some()
+                if !is_fine
+                    && held.junction.is_none()
+                    && group.rule.window().is_some()
                     && let Some((from, to)) = self.rules.kept_before_end(&group, request.input_tokens)
                 {
                     // Nothing was registered inside these blocks that would have to be forgotten.

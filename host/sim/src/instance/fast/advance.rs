@@ -95,7 +95,8 @@ impl Fast {
     ///
     /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
-    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
+    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.) With KV groups, of which
+    /// windows give pages back, each step sees for itself whether the head might get its pages.
     /// With a CPU tier such a head could be passed over while transfers are in progress (`transfers_are_quiet`).
     /// If waiting is `reported`, the waiting of this head must have been reported before. A prefill interval counts steps,
     /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered. A head that

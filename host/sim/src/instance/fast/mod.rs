@@ -9,6 +9,9 @@
 //! * inter-token latencies are reported for the whole batch, and the log of step durations lets the engine retract
 //!   those of the few requests that never complete.
 //!
+//! With KV groups it needs pages, and gives some back, in one step of every block as well ([`page_cycle`]); requests of which that is not so
+//! are in a calendar of the steps in which they need the pool.
+//!
 //! A *quiet* run of steps (no prefill, no request to schedule) is a tight loop, or one multiplication if the latency
 //! model does not depend on the context. It ends before the next event of another kind: a finish, a request that joins
 //! the queue, a deadline, a shortage of KV blocks.

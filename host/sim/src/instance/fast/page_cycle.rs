@@ -151,7 +151,11 @@ impl PageCycle {
         for class in 0..self.classes.len() {
             let course = self.courses[class];
             has_own |= course.own.1 > course.skipped;
-            self.join_class(class, WindowBlocks { key, pages: number, turn, from_step: at.v, course, computed: at.computed, in_flight }, live);
+            self.join_class(
+                class,
+                WindowBlocks { key, pages: number, turn, from_step: at.v, course, computed: at.computed, in_flight },
+                live,
+            );
         }
         pages.count(number, has_own);
         true
@@ -167,7 +171,14 @@ impl PageCycle {
     }
 
     /// Pages that the request of `number`, with `computed` tokens, holds in `group` more than when it was counted.
-    pub fn held_in(&self, pages: &FastPages, number: PagesNumber, group: usize, key: RequestKey, at: DecodeMoment) -> u32 {
+    pub fn held_in(
+        &self,
+        pages: &FastPages,
+        number: PagesNumber,
+        group: usize,
+        key: RequestKey,
+        at: DecodeMoment,
+    ) -> u32 {
         let class = self.classes.iter().find(|class| class.groups.contains(&group));
         let skipped = class.map_or(0, |class| class.skipped(key, at, self.in_flight));
         pages.held_at(number, group, at.computed, skipped)
@@ -199,7 +210,8 @@ impl PageCycle {
     pub fn most_given_back(&self, step: &CountedStep, v: u64) -> u32 {
         let of_class = |class: &CycleClass| {
             let leaving = class.leaving[class.phase(v)].len() * class.groups.len();
-            let entering = class.entering.iter().map(|blocks| class.before_window(blocks.computed + 1) - blocks.course.skipped);
+            let entering =
+                class.entering.iter().map(|blocks| class.before_window(blocks.computed + 1) - blocks.course.skipped);
             count(leaving) + entering.sum::<u32>() * count(class.groups.len())
         };
         step.drops + if step.leaves { self.classes[..self.windows].iter().map(of_class).sum() } else { 0 }
@@ -209,16 +221,16 @@ impl PageCycle {
     /// their requests could look up go to the end of the queue of free pages.
     #[inline]
     pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
-        let [class] = &self.classes[..self.windows] else { return self.compares_in_order(v, others, live) };
-        if self.entering > 0 && class.entering.iter().any(|blocks| class.enters_with_own(blocks)) {
-            return self.compares_in_order(v, others, live);
-        }
         // A list by itself is in order.
-        let last = class.leaving[class.phase(v)].last().filter(|_| others < u64::MAX);
-        last.is_none_or(|last| live[last.key].seq < others)
+        self.windows == 1 && self.entering == 0 && others == u64::MAX || self.compares_in_order(v, others, live)
     }
 
     fn compares_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
+        if let [class] = &self.classes[..self.windows]
+            && !class.entering.iter().any(|blocks| class.enters_with_own(blocks))
+        {
+            return class.leaving[class.phase(v)].last().is_none_or(|last| live[last.key].seq < others);
+        }
         let mut end = 0;
         let mut in_order = |first: u64, last: u64| {
             let follows = first >= end && last < others;
@@ -227,7 +239,9 @@ impl PageCycle {
         };
         let lists = self.classes.iter().map(|class| &class.leaving[class.phase(v)]);
         let mut ends = lists.filter_map(|list| Some((list.first()?, list.last()?)));
-        let entering = || self.classes.iter().flat_map(|class| class.entering.iter().filter(|blocks| class.enters_with_own(blocks)));
+        let entering = || {
+            self.classes.iter().flat_map(|class| class.entering.iter().filter(|blocks| class.enters_with_own(blocks)))
+        };
         ends.all(|(first, last)| in_order(live[first.key].seq, live[last.key].seq))
             && entering().all(|blocks| in_order(live[blocks.key].seq, live[blocks.key].seq))
     }
@@ -263,7 +277,9 @@ impl PageCycle {
         let (at, of) = (DecodeMoment { computed: blocks.computed, v: blocks.from_step }, &mut self.classes[class]);
         self.clocks[of.clock].takes[of.phase_of(at, 0)] += count(of.groups.len());
         if of.before_window(blocks.computed) > blocks.course.skipped {
-            if of.before_window(blocks.computed - blocks.in_flight) <= blocks.course.skipped && blocks.in_flight > self.in_flight {
+            if of.before_window(blocks.computed - blocks.in_flight) <= blocks.course.skipped
+                && blocks.in_flight > self.in_flight
+            {
                 // In the first step nothing leaves, because its last chunk has not finished when that is planned.
                 (blocks.computed, blocks.from_step, blocks.in_flight) = (blocks.computed + 1, at.v + 1, self.in_flight);
             }

@@ -5,8 +5,8 @@
 use super::Fast;
 use super::arena::RequestKey;
 use super::calendar::CALENDAR;
-use super::page_cycle::{DecodeMoment, PageCycle};
 use super::live::{LiveRequest, RequestState};
+use super::page_cycle::{DecodeMoment, PageCycle};
 use super::plan::StepPlan;
 use crate::instance::config::InstanceConfig;
 use crate::instance::gates::Gate;

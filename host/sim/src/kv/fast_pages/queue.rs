@@ -42,15 +42,8 @@ pub(super) struct PageQueue {
 impl PageQueue {
     /// Of `pages` pages, which are all free and empty.
     pub fn new(pages: u32) -> Self {
-        let mut queue = Self {
-            len: 0,
-            blank: 0,
-            head: NONE,
-            tail: NONE,
-            nodes: Vec::new(),
-            unused: Vec::new(),
-            next_number: 0,
-        };
+        let mut queue =
+            Self { len: 0, blank: 0, head: NONE, tail: NONE, nodes: Vec::new(), unused: Vec::new(), next_number: 0 };
         queue.append_run(pages);
         queue
     }
@@ -147,7 +140,10 @@ impl PageQueue {
             run = self.nodes[run as usize].prev;
         }
         let PageNode { number: first, count: pages, prev, next, .. } = self.nodes[run as usize];
-        debug_assert!(self.nodes[run as usize].is_run && number < first + u64::from(pages), "page {number} is not in a run");
+        debug_assert!(
+            self.nodes[run as usize].is_run && number < first + u64::from(pages),
+            "page {number} is not in a run"
+        );
         let before = u32::try_from(number - first).unwrap_or(u32::MAX);
         let after = pages - before - 1;
         self.nodes[node as usize].number = number;
