@@ -6,7 +6,7 @@
 
 use crate::correlation::Correlation;
 use crate::error::{StatisticsError, check_lengths, check_range};
-use crate::interval::{Interval, MeanEstimate, TooShort};
+use crate::interval::{MeanEstimate, MeanInterval, TooShort};
 use crate::mean::TIMES_PER_RUN;
 use crate::moments::sample_variance;
 use crate::random::SplitMix;
@@ -47,7 +47,7 @@ pub fn bootstrap_interval(
     let figures: Vec<f64> = figures.into_iter().filter(|figure| figure.is_finite()).collect();
     let freedom = (n as f64 / block as f64 - 1.0).clamp(1.0, MOST_FREEDOM);
     let error = sample_variance(&figures).sqrt();
-    Ok(MeanEstimate::Known(Interval::symmetric(estimate, error, freedom, confidence)))
+    Ok(MeanEstimate::Known(MeanInterval::symmetric(estimate, error, freedom, confidence)))
 }
 
 fn resample(columns: &[&[f64]], block: usize, random: &mut SplitMix) -> Vec<Vec<f64>> {

@@ -1,6 +1,6 @@
 //! What follows from a difference.
 
-use crate::interval::{Interval, MeanEstimate};
+use crate::interval::{MeanEstimate, MeanInterval};
 use crate::student::{t_quantile, two_sided_p};
 
 /// The largest factor that "about N times more requests would tell" names.
@@ -8,7 +8,7 @@ pub const MOST_TIMES_MORE: f64 = 1000.0;
 
 /// Which values of a figure are the better ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum BetterSide {
     /// Less is better: latencies, costs.
     Less,
     /// More is better: throughput, attainment.
@@ -43,11 +43,11 @@ impl Conclusion {
 
 /// A difference B − A with its conclusion.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct MeanDifference {
     /// The difference, in the unit of the figure.
     pub estimate: f64,
     /// Its interval; `None` if the runs are too short.
-    pub interval: Option<Interval>,
+    pub interval: Option<MeanInterval>,
     /// What follows from the interval.
     pub conclusion: Conclusion,
     /// By which factor the runs would have to be longer to tell, about, from 1 to [`MOST_TIMES_MORE`]; only if undecided.
@@ -57,13 +57,13 @@ pub struct Difference {
     pub p: f64,
 }
 
-impl Difference {
+impl MeanDifference {
     /// The conclusion about `difference`, B − A, with the margin of interest `margin` ≥ 0 in the unit of the figure.
     ///
     /// u and l are the limits for a figure of which less is better: u < −margin better; l > margin worse; both within the margin equal;
     /// otherwise undecided, and about (h/max(|Δ| − margin, margin/2))² times more requests would tell, with half the width h.
     #[must_use]
-    pub fn conclude(difference: &MeanEstimate, margin: f64, direction: Direction) -> Self {
+    pub fn conclude(difference: &MeanEstimate, margin: f64, direction: BetterSide) -> Self {
         let margin = if margin.is_finite() { margin.max(0.0) } else { 0.0 };
         let estimate = difference.estimate();
         match difference {
@@ -91,10 +91,10 @@ impl Difference {
     }
 }
 
-fn conclusion(interval: &Interval, margin: f64, direction: Direction) -> Conclusion {
+fn conclusion(interval: &MeanInterval, margin: f64, direction: BetterSide) -> Conclusion {
     let costs = match direction {
-        Direction::Less => *interval,
-        Direction::More => interval.negated(),
+        BetterSide::Less => *interval,
+        BetterSide::More => interval.negated(),
     };
     if costs.high < -margin {
         Conclusion::Better
@@ -107,7 +107,7 @@ fn conclusion(interval: &Interval, margin: f64, direction: Direction) -> Conclus
     }
 }
 
-fn times_more(interval: &Interval, margin: f64) -> f64 {
+fn times_more(interval: &MeanInterval, margin: f64) -> f64 {
     let goal = (interval.estimate.abs() - margin).max(margin / 2.0);
     let factor = (interval.half_width() / goal).powi(2);
     // 0/0: no difference was seen, and none is of interest.
@@ -115,7 +115,7 @@ fn times_more(interval: &Interval, margin: f64) -> f64 {
 }
 
 /// Two-sided, of the hypothesis that the difference is within the margin: 1 − confidence where the limit on the side of 0 is at the margin.
-fn p_value(interval: &Interval, margin: f64) -> f64 {
+fn p_value(interval: &MeanInterval, margin: f64) -> f64 {
     let beyond = interval.estimate.abs() - margin;
     if beyond <= 0.0 {
         return 1.0;

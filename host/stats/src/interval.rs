@@ -6,7 +6,7 @@ use crate::student::t_quantile;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeanEstimate {
     /// The runs are long enough.
-    Known(Interval),
+    Known(MeanInterval),
     /// They are not: there is no interval.
     TooShort(TooShort),
 }
@@ -23,7 +23,7 @@ impl MeanEstimate {
 
     /// The interval, if there is one.
     #[must_use]
-    pub fn interval(&self) -> Option<Interval> {
+    pub fn interval(&self) -> Option<MeanInterval> {
         match self {
             Self::Known(interval) => Some(*interval),
             Self::TooShort(_) => None,
@@ -31,7 +31,7 @@ impl MeanEstimate {
     }
 
     /// The estimate with its interval changed by `change`.
-    pub(crate) fn map(self, change: impl Fn(Interval) -> Interval) -> Self {
+    pub(crate) fn map(self, change: impl Fn(MeanInterval) -> MeanInterval) -> Self {
         match self {
             Self::Known(interval) => Self::Known(change(interval)),
             Self::TooShort(_) => self,
@@ -49,12 +49,12 @@ impl MeanEstimate {
 
 /// An estimate with its confidence interval, in the unit of the values. The limits may be at unequal distances from the estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct MeanInterval {
     /// The estimate from all values of the runs.
     pub estimate: f64,
-    /// Lower limit.
+    /// Lower limit, in the unit of the values.
     pub low: f64,
-    /// Upper limit.
+    /// Upper limit, in the unit of the values.
     pub high: f64,
     /// Standard error of the estimate.
     pub standard_error: f64,
@@ -64,7 +64,7 @@ pub struct Interval {
     pub confidence: f64,
 }
 
-impl Interval {
+impl MeanInterval {
     /// The interval `estimate` ± t·`standard_error` of the level `confidence`, 0 to 1.
     #[must_use]
     pub fn symmetric(estimate: f64, standard_error: f64, freedom: f64, confidence: f64) -> Self {

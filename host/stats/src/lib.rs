@@ -5,19 +5,19 @@
 //! | From when on is the service warm, and how long must the run be? | [`mser_5`], [`WarmUp`], [`SessionLoad`] |
 //! | Is it steady? | [`Growth`], [`dispersion`], [`state_of`] |
 //! | How well is a figure known? | [`mean_of_runs`], [`quantile_of_runs`], [`share_of_runs`], [`mean_over_time`], [`bootstrap_interval`], [`sample_interval`] |
-//! | Which of two policies is better? | [`compare_paired`], [`quantile_difference`], [`Difference::conclude`] |
+//! | Which of two policies is better? | [`compare_paired`], [`quantile_difference`], [`MeanDifference::conclude`] |
 //! | And in a table, or after several looks? | [`allow_for_multiplicity`], [`UntilDecided`], [`confidence_sequence`] |
 //! | By how much does the latency model err? | [`ErrorBands`], [`draw_step_factors`] |
 //!
 //! Runs that are too short have no interval: [`TooShort`] says by which factor they would have to be longer.
 //!
 //! ```
-//! use blis_stats::{ComparisonRule, Direction, PairedRun, compare_paired};
+//! use blis_stats::{ComparisonRule, BetterSide, PairedRun, compare_paired};
 //!
 //! let ttft_ms_a: Vec<f64> = (0..9000).map(|i| 40.0 + f64::from(i * 7919 % 101)).collect();
 //! let ttft_ms_b: Vec<f64> = ttft_ms_a.iter().map(|ttft| 0.9 * ttft).collect();
 //! let run = PairedRun { a: &ttft_ms_a, b: &ttft_ms_b };
-//! let comparison = compare_paired(&[run], &ComparisonRule::standard(Direction::Less))?;
+//! let comparison = compare_paired(&[run], &ComparisonRule::standard(BetterSide::Less))?;
 //! assert_eq!(comparison.difference.conclusion.name(), "better");
 //! # Ok::<(), blis_stats::StatisticsError>(())
 //! ```
@@ -47,11 +47,11 @@ mod student;
 mod warm_up;
 
 pub use bootstrap::bootstrap_interval;
-pub use conclusion::{Conclusion, Difference, Direction, MOST_TIMES_MORE};
+pub use conclusion::{BetterSide, Conclusion, MOST_TIMES_MORE, MeanDifference};
 pub use correlation::Correlation;
 pub use error::StatisticsError;
 pub use growth::{Growth, kendall};
-pub use interval::{Interval, MeanEstimate, TooShort};
+pub use interval::{MeanEstimate, MeanInterval, TooShort};
 pub use looks::{Look, MOST_LOOKS, UntilDecided, confidence_sequence};
 pub use mean::{mean_interval, mean_interval_with, mean_of_runs};
 pub use model_error::{

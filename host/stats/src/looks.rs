@@ -8,9 +8,9 @@
 //! Without a known number, as in a shadow or a canary, an asymptotic confidence sequence holds at all times together (Waudby-Smith, Arbour, Sinha,
 //! Kennedy and Ramdas 2021, arXiv:2103.06476).
 
-use crate::conclusion::{Conclusion, Difference, Direction};
+use crate::conclusion::{BetterSide, Conclusion, MeanDifference};
 use crate::error::{StatisticsError, check_range, check_series};
-use crate::interval::{Interval, MeanEstimate};
+use crate::interval::{MeanEstimate, MeanInterval};
 use crate::moments::{mean, sample_variance};
 
 /// Constants for 1 to 5 looks at 5 %, two-sided; data double from one to the next.
@@ -30,7 +30,7 @@ pub struct UntilDecided {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Look {
     /// The difference with the interval and the conclusion that this look allows.
-    pub difference: Difference,
+    pub difference: MeanDifference,
     /// By which factor to lengthen the runs before the next look; `None` if it is decided, or this was the last look.
     pub lengthen: Option<f64>,
 }
@@ -47,10 +47,10 @@ impl UntilDecided {
 
     /// The next look: `difference` is B − A of all data so far, with an interval at 95 %. Both limits are moved outwards by the ratio of
     /// the constant of the number of looks to 1.96, as that of quantiles of Student's t. A run that was too short was no look at the difference, but counts as one.
-    pub fn look(&mut self, difference: &MeanEstimate, margin: f64, direction: Direction) -> Look {
+    pub fn look(&mut self, difference: &MeanEstimate, margin: f64, direction: BetterSide) -> Look {
         self.done += 1;
         let widened = difference.map(|interval| interval.widened(CONSTANTS[self.looks - 1] / CONSTANTS[0]));
-        let difference = Difference::conclude(&widened, margin, direction);
+        let difference = MeanDifference::conclude(&widened, margin, direction);
         let goes_on = difference.conclusion == Conclusion::Undecided && self.done < self.looks;
         Look { difference, lengthen: goes_on.then_some(2.0) }
     }
@@ -62,7 +62,7 @@ impl UntilDecided {
 ///
 /// # Errors
 /// If there are fewer than two batches, one is not finite, or a parameter is out of range.
-pub fn confidence_sequence(batch_means: &[f64], alpha: f64, tightest: usize) -> Result<Interval, StatisticsError> {
+pub fn confidence_sequence(batch_means: &[f64], alpha: f64, tightest: usize) -> Result<MeanInterval, StatisticsError> {
     check_series(batch_means)?;
     check_range("the number of batches", batch_means.len() as f64, batch_means.len() > 1, "two or more")?;
     check_range("the level of a confidence sequence", alpha, alpha > 0.0 && alpha < 0.5, "above 0 and below 0.5")?;
@@ -76,5 +76,5 @@ pub fn confidence_sequence(batch_means: &[f64], alpha: f64, tightest: usize) -> 
     let estimate = mean(batch_means);
     let standard_error = deviation / b.sqrt();
     let (low, high) = (estimate - half, estimate + half);
-    Ok(Interval { estimate, low, high, standard_error, freedom: b - 1.0, confidence: 1.0 - alpha })
+    Ok(MeanInterval { estimate, low, high, standard_error, freedom: b - 1.0, confidence: 1.0 - alpha })
 }

@@ -21,10 +21,10 @@
 use crate::batch_means::BatchMeans;
 use crate::correlation::Correlation;
 use crate::error::{StatisticsError, check_series};
-use crate::interval::{Interval, MeanEstimate, TooShort};
+use crate::interval::{MeanEstimate, MeanInterval, TooShort};
 use crate::moments::{centred, mean, sample_variance};
 use crate::samples::{run_means, sample_interval};
-use crate::skewness::{Shape, Skewness};
+use crate::skewness::{SkewShape, Skewness};
 use crate::student::{f_tail, t_quantile};
 
 /// Numbers of batches that are tried, in this order.
@@ -88,13 +88,13 @@ fn batched(
         return too_short(correlation.time.max(1.0));
     }
     if is_constant(values) {
-        return Ok(MeanEstimate::Known(Interval::symmetric(mean, 0.0, BATCHES[0] as f64 - 1.0, confidence)));
+        return Ok(MeanEstimate::Known(MeanInterval::symmetric(mean, 0.0, BATCHES[0] as f64 - 1.0, confidence)));
     }
     if series == Series::Figures && values.len() < FEWEST_SKEWED && has_tail(values) {
         let missing = FEWEST_SKEWED as f64 / n;
         return Ok(MeanEstimate::TooShort(TooShort::new(mean, missing.max(TIMES_PER_RUN * correlation.time / n))));
     }
-    let shape = Shape::of(values);
+    let shape = SkewShape::of(values);
     let medium = BatchMeans::cut(values, 100);
     let time = correlation.time.max(COUNTED * time_of_batches(&medium, n, correlation.variance));
     let depends = medium.lag_1 > 0.3 || shape.lag_1 > 0.5;
@@ -139,12 +139,12 @@ pub(crate) fn mean_of_runs_with(
         return Ok(within);
     }
     let between = sample_interval(&means, confidence)?;
-    let is_wider = |within: &Interval| varies_more(&between, within) && between.half_width() > within.half_width();
+    let is_wider = |within: &MeanInterval| varies_more(&between, within) && between.half_width() > within.half_width();
     Ok(within.map(|within| if is_wider(&within) { between } else { within }))
 }
 
 /// Whether the means of runs vary more than the interval within runs says.
-fn varies_more(between: &Interval, within: &Interval) -> bool {
+fn varies_more(between: &MeanInterval, within: &MeanInterval) -> bool {
     let ratio = (between.standard_error / within.standard_error).powi(2);
     f_tail(ratio, between.freedom, within.freedom) <= 0.1
 }
@@ -183,8 +183,8 @@ fn time_of_batches(batches: &BatchMeans, n: f64, variance: f64) -> f64 {
     if variance > 0.0 { long_run / variance } else { 1.0 }
 }
 
-fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f64, series: Series) -> Interval {
-    let symmetric = Interval::symmetric(mean, batches.standard_error(), batches.freedom(), confidence);
+fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f64, series: Series) -> MeanInterval {
+    let symmetric = MeanInterval::symmetric(mean, batches.standard_error(), batches.freedom(), confidence);
     let t = t_quantile(symmetric.freedom, confidence);
     if symmetric.standard_error <= 0.0 {
         return symmetric;
@@ -192,7 +192,9 @@ fn corrected(mean: f64, batches: &BatchMeans, skewness: Skewness, confidence: f6
     let limit = |t: f64| mean - skewness.transformed(t) * symmetric.standard_error;
     let (low, high) = (limit(t), limit(-t));
     match series {
-        Series::Differences => Interval { low: low.min(symmetric.low), high: high.max(symmetric.high), ..symmetric },
-        Series::Figures | Series::Slices => Interval { low, high, ..symmetric },
+        Series::Differences => {
+            MeanInterval { low: low.min(symmetric.low), high: high.max(symmetric.high), ..symmetric }
+        }
+        Series::Figures | Series::Slices => MeanInterval { low, high, ..symmetric },
     }
 }

@@ -4,7 +4,7 @@
 //! Statistics* 6). Among the conclusions of the others, which are exploratory, the expected share of false ones is at most α (Benjamini and
 //! Hochberg 1995, *Journal of the Royal Statistical Society B* 57).
 
-use crate::conclusion::Difference;
+use crate::conclusion::MeanDifference;
 
 /// Which hypotheses Holm's procedure rejects at the level `alpha` (0 to 1), in the order of their p-values `p` (each 0 to 1).
 #[must_use]
@@ -44,7 +44,7 @@ fn ascending(p: &[f64]) -> Vec<usize> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ComparisonRow {
     /// The difference; its conclusion may be withdrawn.
-    pub difference: Difference,
+    pub difference: MeanDifference,
     /// Whether the row is primary; the others are exploratory.
     pub is_primary: bool,
     /// The margin of the figure, in its unit.
@@ -69,7 +69,7 @@ pub fn allow_for_multiplicity(rows: &mut [ComparisonRow], alpha: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Conclusion, Direction, Interval, MeanEstimate};
+    use crate::{BetterSide, Conclusion, MeanEstimate, MeanInterval};
 
     /// Benjamini and Hochberg's own example, 15 p-values at 5 %: theirs rejects four, Holm's three.
     #[test]
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn a_row_that_is_only_just_better_is_withdrawn_beside_others() {
         let row = |estimate: f64, is_primary| ComparisonRow {
-            difference: Difference::conclude(
-                &MeanEstimate::Known(Interval::symmetric(estimate, 1.0, 29.0, 0.95)),
+            difference: MeanDifference::conclude(
+                &MeanEstimate::Known(MeanInterval::symmetric(estimate, 1.0, 29.0, 0.95)),
                 0.0,
-                Direction::Less,
+                BetterSide::Less,
             ),
             is_primary,
             margin: 0.0,

@@ -3,7 +3,7 @@
 //! Latencies of the same request under both differ far less than two runs do: the interval is that of their differences (common random
 //! numbers), request by request, never of the two means.
 
-use crate::conclusion::{Difference, Direction};
+use crate::conclusion::{BetterSide, MeanDifference};
 use crate::error::{StatisticsError, check_lengths, check_range, check_series};
 use crate::interval::{MeanEstimate, TooShort};
 use crate::mean::{Series, mean_of_runs_with};
@@ -33,13 +33,13 @@ pub struct ComparisonRule {
     /// Margin of interest as a share of the mean of A, ≥ 0.
     pub margin_share: f64,
     /// Which values are better.
-    pub direction: Direction,
+    pub direction: BetterSide,
 }
 
 impl ComparisonRule {
     /// At 95 % with a margin of 1 %.
     #[must_use]
-    pub const fn standard(direction: Direction) -> Self {
+    pub const fn standard(direction: BetterSide) -> Self {
         Self { confidence: crate::student::CONFIDENCE, margin_share: 0.01, direction }
     }
 }
@@ -54,7 +54,7 @@ pub struct PairedComparison {
     /// The margin, in the unit of the figure.
     pub margin: f64,
     /// B − A and what follows.
-    pub difference: Difference,
+    pub difference: MeanDifference,
 }
 
 /// Compares the means of a figure under two policies, over one or more independent samples of traffic ([`mean_of_runs`](crate::mean_of_runs)). One run: the
@@ -75,7 +75,7 @@ pub fn compare_paired(runs: &[PairedRun], rule: &ComparisonRule) -> Result<Paire
     let mean_of = |side: fn(&PairedRun) -> f64| mean(&runs.iter().map(side).collect::<Vec<_>>());
     let mean_a = mean_of(|run| mean(run.a));
     let margin = rule.margin_share * mean_a.abs();
-    let difference = Difference::conclude(&estimate, margin, rule.direction);
+    let difference = MeanDifference::conclude(&estimate, margin, rule.direction);
     Ok(PairedComparison { mean_a, mean_b: mean_of(|run| mean(run.b)), margin, difference })
 }
 

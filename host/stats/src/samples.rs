@@ -1,7 +1,7 @@
 //! Independent samples: seeds of a generator, disjoint windows of a trace, drawn scenarios.
 
 use crate::error::{StatisticsError, check_range, check_series};
-use crate::interval::Interval;
+use crate::interval::MeanInterval;
 use crate::moments::{mean, sample_variance};
 
 /// Samples from which a prediction interval is worth showing.
@@ -11,10 +11,10 @@ pub const FEWEST_FOR_PREDICTION: usize = 5;
 ///
 /// # Errors
 /// If there are fewer than two samples, or one is not finite.
-pub fn sample_interval(samples: &[f64], confidence: f64) -> Result<Interval, StatisticsError> {
+pub fn sample_interval(samples: &[f64], confidence: f64) -> Result<MeanInterval, StatisticsError> {
     check_samples(samples, 2)?;
     let error = (sample_variance(samples) / samples.len() as f64).sqrt();
-    Ok(Interval::symmetric(mean(samples), error, samples.len() as f64 - 1.0, confidence))
+    Ok(MeanInterval::symmetric(mean(samples), error, samples.len() as f64 - 1.0, confidence))
 }
 
 /// Interval in which the next sample lies with the probability `confidence`, if samples are normal: mean ± t·s·√(1 + 1/k). It stands beside the
@@ -22,11 +22,11 @@ pub fn sample_interval(samples: &[f64], confidence: f64) -> Result<Interval, Sta
 ///
 /// # Errors
 /// If there are fewer than [`FEWEST_FOR_PREDICTION`] samples, or one is not finite.
-pub fn prediction_interval(samples: &[f64], confidence: f64) -> Result<Interval, StatisticsError> {
+pub fn prediction_interval(samples: &[f64], confidence: f64) -> Result<MeanInterval, StatisticsError> {
     check_samples(samples, FEWEST_FOR_PREDICTION)?;
     let k = samples.len() as f64;
     let deviation = (sample_variance(samples) * (1.0 + 1.0 / k)).sqrt();
-    Ok(Interval::symmetric(mean(samples), deviation, k - 1.0, confidence))
+    Ok(MeanInterval::symmetric(mean(samples), deviation, k - 1.0, confidence))
 }
 
 /// The mean of each run.

@@ -1,7 +1,7 @@
 //! Shares of requests: attainment, goodput, losses.
 
 use crate::error::{StatisticsError, check_range};
-use crate::interval::{Interval, MeanEstimate};
+use crate::interval::{MeanEstimate, MeanInterval};
 use crate::mean::mean_of_runs;
 
 /// Events, and requests without one, below which a share has no interval.
@@ -45,17 +45,17 @@ pub fn share_of_runs(runs: &[&[f64]], confidence: f64) -> Result<ShareEstimate, 
     })
 }
 
-fn within_shares(interval: Interval) -> Interval {
-    Interval { low: interval.low.max(0.0), high: interval.high.min(1.0), ..interval }
+fn within_shares(interval: MeanInterval) -> MeanInterval {
+    MeanInterval { low: interval.low.max(0.0), high: interval.high.min(1.0), ..interval }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::processes::Stream;
+    use crate::tests::processes::TestStream;
 
     fn events(seed: u64, n: usize, share: f64) -> Vec<f64> {
-        let mut stream = Stream::new(seed);
+        let mut stream = TestStream::new(seed);
         (0..n).map(|_| f64::from(u8::from(stream.uniform() < share))).collect()
     }
 

@@ -7,7 +7,7 @@
 //! neighbours; it is left out where it is no more than chance in a normal series.
 //!
 //! A run of the smallest length shows less skewness than there is, for the same reason for which its mean is too low. There it counts up to
-//! 2.2 times as much ([`Shape::understated`]), and where single batches dominate the variance up to three times. These factors are not from
+//! 2.2 times as much ([`SkewShape::understated`]), and where single batches dominate the variance up to three times. These factors are not from
 //! the literature: they are those with which the intervals of `tests/coverage.rs` cover 90 to 97 %.
 
 use crate::batch_means::BatchMeans;
@@ -21,7 +21,7 @@ const SIGNIFICANT: f64 = 3.0;
 const LARGEST: f64 = 0.5;
 
 /// The shape of the distribution of the short batches of a run.
-pub(crate) struct Shape {
+pub(crate) struct SkewShape {
     batches: f64,
     /// Autocorrelation at lag 1.
     pub lag_1: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
     kurtosis: f64,
 }
 
-impl Shape {
+impl SkewShape {
     pub(crate) fn of(values: &[f64]) -> Self {
         let batches = BatchMeans::cut_at_least(values, SHORT);
         let d = centred(&batches.means);

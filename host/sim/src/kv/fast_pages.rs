@@ -13,6 +13,7 @@ mod table;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use self::by_hash::PagesByHash;
 use self::queue::PageQueue;
@@ -447,7 +448,7 @@ impl FastPages {
                     && let Some((from, to)) = self.rules.kept_before_end(&group, request.input_tokens)
                 {
                     // Nothing was registered inside these blocks that would have to be forgotten.
-                    self.hash_run(table, index, request, held.is_first, (from.max(first), to.min(full)));
+                    self.hash_run(table, index, request, held.is_first, from.max(first)..to.min(full));
                     continue;
                 }
                 let kept = self.rules.kept(&group, request.input_tokens, held.junction);
@@ -504,10 +505,10 @@ impl FastPages {
         }
     }
 
-    /// The blocks of `run`, from the first up to the second, can be found. Of those that no other request can find, of a request `is_first`
+    /// The blocks of `run` can be found. Of those that no other request can find, of a request `is_first`
     /// that was not preempted, only the range is noted.
-    fn hash_run(&mut self, table: &mut PartTable, group: usize, request: &Request, is_first: bool, run: (u32, u32)) {
-        let (from, to) = run;
+    fn hash_run(&mut self, table: &mut PartTable, group: usize, request: &Request, is_first: bool, run: Range<u32>) {
+        let Range { start: from, end: to } = run;
         let size = self.rules.layout.groups[group].block;
         let shared = self.shared_blocks(&self.rules.layout.groups[group], request);
         let own = if is_first { from.max(shared) } else { to };
@@ -733,7 +734,7 @@ impl FastPages {
         is_run.then_some(GroupCourse { skipped: table.skipped, own: table.own, shared })
     }
 
-    /// Gives back `pages` pages that nobody can look up.
+    /// Gives back `pages` pages that no look-up finds.
     pub fn give_blank(&mut self, pages: u32) {
         self.queue.prepend_blank(pages);
     }

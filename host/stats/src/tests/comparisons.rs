@@ -1,28 +1,28 @@
 //! Conclusions about two policies that are the same, and about two that are not.
 
-use super::processes::{Routing, Stream, ar1, routed};
+use super::processes::{ServerChoice, TestStream, ar1, routed};
 use crate::{
-    ComparisonRow, ComparisonRule, Conclusion, Difference, Direction, Interval, MeanEstimate, PairedRun,
+    BetterSide, ComparisonRow, ComparisonRule, Conclusion, MeanDifference, MeanEstimate, MeanInterval, PairedRun,
     StatisticsError, TooShort, UntilDecided, allow_for_multiplicity, compare_paired, confidence_sequence,
     mean_interval, prediction_interval, quantile_difference, sample_interval, with_lost,
 };
 
-const LESS: ComparisonRule = ComparisonRule { margin_share: 0.0, ..ComparisonRule::standard(Direction::Less) };
+const LESS: ComparisonRule = ComparisonRule { margin_share: 0.0, ..ComparisonRule::standard(BetterSide::Less) };
 
 /// Waiting times of one trace under the same policy twice, with other ties.
-fn same(seed: u64, n: usize, load: f64, routing: Routing) -> [Vec<f64>; 2] {
+fn same(seed: u64, n: usize, load: f64, routing: ServerChoice) -> [Vec<f64>; 2] {
     let run = |ties| routed(seed * 7919 + 5, ties, n, load, 4, routing);
     [run(seed * 31 + 1_000_003), run(seed * 37 + 9_000_011)]
 }
 
 /// The share of comparisons of the mean that find a difference, and of those of the 90th percentile.
-fn false_conclusions(replications: u64, n: usize, load: f64, routing: Routing) -> [f64; 2] {
+fn false_conclusions(replications: u64, n: usize, load: f64, routing: ServerChoice) -> [f64; 2] {
     let mut found = [0.0; 2];
     for seed in 0..replications {
         let [a, b] = same(seed, n, load, routing);
         let mean = compare_paired(&[PairedRun { a: &a, b: &b }], &LESS).expect("finite").difference;
         let tail = quantile_difference(&[&a], &[&b], 0.9, 0.95).expect("finite");
-        let tail = Difference::conclude(&tail, 0.0, Direction::Less);
+        let tail = MeanDifference::conclude(&tail, 0.0, BetterSide::Less);
         for (found, difference) in found.iter_mut().zip([mean, tail]) {
             let is_decided = matches!(difference.conclusion, Conclusion::Better | Conclusion::Worse);
             *found += f64::from(u8::from(is_decided)) / replications as f64;
@@ -33,12 +33,12 @@ fn false_conclusions(replications: u64, n: usize, load: f64, routing: Routing) -
 
 #[test]
 fn a_policy_beside_itself_is_undecided() {
-    for (n, load, routing) in [(3000, 0.6, Routing::TwoChoices), (1500, 0.9, Routing::Random)] {
+    for (n, load, routing) in [(3000, 0.6, ServerChoice::TwoChoices), (1500, 0.9, ServerChoice::Random)] {
         let [mean, tail] = false_conclusions(100, n, load, routing);
         assert!(mean <= 0.08 && tail <= 0.08, "{routing:?} {load}, {n}: {mean} {tail}");
     }
-    let [a, _] = same(1, 3000, 0.6, Routing::Random);
-    let comparison = compare_paired(&[PairedRun { a: &a, b: &a }], &ComparisonRule::standard(Direction::Less));
+    let [a, _] = same(1, 3000, 0.6, ServerChoice::Random);
+    let comparison = compare_paired(&[PairedRun { a: &a, b: &a }], &ComparisonRule::standard(BetterSide::Less));
     let comparison = comparison.expect("finite");
     assert_eq!((comparison.difference.conclusion, comparison.difference.estimate), (Conclusion::Equal, 0.0));
 }
@@ -47,7 +47,7 @@ fn a_policy_beside_itself_is_undecided() {
 #[ignore = "heavy: 1 000 replications of 40 comparisons"]
 fn false_conclusions_are_at_most_five_percent() {
     let mut wrong = Vec::new();
-    for routing in [Routing::Random, Routing::TwoChoices, Routing::LeastWork] {
+    for routing in [ServerChoice::Random, ServerChoice::TwoChoices, ServerChoice::LeastWork] {
         for load in [0.3, 0.6, 0.8, 0.9] {
             for n in [1000, 2000, 4000, 20_000] {
                 let [mean, tail] = false_conclusions(1000, n, load, routing);
@@ -68,11 +68,11 @@ fn false_conclusions_are_at_most_five_percent() {
 fn false_conclusions_of_a_table_are_at_most_five_percent() {
     let mut wrong = 0;
     for seed in 0..300 {
-        let [a, b] = same(seed, 20_000, 0.6, Routing::TwoChoices);
+        let [a, b] = same(seed, 20_000, 0.6, ServerChoice::TwoChoices);
         let mean = compare_paired(&[PairedRun { a: &a, b: &b }], &LESS).expect("finite").difference;
         let tails = [0.5, 0.9, 0.95, 0.99].map(|q| {
             let difference = quantile_difference(&[&a], &[&b], q, 0.95).expect("finite");
-            Difference::conclude(&difference, 0.0, Direction::Less)
+            MeanDifference::conclude(&difference, 0.0, BetterSide::Less)
         });
         let row = |difference| ComparisonRow { difference, is_primary: true, margin: 0.0 };
         let mut rows: Vec<ComparisonRow> = [mean].into_iter().chain(tails).map(row).collect();
@@ -87,9 +87,9 @@ fn false_conclusions_of_a_table_are_at_most_five_percent() {
 fn a_better_policy_is_better_and_never_worse() {
     let (mut better, mut worse) = (0, 0);
     for seed in 0..20 {
-        let a = routed(seed, 77, 8000, 0.4, 4, Routing::Random);
-        let b = routed(seed, 77, 8000, 0.4, 4, Routing::LeastWork);
-        let found = compare_paired(&[PairedRun { a: &a, b: &b }], &ComparisonRule::standard(Direction::Less));
+        let a = routed(seed, 77, 8000, 0.4, 4, ServerChoice::Random);
+        let b = routed(seed, 77, 8000, 0.4, 4, ServerChoice::LeastWork);
+        let found = compare_paired(&[PairedRun { a: &a, b: &b }], &ComparisonRule::standard(BetterSide::Less));
         let found = found.expect("finite").difference.conclusion;
         better += u32::from(found == Conclusion::Better);
         worse += u32::from(found == Conclusion::Worse);
@@ -102,23 +102,23 @@ fn conclusions_follow_from_limits_and_margin() {
     let conclude = |low: f64, high: f64, margin: f64, direction| {
         let estimate = f64::midpoint(low, high);
         let standard_error = (high - low) / 4.0;
-        let interval = Interval { estimate, low, high, standard_error, freedom: 29.0, confidence: 0.95 };
-        Difference::conclude(&MeanEstimate::Known(interval), margin, direction)
+        let interval = MeanInterval { estimate, low, high, standard_error, freedom: 29.0, confidence: 0.95 };
+        MeanDifference::conclude(&MeanEstimate::Known(interval), margin, direction)
     };
     let name = |low, high, margin, direction| conclude(low, high, margin, direction).conclusion.name();
-    assert_eq!(name(-3.0, -2.0, 1.0, Direction::Less), "better");
-    assert_eq!(name(-3.0, -2.0, 1.0, Direction::More), "worse");
-    assert_eq!(name(2.0, 3.0, 1.0, Direction::Less), "worse");
-    assert_eq!(name(-0.5, 0.5, 1.0, Direction::Less), "equal");
-    assert_eq!(name(-3.0, -0.5, 1.0, Direction::Less), "undecided");
+    assert_eq!(name(-3.0, -2.0, 1.0, BetterSide::Less), "better");
+    assert_eq!(name(-3.0, -2.0, 1.0, BetterSide::More), "worse");
+    assert_eq!(name(2.0, 3.0, 1.0, BetterSide::Less), "worse");
+    assert_eq!(name(-0.5, 0.5, 1.0, BetterSide::Less), "equal");
+    assert_eq!(name(-3.0, -0.5, 1.0, BetterSide::Less), "undecided");
     // Half the width is 2, the difference 1 beyond the margin of 1: four times as many would tell.
-    let undecided = conclude(0.0, 4.0, 1.0, Direction::Less);
+    let undecided = conclude(0.0, 4.0, 1.0, BetterSide::Less);
     assert_eq!((undecided.conclusion, undecided.times_more), (Conclusion::Undecided, Some(4.0)));
-    assert_eq!(conclude(0.0, 0.0, 0.0, Direction::Less).times_more, Some(1000.0));
-    let decided = conclude(-3.0, -2.0, 0.0, Direction::Less);
+    assert_eq!(conclude(0.0, 0.0, 0.0, BetterSide::Less).times_more, Some(1000.0));
+    let decided = conclude(-3.0, -2.0, 0.0, BetterSide::Less);
     assert!(decided.p < 1e-6 && decided.times_more.is_none());
     let short = MeanEstimate::TooShort(TooShort { estimate: 5.0, factor: 3.5 });
-    let short = Difference::conclude(&short, 0.0, Direction::Less);
+    let short = MeanDifference::conclude(&short, 0.0, BetterSide::Less);
     assert_eq!((short.conclusion, short.times_more, short.p), (Conclusion::Undecided, Some(3.5), 1.0));
 }
 
@@ -126,8 +126,8 @@ fn conclusions_follow_from_limits_and_margin() {
 #[test]
 fn p_values_are_those_of_the_limits() {
     for (low, estimate, high, margin) in [(0.0, 1.5, 4.0, 0.0), (1.0, 4.0, 7.0, 1.0), (-4.0, -1.0, 0.0, 0.0)] {
-        let interval = Interval { estimate, low, high, standard_error: 1.0, freedom: 29.0, confidence: 0.95 };
-        let p = Difference::conclude(&MeanEstimate::Known(interval), margin, Direction::Less).p;
+        let interval = MeanInterval { estimate, low, high, standard_error: 1.0, freedom: 29.0, confidence: 0.95 };
+        let p = MeanDifference::conclude(&MeanEstimate::Known(interval), margin, BetterSide::Less).p;
         assert!((p - 0.05).abs() < 1e-9, "{low} {high}: {p}");
     }
 }
@@ -164,14 +164,14 @@ fn samples_by_hand() {
 
 #[test]
 fn looks_stop_when_it_is_decided_or_at_the_last_one() {
-    let interval = |estimate| MeanEstimate::Known(Interval::symmetric(estimate, 1.0, 29.0, 0.95));
+    let interval = |estimate| MeanEstimate::Known(MeanInterval::symmetric(estimate, 1.0, 29.0, 0.95));
     let mut until = UntilDecided::new(3).expect("three looks");
-    let first = until.look(&interval(-2.2), 0.0, Direction::Less);
+    let first = until.look(&interval(-2.2), 0.0, BetterSide::Less);
     assert_eq!((first.difference.conclusion, first.lengthen), (Conclusion::Undecided, Some(2.0)), "2.2 < 2.41");
-    let second = until.look(&interval(-2.6), 0.0, Direction::Less);
+    let second = until.look(&interval(-2.6), 0.0, BetterSide::Less);
     assert_eq!((second.difference.conclusion, second.lengthen), (Conclusion::Better, None));
     let mut until = UntilDecided::new(1).expect("one look");
-    assert_eq!(until.look(&interval(0.1), 0.0, Direction::Less).lengthen, None);
+    assert_eq!(until.look(&interval(0.1), 0.0, BetterSide::Less).lengthen, None);
 }
 
 /// The share of A beside A that one of the looks finds a difference in, data doubling.
@@ -185,7 +185,7 @@ fn looks_together_are_wrong_in_five_percent() {
             let mut until = UntilDecided::new(looks).expect("in range");
             for look in 0..looks {
                 let estimate = mean_interval(&values[..4000 << look], 0.95).expect("finite");
-                let found = until.look(&estimate, 0.0, Direction::Less).difference.conclusion;
+                let found = until.look(&estimate, 0.0, BetterSide::Less).difference.conclusion;
                 if found != Conclusion::Undecided {
                     wrong += 1;
                     break;
@@ -246,7 +246,7 @@ fn constants_of_looks_are_wrong_in_five_percent() {
 /// Differences that are 0 but for a few requests decide nothing, however large those are.
 #[test]
 fn few_differences_decide_nothing() {
-    let mut stream = Stream::new(3);
+    let mut stream = TestStream::new(3);
     let a: Vec<f64> = (0..5000).map(|_| stream.exp(1.0)).collect();
     let b: Vec<f64> = a.iter().enumerate().map(|(i, a)| if i % 500 == 7 { a + 10.0 } else { *a }).collect();
     let found = compare_paired(&[PairedRun { a: &a, b: &b }], &LESS).expect("finite").difference;

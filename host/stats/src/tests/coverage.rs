@@ -1,7 +1,7 @@
 //! How often intervals contain the true value, and how often there is one.
 
 use super::processes::{
-    Service, Visit, ar1, closed, closed_response, many_servers_response, mixed, sessions, single_server,
+    ServiceTimes, Visit, ar1, closed, closed_response, many_servers_response, mixed, sessions, single_server,
     single_server_mean,
 };
 use crate::student::normal_quantile;
@@ -10,13 +10,13 @@ use crate::{
     quantile_of_runs,
 };
 
-type Estimate = Box<dyn Fn(u64) -> MeanEstimate>;
+type IntervalOf = Box<dyn Fn(u64) -> MeanEstimate>;
 
 /// A figure of a process of which the true value is known.
-struct Case {
+struct CoveredCase {
     name: String,
     truth: f64,
-    estimate: Estimate,
+    estimate: IntervalOf,
 }
 
 /// What replications of a case give.
@@ -29,7 +29,7 @@ struct Tally {
     missed: [f64; 2],
 }
 
-impl Case {
+impl CoveredCase {
     fn new(name: String, truth: f64, estimate: impl Fn(u64) -> MeanEstimate + 'static) -> Self {
         Self { name, truth, estimate: Box::new(estimate) }
     }
@@ -65,22 +65,24 @@ impl Case {
     }
 }
 
-fn check_all(cases: &[Case], replications: u64, slack: f64) {
+fn check_all(cases: &[CoveredCase], replications: u64, slack: f64) {
     let wrong: Vec<String> = cases.iter().filter_map(|case| case.check(replications, slack).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn ar1_case(phi: f64, n: usize) -> Case {
-    Case::mean(format!("AR(1) {phi}, {n}"), 0.0, move |seed| ar1(seed, n, phi))
+fn ar1_case(phi: f64, n: usize) -> CoveredCase {
+    CoveredCase::mean(format!("AR(1) {phi}, {n}"), 0.0, move |seed| ar1(seed, n, phi))
 }
 
-fn mixed_case(phi: f64, weight: f64, n: usize) -> Case {
-    Case::mean(format!("AR(1) {phi} × {weight} and noise, {n}"), 0.0, move |seed| mixed(seed, n, phi, weight))
+fn mixed_case(phi: f64, weight: f64, n: usize) -> CoveredCase {
+    CoveredCase::mean(format!("AR(1) {phi} × {weight} and noise, {n}"), 0.0, move |seed| mixed(seed, n, phi, weight))
 }
 
-fn queue_case(load: f64, service: Service, n: usize) -> Case {
+fn queue_case(load: f64, service: ServiceTimes, n: usize) -> CoveredCase {
     let truth = single_server_mean(load, service);
-    Case::mean(format!("M/G/1 {load} {service:?}, {n}"), truth, move |seed| single_server(seed, n, load, service))
+    CoveredCase::mean(format!("M/G/1 {load} {service:?}, {n}"), truth, move |seed| {
+        single_server(seed, n, load, service)
+    })
 }
 
 /// The end-to-end times of `n` requests from `warm_up_s` on.
@@ -93,8 +95,8 @@ fn warm(visits: &[Visit], warm_up_s: f64, n: usize) -> impl Iterator<Item = &Vis
 }
 
 /// A series that begins at `height` standard deviations, after MSER-5.
-fn ramp_case(height: f64, scale: f64, n: usize) -> Case {
-    Case::mean(format!("AR(1) 0.5 from {height} on, scale {scale}, {n}"), 0.0, move |seed| {
+fn ramp_case(height: f64, scale: f64, n: usize) -> CoveredCase {
+    CoveredCase::mean(format!("AR(1) 0.5 from {height} on, scale {scale}, {n}"), 0.0, move |seed| {
         let ramp = |i: usize| height * (-(i as f64) / scale).exp();
         let values: Vec<f64> = ar1(seed, n, 0.5).into_iter().enumerate().map(|(i, x)| x + ramp(i)).collect();
         let warm = mser_5(&values).expect("finite values").expect("the ramp is short");
@@ -102,8 +104,8 @@ fn ramp_case(height: f64, scale: f64, n: usize) -> Case {
     })
 }
 
-fn closed_case(users: usize, think_s: f64, servers: usize, n: usize) -> Case {
-    Case::mean(
+fn closed_case(users: usize, think_s: f64, servers: usize, n: usize) -> CoveredCase {
+    CoveredCase::mean(
         format!("closed, {users} users, {servers} servers, {n}"),
         closed_response(users, think_s, servers),
         move |seed| responses(&closed(seed, n + 20 * users, users, think_s, servers), 10.0 * think_s, n),
@@ -118,8 +120,8 @@ fn session_visits(seed: u64, load: f64, rounds: usize, think_s: f64, n: usize) -
     (sessions(seed, requests, rate / rounds as f64, rounds, think_s, 4), warm_up_s)
 }
 
-fn session_case(load: f64, rounds: usize, think_s: f64, n: usize) -> Case {
-    Case::mean(
+fn session_case(load: f64, rounds: usize, think_s: f64, n: usize) -> CoveredCase {
+    CoveredCase::mean(
         format!("sessions, load {load}, {rounds} rounds, {n}"),
         many_servers_response(4.0 * load, 4),
         move |seed| {
@@ -129,8 +131,8 @@ fn session_case(load: f64, rounds: usize, think_s: f64, n: usize) -> Case {
     )
 }
 
-fn session_case_over_time(load: f64, rounds: usize, think_s: f64, n: usize) -> Case {
-    Case::new(
+fn session_case_over_time(load: f64, rounds: usize, think_s: f64, n: usize) -> CoveredCase {
+    CoveredCase::new(
         format!("sessions over time, load {load}, {rounds} rounds, {n}"),
         many_servers_response(4.0 * load, 4),
         move |seed| {
@@ -141,33 +143,33 @@ fn session_case_over_time(load: f64, rounds: usize, think_s: f64, n: usize) -> C
     )
 }
 
-fn queue_quantile_case(load: f64, q: f64, n: usize) -> Case {
+fn queue_quantile_case(load: f64, q: f64, n: usize) -> CoveredCase {
     let truth = (load / (1.0 - q)).ln() / (1.0 - load);
-    Case::new(format!("M/M/1 {load}, quantile {q}, {n}"), truth, move |seed| {
-        let waits = single_server(seed, n, load, Service::Exponential);
+    CoveredCase::new(format!("M/M/1 {load}, quantile {q}, {n}"), truth, move |seed| {
+        let waits = single_server(seed, n, load, ServiceTimes::Exponential);
         quantile_of_runs(&[&waits], q, CONFIDENCE).expect("finite values")
     })
 }
 
-fn ar1_quantile_case(phi: f64, q: f64, n: usize) -> Case {
-    Case::new(format!("AR(1) {phi}, quantile {q}, {n}"), normal_quantile(q), move |seed| {
+fn ar1_quantile_case(phi: f64, q: f64, n: usize) -> CoveredCase {
+    CoveredCase::new(format!("AR(1) {phi}, quantile {q}, {n}"), normal_quantile(q), move |seed| {
         quantile_of_runs(&[&ar1(seed, n, phi)], q, CONFIDENCE).expect("finite values")
     })
 }
 
 /// Runs of an M/M/1 queue at 0.5, after a warm-up.
-fn runs_case(runs: u64, n: usize) -> Case {
-    Case::new(format!("{runs} runs of M/M/1 0.5, {n} each"), 1.0, move |seed| {
-        let draw = |run: u64| single_server(seed ^ (run << 40), n + 200, 0.5, Service::Exponential).split_off(200);
+fn runs_case(runs: u64, n: usize) -> CoveredCase {
+    CoveredCase::new(format!("{runs} runs of M/M/1 0.5, {n} each"), 1.0, move |seed| {
+        let draw = |run: u64| single_server(seed ^ (run << 40), n + 200, 0.5, ServiceTimes::Exponential).split_off(200);
         let runs: Vec<Vec<f64>> = (0..runs).map(draw).collect();
         mean_of_runs(&runs.iter().map(Vec::as_slice).collect::<Vec<_>>(), CONFIDENCE).expect("finite values")
     })
 }
 
-fn bootstrap_case(load: f64, q: f64, n: usize) -> Case {
+fn bootstrap_case(load: f64, q: f64, n: usize) -> CoveredCase {
     let truth = (load / (1.0 - q)).ln() / (1.0 - load);
-    Case::new(format!("M/M/1 {load}, bootstrap of quantile {q}, {n}"), truth, move |seed| {
-        let waits = single_server(seed, n, load, Service::Exponential);
+    CoveredCase::new(format!("M/M/1 {load}, bootstrap of quantile {q}, {n}"), truth, move |seed| {
+        let waits = single_server(seed, n, load, ServiceTimes::Exponential);
         let figure = |columns: &[Vec<f64>]| quantile(&columns[0], q).expect("finite values");
         bootstrap_interval(&[&waits], CONFIDENCE, seed, figure).expect("finite values")
     })
@@ -178,9 +180,9 @@ fn intervals_of_long_runs_cover_the_truth_and_short_runs_have_none() {
     let cases = [
         ar1_case(0.5, 500),
         ar1_case(0.5, 2000),
-        queue_case(0.5, Service::Exponential, 1500),
-        queue_case(0.5, Service::Exponential, 10_000),
-        queue_case(0.5, Service::Constant, 8000),
+        queue_case(0.5, ServiceTimes::Exponential, 1500),
+        queue_case(0.5, ServiceTimes::Exponential, 10_000),
+        queue_case(0.5, ServiceTimes::Constant, 8000),
         ramp_case(10.0, 100.0, 5000),
         closed_case(5, 10.0, 1, 400),
         closed_case(5, 10.0, 1, 4000),
@@ -204,16 +206,16 @@ fn coverage_of_means() {
     }
     cases.extend([5000, 50_000, 100_000].map(|n| mixed_case(0.99, 0.3, n)));
     for (load, service, lengths) in [
-        (0.3, Service::Exponential, [500, 4000, 20_000]),
-        (0.5, Service::Exponential, [1500, 8000, 40_000]),
-        (0.8, Service::Exponential, [10_000, 50_000, 160_000]),
-        (0.5, Service::Constant, [1000, 5000, 30_000]),
-        (0.7, Service::Constant, [2000, 15_000, 40_000]),
-        (0.8, Service::Constant, [6000, 30_000, 80_000]),
-        (0.5, Service::Hyperexponential, [6000, 25_000, 60_000]),
-        (0.3, Service::Lognormal(2.0), [1500, 30_000, 80_000]),
-        (0.5, Service::Lognormal(2.0), [5000, 50_000, 100_000]),
-        (0.6, Service::Lognormal(1.0), [3000, 15_000, 60_000]),
+        (0.3, ServiceTimes::Exponential, [500, 4000, 20_000]),
+        (0.5, ServiceTimes::Exponential, [1500, 8000, 40_000]),
+        (0.8, ServiceTimes::Exponential, [10_000, 50_000, 160_000]),
+        (0.5, ServiceTimes::Constant, [1000, 5000, 30_000]),
+        (0.7, ServiceTimes::Constant, [2000, 15_000, 40_000]),
+        (0.8, ServiceTimes::Constant, [6000, 30_000, 80_000]),
+        (0.5, ServiceTimes::Hyperexponential, [6000, 25_000, 60_000]),
+        (0.3, ServiceTimes::Lognormal(2.0), [1500, 30_000, 80_000]),
+        (0.5, ServiceTimes::Lognormal(2.0), [5000, 50_000, 100_000]),
+        (0.6, ServiceTimes::Lognormal(1.0), [3000, 15_000, 60_000]),
     ] {
         cases.extend(lengths.map(|n| queue_case(load, service, n)));
     }
@@ -254,13 +256,13 @@ fn coverage_of_quantiles_several_runs_and_the_bootstrap() {
 #[test]
 #[ignore = "heavy: 1 000 replications of 20 cases"]
 fn coverage_where_intervals_begin_to_exist() {
-    let lengths: [(f64, Service, &[usize]); 6] = [
-        (0.3, Service::Exponential, &[1500, 2000]),
-        (0.5, Service::Exponential, &[3000, 4000, 6000]),
-        (0.8, Service::Exponential, &[25_000, 30_000, 40_000]),
-        (0.5, Service::Constant, &[2000, 3000]),
-        (0.5, Service::Hyperexponential, &[10_000, 15_000]),
-        (0.5, Service::Lognormal(2.0), &[15_000, 20_000, 30_000]),
+    let lengths: [(f64, ServiceTimes, &[usize]); 6] = [
+        (0.3, ServiceTimes::Exponential, &[1500, 2000]),
+        (0.5, ServiceTimes::Exponential, &[3000, 4000, 6000]),
+        (0.8, ServiceTimes::Exponential, &[25_000, 30_000, 40_000]),
+        (0.5, ServiceTimes::Constant, &[2000, 3000]),
+        (0.5, ServiceTimes::Hyperexponential, &[10_000, 15_000]),
+        (0.5, ServiceTimes::Lognormal(2.0), &[15_000, 20_000, 30_000]),
     ];
     let cases = lengths
         .into_iter()

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::processes::Stream;
+use super::processes::TestStream;
 use super::shared;
 use crate::student::normal_quantile;
 use crate::{ErrorBands, ModelErrorRow, StatisticsError, draw_step_factors};
 
 #[derive(Deserialize)]
-struct Row {
+struct MeasuredRow {
     model: String,
     precision: String,
     gpu: String,
@@ -25,13 +25,13 @@ struct Row {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Figure {
+enum RowFigure {
     Ttft,
     Tpot,
     E2e,
 }
 
-impl Row {
+impl MeasuredRow {
     fn class(&self) -> String {
         format!("{} {}", self.gpu, self.precision)
     }
@@ -40,34 +40,35 @@ impl Row {
         [&self.model, &self.precision, &self.gpu, &self.engine, &self.tp, &self.ep].map(String::as_str).join(" ")
     }
 
-    fn values(&self, figure: Figure) -> (f64, f64) {
+    fn values(&self, figure: RowFigure) -> (f64, f64) {
         let e2e = |ttft: f64, tpot: f64| ttft + tpot * (self.osl - 1.0);
         match figure {
-            Figure::Ttft => (self.measured_ttft_ms, self.simulated_ttft_ms),
-            Figure::Tpot => (self.measured_tpot_ms, self.simulated_tpot_ms),
-            Figure::E2e => {
+            RowFigure::Ttft => (self.measured_ttft_ms, self.simulated_ttft_ms),
+            RowFigure::Tpot => (self.measured_tpot_ms, self.simulated_tpot_ms),
+            RowFigure::E2e => {
                 (e2e(self.measured_ttft_ms, self.measured_tpot_ms), e2e(self.simulated_ttft_ms, self.simulated_tpot_ms))
             }
         }
     }
 }
 
-struct Table {
-    rows: Vec<Row>,
+struct MeasuredTable {
+    rows: Vec<MeasuredRow>,
     classes: Vec<String>,
     deployments: Vec<String>,
 }
 
-impl Table {
+impl MeasuredTable {
     fn read() -> Option<Self> {
         let text = shared("model-error.csv")?;
-        let rows: Vec<Row> = csv::Reader::from_reader(&text[..]).deserialize().map(|row| row.expect("a row")).collect();
-        let classes = rows.iter().map(Row::class).collect();
-        let deployments = rows.iter().map(Row::deployment).collect();
+        let rows: Vec<MeasuredRow> =
+            csv::Reader::from_reader(&text[..]).deserialize().map(|row| row.expect("a row")).collect();
+        let classes = rows.iter().map(MeasuredRow::class).collect();
+        let deployments = rows.iter().map(MeasuredRow::deployment).collect();
         Some(Self { rows, classes, deployments })
     }
 
-    fn errors(&self, figure: Figure) -> Vec<ModelErrorRow<'_>> {
+    fn errors(&self, figure: RowFigure) -> Vec<ModelErrorRow<'_>> {
         let of = |index: usize| {
             let (measured, simulated) = self.rows[index].values(figure);
             let error = ModelErrorRow::error_of(measured, simulated).expect("above 0");
@@ -78,7 +79,7 @@ impl Table {
     }
 
     /// The share of the rows that the bands of all rows with another `key` cover, and the median width (a factor to either side).
-    fn left_out(&self, figure: Figure, key: impl Fn(&Row) -> &str) -> (f64, f64) {
+    fn left_out(&self, figure: RowFigure, key: impl Fn(&MeasuredRow) -> &str) -> (f64, f64) {
         let errors = self.errors(figure);
         let keys: BTreeSet<&str> = self.rows.iter().map(&key).collect();
         let (mut covered, mut widths) = (0, Vec::new());
@@ -100,11 +101,11 @@ impl Table {
 
 #[test]
 fn bands_cover_what_was_left_out() {
-    let Some(table) = Table::read() else { return };
-    type Key = fn(&Row) -> &str;
-    let keys: [(&str, Key); 3] =
+    let Some(table) = MeasuredTable::read() else { return };
+    type LeftOutKey = fn(&MeasuredRow) -> &str;
+    let keys: [(&str, LeftOutKey); 3] =
         [("model", |row| &row.model), ("GPU", |row| &row.gpu), ("precision", |row| &row.precision)];
-    for (figure, widest) in [(Figure::Ttft, 3.6), (Figure::Tpot, 2.2), (Figure::E2e, 2.0)] {
+    for (figure, widest) in [(RowFigure::Ttft, 3.6), (RowFigure::Tpot, 2.2), (RowFigure::E2e, 2.0)] {
         for (name, key) in keys {
             let (covered, width) = table.left_out(figure, key);
             let line = format!("{figure:?} left out by {name}: {covered:.3} covered, median factor {width:.2}");
@@ -117,12 +118,12 @@ fn bands_cover_what_was_left_out() {
 /// Rows that are kept back at random.
 #[test]
 fn bands_cover_what_was_kept_back() {
-    let Some(table) = Table::read() else { return };
-    for figure in [Figure::Ttft, Figure::Tpot, Figure::E2e] {
+    let Some(table) = MeasuredTable::read() else { return };
+    for figure in [RowFigure::Ttft, RowFigure::Tpot, RowFigure::E2e] {
         let errors = table.errors(figure);
         let mut shares = Vec::new();
         for seed in 0..20 {
-            let mut stream = Stream::new(seed);
+            let mut stream = TestStream::new(seed);
             let (known, held): (Vec<ModelErrorRow>, Vec<ModelErrorRow>) =
                 errors.iter().partition(|_| stream.uniform() < 0.68);
             let bands = ErrorBands::calibrate(&known, 0.9).expect("rows");

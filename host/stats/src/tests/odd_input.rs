@@ -3,7 +3,7 @@
 use super::processes::ar1;
 use crate::warm_up::{SlowClock, SlowPart};
 use crate::{
-    ComparisonRule, Correlation, Direction, ErrorBands, Growth, ModelErrorRow, PairedRun, RunEvidence, WarmUp,
+    BetterSide, ComparisonRule, Correlation, ErrorBands, Growth, ModelErrorRow, PairedRun, RunEvidence, WarmUp,
     bootstrap_interval, compare_paired, confidence_sequence, dispersion, mean_interval, mean_of_runs, mean_over_time,
     mser_5, quantile_of_runs, ratio_interval, sample_interval, share_of_runs, state_of,
 };
@@ -39,7 +39,7 @@ fn nothing_panics() {
         for b in odd_series().into_iter().step_by(2) {
             let _ = (Growth::of(&a, &b, 1.0), ratio_interval(&a, &b, 0.95), mean_over_time(&a, &b, 0.95));
             let _ = (mean_of_runs(&[&a, &b], 0.95), mean_of_runs(&[&a, &b, &a, &b, &a, &b, &a, &b], 0.95));
-            let rule = ComparisonRule::standard(Direction::More);
+            let rule = ComparisonRule::standard(BetterSide::More);
             let _ = compare_paired(&[PairedRun { a: &a, b: &b }, PairedRun { a: &b, b: &a }], &rule);
             let _ = bootstrap_interval(&[&a, &b], 0.95, 1, |columns| columns[0][0] / columns[1][0]);
         }

@@ -6,9 +6,9 @@ use std::f64::consts::PI;
 
 /// SplitMix64, as in `../shared/cases/statistics/reference.py`.
 #[derive(Clone)]
-pub struct Stream(u64);
+pub struct TestStream(u64);
 
-impl Stream {
+impl TestStream {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -36,7 +36,7 @@ impl Stream {
 
 /// x₀ = z₀, xᵢ = φ·xᵢ₋₁ + √(1 − φ²)·zᵢ.
 pub fn ar1(seed: u64, n: usize, phi: f64) -> Vec<f64> {
-    let mut stream = Stream::new(seed);
+    let mut stream = TestStream::new(seed);
     let scale = (1.0 - phi * phi).sqrt();
     let mut x = stream.normal();
     let mut values = vec![x];
@@ -50,7 +50,7 @@ pub fn ar1(seed: u64, n: usize, phi: f64) -> Vec<f64> {
 
 /// Distributions of service times with the mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Service {
+pub enum ServiceTimes {
     Constant,
     Exponential,
     /// With this coefficient of variation.
@@ -59,8 +59,8 @@ pub enum Service {
     Hyperexponential,
 }
 
-impl Service {
-    pub fn draw(self, stream: &mut Stream) -> f64 {
+impl ServiceTimes {
+    pub fn draw(self, stream: &mut TestStream) -> f64 {
         match self {
             Self::Constant => 1.0,
             Self::Exponential => stream.exp(1.0),
@@ -86,8 +86,8 @@ impl Service {
 }
 
 /// Waiting times of a queue with one server, Poisson arrivals of the rate `load` and services of the mean 1, from an empty queue (Lindley).
-pub fn single_server(seed: u64, n: usize, load: f64, service: Service) -> Vec<f64> {
-    let mut stream = Stream::new(seed);
+pub fn single_server(seed: u64, n: usize, load: f64, service: ServiceTimes) -> Vec<f64> {
+    let mut stream = TestStream::new(seed);
     let mut wait = 0.0_f64;
     let mut waits = Vec::with_capacity(n);
     for _ in 0..n {
@@ -99,7 +99,7 @@ pub fn single_server(seed: u64, n: usize, load: f64, service: Service) -> Vec<f6
 }
 
 /// Mean waiting time by the formula of Pollaczek and Khinchine.
-pub fn single_server_mean(load: f64, service: Service) -> f64 {
+pub fn single_server_mean(load: f64, service: ServiceTimes) -> f64 {
     load * service.second_moment() / (2.0 * (1.0 - load))
 }
 
@@ -127,7 +127,7 @@ pub struct Visit {
 /// Sessions at `servers` servers with exponential services of the mean 1: `arrivals` of sessions in order, each of `rounds` rounds with
 /// exponential thinking of the mean `think` between them. Ends after `n` requests. Requests in the order of their arrival.
 pub fn sessions(seed: u64, n: usize, new_sessions_per_s: f64, rounds: usize, think: f64, servers: usize) -> Vec<Visit> {
-    let mut stream = Stream::new(seed);
+    let mut stream = TestStream::new(seed);
     let mut due: BinaryHeap<Reverse<(Due, usize)>> = BinaryHeap::new();
     due.push(Reverse((Due(stream.exp(1.0 / new_sessions_per_s)), rounds)));
     let mut free: BinaryHeap<Reverse<Due>> = (0..servers).map(|_| Reverse(Due(0.0))).collect();
@@ -149,7 +149,7 @@ pub fn sessions(seed: u64, n: usize, new_sessions_per_s: f64, rounds: usize, thi
 
 /// A closed network: `users` think for `think` on average (exponential), then wait for one of `servers` servers (exponential, mean 1).
 pub fn closed(seed: u64, n: usize, users: usize, think: f64, servers: usize) -> Vec<Visit> {
-    let mut stream = Stream::new(seed);
+    let mut stream = TestStream::new(seed);
     let mut due: BinaryHeap<Reverse<Due>> = (0..users).map(|_| Reverse(Due(stream.exp(think)))).collect();
     let mut free: BinaryHeap<Reverse<Due>> = (0..servers).map(|_| Reverse(Due(0.0))).collect();
     let mut visits = Vec::with_capacity(n);
@@ -194,7 +194,7 @@ pub fn closed_response(users: usize, think: f64, servers: usize) -> f64 {
 
 /// How requests are given to queues of one server each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Routing {
+pub enum ServerChoice {
     Random,
     /// The least work left; ties at random.
     LeastWork,
@@ -203,8 +203,8 @@ pub enum Routing {
 }
 
 /// Waiting times of `n` requests at `queues` queues: arrivals and services from `seed`, decisions from `ties`. `load` is that of each queue.
-pub fn routed(seed: u64, ties: u64, n: usize, load: f64, queues: usize, routing: Routing) -> Vec<f64> {
-    let (mut stream, mut ties) = (Stream::new(seed), Stream::new(ties));
+pub fn routed(seed: u64, ties: u64, n: usize, load: f64, queues: usize, routing: ServerChoice) -> Vec<f64> {
+    let (mut stream, mut ties) = (TestStream::new(seed), TestStream::new(ties));
     let mut free_at = vec![0.0_f64; queues];
     let mut now = 0.0;
     let mut waits = Vec::with_capacity(n);
@@ -214,12 +214,12 @@ pub fn routed(seed: u64, ties: u64, n: usize, load: f64, queues: usize, routing:
         let mut pick = || (ties.uniform() * queues as f64) as usize;
         let left = |queue: usize| (free_at[queue] - now).max(0.0);
         let chosen = match routing {
-            Routing::Random => pick(),
-            Routing::TwoChoices => {
+            ServerChoice::Random => pick(),
+            ServerChoice::TwoChoices => {
                 let (one, two) = (pick(), pick());
                 if left(one).ceil() <= left(two).ceil() { one } else { two }
             }
-            Routing::LeastWork => {
+            ServerChoice::LeastWork => {
                 let least = (0..queues).map(left).fold(f64::INFINITY, f64::min);
                 let tied: Vec<usize> = (0..queues).filter(|&queue| left(queue) <= least).collect();
                 tied[pick() * tied.len() / queues]

@@ -6,11 +6,11 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
-use super::processes::{Service, Stream, ar1, single_server};
+use super::processes::{ServiceTimes, TestStream, ar1, single_server};
 use super::shared;
 use crate::warm_up::{SlowClock, SlowPart};
 use crate::{
-    Correlation, Difference, Direction, Growth, MeanEstimate, RunEvidence, WarmUp, mean_interval, mser_5, state_of,
+    BetterSide, Correlation, Growth, MeanDifference, MeanEstimate, RunEvidence, WarmUp, mean_interval, mser_5, state_of,
 };
 
 #[derive(Deserialize)]
@@ -31,11 +31,11 @@ struct Recipe {
     height: f64,
     #[serde(default)]
     scale: f64,
-    expected: Expected,
+    expected: ExpectedCase,
 }
 
 #[derive(Deserialize)]
-struct Expected {
+struct ExpectedCase {
     mean: f64,
     autocovariance_0: f64,
     bandwidth: usize,
@@ -55,7 +55,7 @@ struct ExpectedInterval {
     more: Option<f64>,
 }
 
-impl Expected {
+impl ExpectedCase {
     /// The conclusion about the mean, if the recipe has one: the first text of an object.
     fn conclusion(&self) -> Option<&str> {
         self.others.values().find_map(|value| value.as_object()?.values().find_map(serde_json::Value::as_str))
@@ -68,11 +68,11 @@ impl Recipe {
         match self.process.as_str() {
             "ar1" => slow().map(|x| self.mean + x).collect(),
             "ar1+spikes" => {
-                let mut stream = Stream::new(self.seed + 1);
-                let spike = |stream: &mut Stream| if stream.uniform() < 0.01 { 50.0 * self.spike } else { 0.0 };
+                let mut stream = TestStream::new(self.seed + 1);
+                let spike = |stream: &mut TestStream| if stream.uniform() < 0.01 { 50.0 * self.spike } else { 0.0 };
                 slow().map(|x| self.mean + x + spike(&mut stream)).collect()
             }
-            "mm1" => single_server(self.seed, self.n, self.lambda, Service::Exponential),
+            "mm1" => single_server(self.seed, self.n, self.lambda, ServiceTimes::Exponential),
             "ramp" => slow().enumerate().map(|(i, x)| x + self.height * (-(i as f64) / self.scale).exp()).collect(),
             other => panic!("an unknown process: {other}"),
         }
@@ -100,7 +100,7 @@ fn numbers_are_those_of_the_reference() {
 }
 
 /// The reference has no correction for skewness: its half width is the standard error times the quantile.
-fn check_interval(id: &str, values: &[f64], expected: &Expected) {
+fn check_interval(id: &str, values: &[f64], expected: &ExpectedCase) {
     let estimate = mean_interval(values, 0.95).expect("finite");
     assert_close(id, "mean", estimate.estimate(), expected.mean);
     match (&estimate, expected.interval.half) {
@@ -115,7 +115,7 @@ fn check_interval(id: &str, values: &[f64], expected: &Expected) {
         _ => panic!("{id}: {estimate:?}, not {}", expected.interval.state),
     }
     if let Some(expected) = expected.conclusion() {
-        let found = Difference::conclude(&estimate, 0.0, Direction::Less).conclusion.name();
+        let found = MeanDifference::conclude(&estimate, 0.0, BetterSide::Less).conclusion.name();
         assert_eq!((id, found), (id, expected));
     }
 }

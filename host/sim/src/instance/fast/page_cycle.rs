@@ -85,7 +85,7 @@ struct WindowBlocks {
     from_step: u64,
     /// The next one, and those of all that the request could look up.
     course: GroupCourse,
-    /// Tokens before `from_step`.
+    /// Tokens that it has computed before `from_step`.
     computed: u32,
     /// Tokens, in `from_step`, of steps that have not finished.
     in_flight: u32,

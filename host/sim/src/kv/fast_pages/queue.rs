@@ -30,7 +30,7 @@ pub(super) struct PageNode {
 pub(super) struct PageQueue {
     /// Number of free pages.
     pub len: u32,
-    /// Those without content.
+    /// Number of those without content, which are taken first.
     blank: u32,
     head: u32,
     tail: u32,
