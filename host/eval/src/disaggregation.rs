@@ -8,6 +8,7 @@ use blis_sim::cluster::{
     RoleGroup, TransferFlow,
 };
 use blis_sim::ids::InstanceIndex;
+use blis_sim::metrics::Report;
 use blis_sim::policy::flow::SaturationByRole;
 use blis_sim::policy::{
     AlwaysDisaggregate, DisaggregationPolicy, DriftPlusPenalty, EncodeRule, FilterStep, NeverDisaggregate,
@@ -24,6 +25,7 @@ use crate::spec::{
     DeciderName, EncodeDeciderName, ExperimentSpec, FilterList, ParityName, RoleName, ScorerList, StageOrderName,
     TieBreakName, TransferLinkName,
 };
+use crate::workload_config::plural;
 use blis_config::policy::WeightedScorer;
 
 /// BLIS's bandwidth of a transfer, GB/s.
@@ -183,6 +185,18 @@ pub(crate) fn check_policy(
 }
 
 impl DisaggregationSettings {
+    /// A warning, and what to do, if requests completed and none was prefilled by the instances that only do that.
+    pub(crate) fn idle_prefills(&self, report: &Report) -> Option<(String, String)> {
+        let prefill = self.pools.iter().filter(|pool| pool.role == InstanceRole::Prefill);
+        let instances: u32 = prefill.map(|pool| pool.instances).sum();
+        let disaggregated = report.disaggregation.as_ref().map_or(0, |stages| stages.disaggregated);
+        let idle = instances > 0 && disaggregated == 0 && report.cluster.counts.completed > 0;
+        let hint = "`--pd-decider always`, or `prefix-threshold` for prompts with more than `--pd-prefix-threshold` tokens to compute";
+        idle.then(|| {
+            (format!("{} for prefill got no request", plural(u64::from(instances), "instance")), hint.to_owned())
+        })
+    }
+
     /// The settings of `spec`; `None` without pools.
     ///
     /// # Errors

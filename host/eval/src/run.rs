@@ -396,6 +396,7 @@ fn warnings(
     let mut warnings = config.warnings.clone();
     warnings.extend(unknown_classes(&config.cluster.slo_targets, report, names));
     warnings.extend(refused.other_models(&deployment.model, names));
+    warnings.extend(config.cluster.disaggregation.as_ref().and_then(|roles| roles.idle_prefills(report)));
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     for key in &deployment.warnings {
         warn(key.clone(), "compare with measurements of the model before acting on the figures: `blis validate`");

@@ -244,7 +244,8 @@ impl FastKv {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         let changes = self.changes.as_ref().map_or(0, |changes| changes.keys.len());
-        self.nodes.len() + self.private.len() + self.shared.len() + changes
+        let pages = self.pages.as_ref().map_or(0, |pages| pages.len());
+        self.nodes.len() + self.private.len() + self.shared.len() + changes + pages
     }
 
     /// Whether a look-up would find the block `key`.

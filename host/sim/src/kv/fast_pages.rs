@@ -62,6 +62,9 @@ struct LeftPage {
     block: u32,
 }
 
+/// Least number of pages that left windows at which those are dropped that no request can look up.
+const LEFT_PAGES: usize = 512;
+
 /// The pages of one instance, and the requests that hold some.
 #[derive(Clone, Debug)]
 pub(crate) struct FastPages {
@@ -72,6 +75,8 @@ pub(crate) struct FastPages {
     left: VecDeque<LeftPage>,
     /// Those of them that are not in the queue yet.
     leaving: u32,
+    /// Number of `left` at which to drop those of requests that ended, and those that were taken.
+    compact_at: usize,
     /// Pages that are copied in this step, and held until it is planned.
     copied: Vec<u32>,
     step: u64,
@@ -96,6 +101,7 @@ impl FastPages {
             rules,
             left: VecDeque::new(),
             leaving: 0,
+            compact_at: LEFT_PAGES,
             copied: Vec::new(),
             step: 0,
             held: Vec::new(),
@@ -103,6 +109,12 @@ impl FastPages {
             hits: 0,
             misses: 0,
         }
+    }
+
+    /// Number of entries that a clone copies.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.queue.nodes.len() + self.by_hash.len() + self.left.len() + self.held.len() * self.rules.layout.groups.len()
     }
 
     pub fn free_pages(&self) -> u32 {
@@ -370,9 +382,23 @@ impl FastPages {
     /// The page of block `block`, which only its request can look up, leaves the window, as soon as [`Self::give_left`] is called.
     #[inline]
     pub fn leaves(&mut self, request: PagesNumber, turn: u32, group: usize, block: u32) {
+        if self.left.len() >= self.compact_at {
+            self.forget_left();
+        }
         let number = self.queue.next_number() + u64::from(self.leaving);
         self.leaving += 1;
         self.left.push_back(LeftPage { number, request, turn, group: count(group), block });
+    }
+
+    /// Drops the pages that left windows and that no request can look up any more.
+    #[cold]
+    fn forget_left(&mut self) {
+        let mut left = std::mem::take(&mut self.left);
+        let next = self.queue.next_number();
+        let is_free = |page: &LeftPage| page.number >= next || self.queue.contains(page.number);
+        left.retain(|page| self.held(page.request).turn == page.turn && is_free(page));
+        self.compact_at = (2 * left.len()).max(LEFT_PAGES);
+        self.left = left;
     }
 
     /// Gives back the pages that leave, in their order, and `blank` pages without a hash.

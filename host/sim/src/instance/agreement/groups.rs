@@ -93,6 +93,20 @@ pub(crate) fn with_groups(config: InstanceConfig, numbers: &GroupNumbers, pages:
     }
 }
 
+/// The same configuration with layers of windows beside others, of which requests outgrow the windows.
+pub(super) fn of_windows(config: InstanceConfig) -> InstanceConfig {
+    let numbers = GroupNumbers {
+        layers: vec![(1, 32, 1, 1, 1), (0, 0, 1, 1, 1)],
+        unit: config.block_size,
+        state: (1, 0, 1),
+        match_unit: false,
+        hybrid: true,
+        retention: Some(0),
+    };
+    let pages = 2 * config.total_kv_blocks;
+    with_groups(config, &numbers, pages)
+}
+
 pub(super) fn config_with_groups() -> impl Strategy<Value = InstanceConfig> {
     (config(), group_numbers(), 3u32..120).prop_map(|(config, numbers, pages)| with_groups(config, &numbers, pages))
 }

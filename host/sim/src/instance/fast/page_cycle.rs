@@ -24,7 +24,7 @@ pub(super) struct PageCycle {
     in_flight: u32,
     /// Whether requests give back pages only in steps in which they take as many.
     is_aligned: bool,
-    /// Number of requests that are about to enter their windows, by class.
+    /// Number of requests that are about to enter their windows, once for each class.
     entering: u32,
     /// Number of requests in the lists of leaving blocks.
     leaving: u32,
@@ -67,8 +67,8 @@ struct CycleClass {
     window: Option<u32>,
     /// The number of the clock with its pages.
     clock: usize,
-    /// By the number of the step modulo the block: the requests of which the next block to leave the window is one that they could look up, or leaves later than in the next
-    /// `block` steps; in batch order.
+    /// By the number of the step modulo the block: the requests of which the next block to leave the window is one that they could look
+    /// up, or leaves later than in the next `block` steps; in batch order.
     leaving: Box<[Vec<WindowBlocks>]>,
     /// Those that give back in the next step, or the next two, what they held before their window at the end of the prefill.
     entering: Vec<WindowBlocks>,
@@ -170,7 +170,7 @@ impl PageCycle {
         pages.held_mut(number).is_counted = false;
     }
 
-    /// Pages that the request of `number`, with `computed` tokens, holds in `group` more than when it was counted.
+    /// Pages that `key`, of which the pages are counted, holds in `group` at `at`.
     pub fn held_in(
         &self,
         pages: &FastPages,
@@ -217,8 +217,8 @@ impl PageCycle {
         step.drops + if step.leaves { self.classes[..self.windows].iter().map(of_class).sum() } else { 0 }
     }
 
-    /// Whether in step `v` blocks leave in the order of the batch, and before those of the requests from number `others` on. Those that
-    /// their requests could look up go to the end of the queue of free pages.
+    /// Whether the blocks that leave in step `v`, and that requests could look up, would go to the end of the queue of free pages in the order
+    /// of the batch, before those of the requests with numbers from `others` on.
     #[inline]
     pub fn leaves_in_order(&self, v: u64, others: u64, live: &RequestArena<LiveRequest>) -> bool {
         // A list by itself is in order.
@@ -421,7 +421,7 @@ impl CycleClass {
 
     /// The tokens of a request before the step in which its block number `block` leaves the window.
     fn leaves_at(&self, block: u32, in_flight: u32) -> Option<u32> {
-        Some((block + 1) * self.block + self.window? - 1 + in_flight)
+        Some(((block + 1) * self.block).saturating_add(self.window? - 1).saturating_add(in_flight))
     }
 
     /// Leading blocks that are before the window of the first token behind `finished` ones.

@@ -23,6 +23,11 @@ impl PagesByHash {
         Self { shared: vec![Pages::default(); groups], own: FxHashMap::default(), changes: None }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.shared.iter().map(Pages::len).sum::<usize>() + self.own.len() + self.changes.as_ref().map_or(0, Vec::len)
+    }
+
     #[inline]
     pub fn get_shared(&self, group: usize, key: BlockKey) -> Option<u32> {
         Some(self.shared[group].get(key)).filter(|&node| node != NONE)
