@@ -137,7 +137,7 @@ fn a_prompt_that_is_too_long_for_one_role_is_dropped_with_the_limit_of_that_role
 #[test]
 fn instances_for_prefill_without_requests_are_a_warning() {
     const ROLES: &str = "--prefill-instances 3 --decode-instances 1";
-    const IDLE: &str = "warning: 3 instances for prefill got no request";
+    const IDLE: &str = "3 instances for prefill got no request";
     assert!(blis!("run", TINY, ROLES).done().stderr.contains(IDLE));
     assert!(!blis!("run", TINY, ROLES, "--pd-decider always").done().stderr.contains("for prefill got no request"));
 }
