@@ -284,17 +284,17 @@ impl FastPages {
                 table.claimed.extend_from_slice(pages);
                 table.len = blocks;
             } else {
-                table.push(TablePart::Null(blocks - count(pages.len())));
-            }
-            let each = if group.rule.holds_all() { &[][..] } else { pages };
-            for (&node, block) in each.iter().zip(blocks - count(each.len())..) {
-                // A look-up may find blocks that no token of this request will read.
-                if block < skipped && !is_state(&group) {
-                    table.push(TablePart::Null(1));
-                    continue;
+                let before = blocks - count(pages.len());
+                table.push(TablePart::Null(before));
+                for (&node, block) in pages.iter().zip(before..) {
+                    // A look-up may find blocks that no token of this request will read.
+                    if block < skipped && !is_state(&group) {
+                        table.push(TablePart::Null(1));
+                        continue;
+                    }
+                    table.push(TablePart::Page(node));
+                    self.touch(node);
                 }
-                table.push(TablePart::Page(node));
-                self.touch(node);
             }
             table.registered = blocks;
             // A block behind the end of the prompt has the hash of all its tokens.

@@ -472,7 +472,8 @@ impl Fast {
                 self.leave_batch(key, true);
                 let live = &mut self.live[key];
                 // A token that its whole prompt generated in the step under way is not processed either.
-                live.generated -= u32::from(live.computed >= live.target && live.generated > 0);
+                let in_flight = self.config.async_scheduling && live.computed >= live.target;
+                live.generated -= u32::from(in_flight && live.generated > 0);
             }
             Some(RequestState::Decoding) => {
                 // With asynchronous scheduling, the token of the step under way is not processed.

@@ -83,7 +83,7 @@ impl Fast {
         self.pages().needs(number, &self.demand_of(key, tokens), None, false)
     }
 
-    /// Number of pages that `key` holds in group `group`, if it has computed `computed` tokens.
+    /// Number of pages that `key` holds in group `group` before the step of `at`.
     fn pages_in(&self, key: RequestKey, group: usize, at: DecodeMoment) -> u32 {
         let Some(number) = self.live[key].holding.pages else { return 0 };
         let pages = self.pages();
@@ -269,8 +269,8 @@ impl Fast {
             in_any_order = needed == 0 && calendar.due.is_empty() && cycle.takes_in_any_order();
             needed = needed.saturating_add(counted.takes);
             if counted.leaves {
-                let others = calendar.due.iter().chain(&self.prefilling).map(|&key| self.live[key].seq).min();
-                mixed = !cycle.leaves_in_order(v, others.unwrap_or(u64::MAX), &self.live);
+                let first = calendar.due.iter().chain(&self.prefilling).map(|&key| self.live[key].seq).min();
+                mixed = !cycle.leaves_in_order(v, first.unwrap_or(u64::MAX), &self.live);
             }
         }
         if needed > self.kv.free_blocks() {

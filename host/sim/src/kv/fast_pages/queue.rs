@@ -26,6 +26,7 @@ pub(super) struct PageNode {
     number: u64,
 }
 
+/// The free pages of one instance, and the nodes of pages that are held.
 #[derive(Clone, Debug)]
 pub(super) struct PageQueue {
     /// Number of free pages.
