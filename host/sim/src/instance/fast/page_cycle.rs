@@ -256,20 +256,21 @@ impl PageCycle {
         })
     }
 
-    /// Takes and gives back the pages of `step`, of number `v`.
+    /// Gives back and takes the pages of `step`, of number `v`.
     #[inline]
     pub fn execute(&mut self, step: CountedStep, v: u64, live: &RequestArena<LiveRequest>, pages: &mut FastPages) {
-        if step.drops > 0 {
-            pages.give_blank(step.drops);
-        }
-        if step.takes > 0 {
-            pages.take_pages(step.takes);
-        }
         if step.leaves {
             self.leave_windows(v, pages);
             if self.entering > 0 {
                 (0..self.windows).for_each(|class| self.enter_windows(class, v, live, pages));
             }
+        }
+        if step.drops > 0 {
+            pages.give_blank(step.drops);
+        }
+        // Each takes what it has given back before pages with content.
+        if step.takes > 0 {
+            pages.take_pages(step.takes);
         }
     }
 
