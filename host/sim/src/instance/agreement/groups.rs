@@ -72,6 +72,20 @@ pub(crate) fn group_numbers() -> impl Strategy<Value = GroupNumbers> {
     )
 }
 
+/// Windows beside layers that hold all tokens, of which the fast engine counts the pages of decoding requests.
+fn window_numbers() -> impl Strategy<Value = GroupNumbers> {
+    let rule = proptest::sample::select(vec![0u8, 1, 1, 3, 4]);
+    let layer = (rule, 1u32..24, prop_oneof![3 => Just(1u32), 1 => 2u32..4], 1u32..3, 1u32..3);
+    (proptest::collection::vec(layer, 2..4), prop_oneof![Just(1u32), 2u32..5]).prop_map(|(layers, unit)| GroupNumbers {
+        layers,
+        unit,
+        state: (1, 0, 1),
+        match_unit: false,
+        hybrid: true,
+        retention: Some(0),
+    })
+}
+
 /// The same configuration with a pool of `pages` pages for these groups, which BLIS does not know; or with blocks, if no pool can have them.
 pub(crate) fn with_groups(config: InstanceConfig, numbers: &GroupNumbers, pages: u32) -> InstanceConfig {
     let max_model_len = config.max_model_len.unwrap_or(210);
@@ -121,6 +135,22 @@ proptest! {
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1000u64..200_000).prop_map(Micros)],
     ) {
         compare(config, &drafts, horizon)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    /// Models of which the fast engine counts the pages, where requests take the last ones.
+    #[test]
+    fn fast_equals_plain_with_few_pages_for_windows(
+        numbers in window_numbers(),
+        (pages, max_num_seqs, max_num_batched_tokens) in (8u32..70, 1u32..5, 8u32..64),
+        prompts in drafts(),
+        async_scheduling: bool,
+    ) {
+        let config = InstanceConfig { max_num_seqs, max_num_batched_tokens, async_scheduling, ..steady() };
+        compare(with_groups(config, &numbers, pages), &prompts, Micros::MAX)?;
     }
 }
 

@@ -475,3 +475,53 @@ impl WindowBlocks {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RequestId;
+    use crate::kv::pages::{CacheSpec, LayerRule, LayoutSettings, PageDemand, PagePoolSettings, PageRules, plan};
+    use crate::policy::Rank;
+    use crate::request::Request;
+    use crate::units::Micros;
+
+    fn pool_of_windows() -> FastPages {
+        let layer = |rule| CacheSpec { rule, block: 1, page_bytes: 1, layers: 1 };
+        let layers = [layer(LayerRule::Window(4)), layer(LayerRule::Full)];
+        let settings = LayoutSettings { hybrid: true, prefix_caching: true, ..LayoutSettings::default() };
+        let layout = plan(&layers, settings).expect("equal pages");
+        let settings = PagePoolSettings {
+            caching: true,
+            retention: Some(0),
+            max_model_len: 100,
+            tokens_in_flight: 8,
+            longest_chunk: 8,
+        };
+        FastPages::new(PageRules { layout, settings }, 100)
+    }
+
+    /// Regression: the first block to leave a window that was not full yet was given back after the pages of the step were taken, so that a
+    /// page with content was evicted instead.
+    #[test]
+    fn pages_without_content_are_given_back_before_others_are_taken() {
+        let mut pages = pool_of_windows();
+        let mut cycle = PageCycle::new(&pages.rules.layout, false).expect("only windows");
+        let mut live = RequestArena::with_capacity(1);
+        let request = Request::new(RequestId(0), Micros::ZERO, 1, 20);
+        let demand = PageDemand { request: &request, start: 0, end: 1, known: 1, prefill_end: 1, finished: 0 };
+        let number = pages.enter(&demand, &Default::default(), false);
+        let key = live.insert(LiveRequest::new(Box::new(request), Rank::real(0.0), Micros::ZERO));
+        live[key].holding.pages = Some(number);
+        assert!(cycle.join(&mut pages, &live, key, DecodeMoment { computed: 1, v: 10 }, 0));
+        let mut held = Vec::new();
+        for v in 10..20 {
+            let step = cycle.step(v);
+            assert_eq!(step.takes, 2, "a page of each group in step {v}");
+            cycle.execute(step, v, &live, &mut pages);
+            assert_eq!(pages.unfindable(0), 0, "a page without content is free after step {v}");
+            held.push(100 - pages.free_pages());
+        }
+        // The window holds 4 tokens, and in the step that computes the next one that as well.
+        assert_eq!(held, [4, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
+    }
+}
