@@ -214,6 +214,10 @@ impl PeerTier {
 
     /// Another replica cannot send chunks.
     pub fn receive_refusal(&mut self, refusal: FetchRefusal) {
+        if refusal.number > self.number {
+            // The replica that asked for them is gone: what remains under its index has asked for nothing.
+            return;
+        }
         let fetch = self.fetches.iter_mut().find(|fetch| fetch.number == refusal.number);
         fetch.expect("a refusal comes before the end of the fetch").refused.extend(refusal.chunks);
     }
