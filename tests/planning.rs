@@ -441,3 +441,52 @@ fn autoscalers_are_swept_by_cost_and_attainment() {
     assert!(text.contains("$/1M tok") && text.contains("within, %"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
+
+/// Twenty sessions begin per second, each with four rounds and ten seconds between them: 80 requests per second, but not before the first sessions
+/// are over. Regression: runs ended while their load still grew, and too few replicas held in them.
+#[test]
+fn a_size_of_sessions_holds_for_long_and_one_replica_fewer_does_not() {
+    let folder = Scratch::new();
+    for closed_loop in [true, false] {
+        let spec = format!(
+            "version: '2'\naggregate_rate: 20\nclients:\n  - id: all\n    rate_fraction: 1\n    \
+             arrival: {{ process: poisson }}\n    input_distribution: {{ type: constant, params: {{ value: 100 }} }}\n    \
+             output_distribution: {{ type: exponential, params: {{ mean: 40 }} }}\n    closed_loop: {closed_loop}\n    \
+             reasoning: {{ multi_turn: {{ max_rounds: 4, think_time_ms_distribution: {{ type: exponential, \
+             params: {{ mean: 10000 }} }} }} }}\n"
+        );
+        let spec = folder.write("sessions.yaml", &spec);
+        let words = format!("{ENGINE} --timeout -1 --workload-spec {}", spec.display());
+        let found = blis!(format!("size {words} --slo ttft_p90=100ms --seeds 3 --output json")).json();
+        let replicas = found["replicas"].as_u64().expect("a number");
+        assert!(replicas > 1, "the load needs several: {found}");
+        let p90_ms = |count: u64| {
+            let long = format!(
+                "run {words} --num-instances {count} --num-requests 200000 --warmup 100s --seed 9 --output json"
+            );
+            number(&blis!(long).json()["ttft_p90_ms"])
+        };
+        let (holds, fails) = (p90_ms(replicas), p90_ms(replicas - 1));
+        assert!(holds <= 100.0 && fails > 100.0, "closed loop {closed_loop}, {replicas}: {holds}, {fails}");
+    }
+}
+
+/// A run of sessions that is too short for their steady state says so, with the length that would do, which then is long enough.
+#[test]
+fn short_runs_of_sessions_name_the_length_that_would_do() {
+    let folder = Scratch::new();
+    let spec = "version: '2'\naggregate_rate: 5\nclients:\n  - id: all\n    rate_fraction: 1\n    arrival: { process: poisson }\n    \
+                input_distribution: { type: constant, params: { value: 100 } }\n    output_distribution: { type: constant, \
+                params: { value: 20 } }\n    reasoning: { multi_turn: { max_rounds: 6, think_time_us: 5000000 } }\n";
+    let words = format!("{ENGINE} --num-instances 4 --workload-spec {}", folder.write("sessions.yaml", spec).display());
+    let short = blis!(format!("run {words} --num-requests 300 --output json")).whole_json();
+    assert_eq!(short["load"]["state"], "too_short");
+    let warning = short["run"]["warnings"].to_string();
+    assert!(warning.contains("5.000 sessions/s × 6.00 rounds are 30.00 requests/s in steady state"), "{warning}");
+    let hint = warning.split('`').find(|part| part.starts_with("--num-requests")).expect("a length");
+    let long = blis!(format!("run {words} {hint} --output json")).json();
+    assert_eq!(long["load"]["state"], "steady", "{hint}");
+    let size = format!("size {words} --num-requests 300 --slo ttft_p90=1s").replace("--num-instances 4", "");
+    let refused = blis!(size).with_code(1).stderr;
+    assert!(refused.contains("their steady state needs"), "{refused}");
+}

@@ -3,6 +3,7 @@
 use blis_report::{LoadReport, LoadState};
 use blis_sim::metrics::Report;
 use blis_sim::units::Micros;
+use blis_workload::spec::SteadySessions;
 
 use crate::experiment::Experiment;
 use crate::workload_config::WorkloadConfig;
@@ -10,9 +11,34 @@ use crate::workload_config::WorkloadConfig;
 /// Fewer completed requests leave less than ten beyond the 99th percentile.
 const MIN_FOR_P99: u64 = 1000;
 
-/// What is wrong with the figures of a run under this load, each with a hint.
-pub fn load_warnings(config: &Experiment, report: &Report, load: Option<&LoadReport>) -> Vec<(String, String)> {
-    let mut warnings: Vec<(String, String)> = load.and_then(|load| of_state(config, load)).into_iter().collect();
+/// Mean lives of sessions for which a run of them lasts after its warm-up.
+pub(crate) const LIVES: f64 = 10.0;
+
+/// The load of a run of sessions: while they still begin and none ends, the number in flight grows whatever the service.
+pub fn load_of_sessions(load: LoadReport, sessions: &SteadySessions, report: &Report) -> LoadReport {
+    let latency_s = mean_latency_s(report);
+    let is_ramp = load.arrivals_s < 2.0 * sessions.long_life_s(latency_s);
+    let is_short = load.state == Some(LoadState::Steady) && load.arrivals_s < sessions.needed_s(LIVES, latency_s);
+    LoadReport { state: if is_ramp || is_short { Some(LoadState::TooShort) } else { load.state }, ..load }
+}
+
+fn mean_latency_s(report: &Report) -> f64 {
+    let e2e = &report.cluster.e2e;
+    if e2e.count > 0 { e2e.mean_ms / 1e3 } else { 0.0 }
+}
+
+/// What is wrong with the figures of a run under this load, each with a hint. `sessions`: those of the workload, if they begin at a rate.
+pub fn load_warnings(
+    config: &Experiment,
+    report: &Report,
+    load: Option<&LoadReport>,
+    sessions: Option<&SteadySessions>,
+) -> Vec<(String, String)> {
+    let of_load = |load| {
+        let of_sessions = sessions.and_then(|sessions| of_sessions(load, sessions, report));
+        of_sessions.or_else(|| of_state(config, load))
+    };
+    let mut warnings: Vec<(String, String)> = load.and_then(of_load).into_iter().collect();
     let completed = report.cluster.counts.completed;
     if report.arrived == 0 && config.warmup > Micros::ZERO {
         let what = format!(
@@ -27,6 +53,25 @@ pub fn load_warnings(config: &Experiment, report: &Report, load: Option<&LoadRep
         warnings.push((what, longer(config, 10 * MIN_FOR_P99)));
     }
     warnings
+}
+
+/// A run of sessions that is shorter than their steady state needs.
+fn of_sessions(load: &LoadReport, sessions: &SteadySessions, report: &Report) -> Option<(String, String)> {
+    if load.state != Some(LoadState::TooShort) {
+        return None;
+    }
+    let latency_s = mean_latency_s(report);
+    let (warmup_s, needed_s) = (sessions.long_life_s(latency_s), sessions.needed_s(LIVES, latency_s));
+    let SteadySessions { starts_per_s, rounds, .. } = sessions;
+    let what = format!(
+        "too short: {starts_per_s:.3} sessions/s × {rounds:.2} rounds are {:.2} requests/s in steady state, {:.2} arrived in {:.0} s; it \
+         needs {needed_s:.0} s, the first {warmup_s:.0} s as warm-up",
+        sessions.requests_per_s(),
+        load.offered_rps,
+        load.arrivals_s,
+    );
+    let requests = sessions.requests_per_s() * needed_s;
+    Some((what, format!("`--num-requests {requests:.0} --warmup {warmup_s:.0}s`")))
 }
 
 fn of_state(config: &Experiment, load: &LoadReport) -> Option<(String, String)> {

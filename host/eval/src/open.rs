@@ -14,7 +14,7 @@ use crate::lora;
 use crate::workload_config::{SpecConfig, SpecOrigin, TraceConfig, TracePart, WorkloadConfig};
 use blis_config::Deployment;
 use blis_diag::Diagnostic;
-use blis_workload::spec::{GenerateOptions, Spec};
+use blis_workload::spec::{GenerateOptions, Spec, SteadySessions};
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{DrawnArrivals, TraceError, TraceOptions, Workload, open_trace, open_trace_v2};
 
@@ -63,9 +63,33 @@ fn recorded_only(spec: &Spec) -> Option<String> {
     (!keys.is_empty()).then(|| format!("{} of the specification: without effect on the simulation", keys.join(", ")))
 }
 
+fn block_size(config: &Experiment) -> Result<NonZeroU32, RunError> {
+    NonZeroU32::new(config.block_size())
+        .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))
+}
+
+/// How the requests of a specification are generated.
+fn generate_options(config: &Experiment) -> Result<GenerateOptions, RunError> {
+    let (num_requests, timeout) = match &config.workload {
+        WorkloadConfig::Specified(specified) => (specified.num_requests, specified.timeout),
+        WorkloadConfig::Synthetic(_) | WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => (None, None),
+    };
+    let as_in_blis = config.engine.semantics == Semantics::BLIS;
+    let (seed, horizon, block_size) = (config.seed, config.horizon, block_size(config)?);
+    Ok(GenerateOptions { seed, block_size, horizon, num_requests, timeout, as_in_blis })
+}
+
+/// The steady state of sessions that begin at a constant rate; `None` of other workloads.
+///
+/// # Errors
+/// If the specification cannot be expanded.
+pub fn steady_sessions(config: &Experiment) -> Result<Option<SteadySessions>, RunError> {
+    let WorkloadConfig::Specified(SpecConfig { spec, .. }) = &config.workload else { return Ok(None) };
+    spec.steady_sessions(&generate_options(config)?).map_err(RunError::refused)
+}
+
 fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, RunError> {
-    let block_size = NonZeroU32::new(config.block_size())
-        .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
+    let block_size = block_size(config)?;
     let as_in_blis = config.engine.semantics == Semantics::BLIS;
     let options = TraceOptions {
         block_size,
@@ -81,10 +105,8 @@ fn open_source(config: &Experiment, recorded_times: bool) -> Result<Workload, Ru
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(RunError::refused);
         }
-        WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }) => {
-            let (seed, horizon) = (config.seed, config.horizon);
-            let (num_requests, timeout) = (*num_requests, *timeout);
-            let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout, as_in_blis };
+        WorkloadConfig::Specified(SpecConfig { origin, spec, .. }) => {
+            let options = generate_options(config)?;
             let mut workload = spec.generate(&options).map_err(RunError::refused)?;
             if matches!(origin, SpecOrigin::File(_)) {
                 workload.notes.extend(recorded_only(spec));

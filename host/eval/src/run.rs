@@ -27,7 +27,7 @@ use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
 use crate::kv_layout::KvCacheDocument;
-use crate::load_warnings::load_warnings;
+use crate::load_warnings::{load_of_sessions, load_warnings};
 use crate::measure::{
     Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
 };
@@ -135,7 +135,8 @@ fn simulate(
     let needs_requests = metrics_path.is_some() || results_path.is_some() || page.is_some();
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
-    let is_open = follow_ups.is_none();
+    let sessions = open::steady_sessions(config)?;
+    let is_open = follow_ups.is_none() || sessions.is_some();
     let observers = (
         (
             (needs_requests.then(RequestLog::new), EventLog::if_enabled()),
@@ -163,16 +164,12 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, &names, deployment, &report, ends))
         .transpose()?;
-    let cluster = &config.cluster;
-    let most = match (&cluster.disaggregation, &cluster.scaling) {
-        (Some(roles), scaling) => roles.most_instances(scaling.as_ref()),
-        (None, Some(scaling)) => scaling.max.max(cluster.instances()),
-        (None, None) => cluster.instances(),
-    };
-    let slots = u64::from(deployment.instance_limits().max_num_seqs) * u64::from(most);
-    let load = load.report(is_open.then_some(slots));
+    let load = load.report(is_open.then(|| slots(config, deployment))).map(|load| match sessions {
+        Some(sessions) => load_of_sessions(load, &sessions, &report),
+        None => load,
+    });
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
-    warnings.extend(load_warnings(config, &report, load.as_ref()));
+    warnings.extend(load_warnings(config, &report, load.as_ref(), sessions.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));
     let empty = empty_figures(config);
     let roles = config.cluster.disaggregation.as_ref();
@@ -222,6 +219,17 @@ fn simulate(
         names,
         cpu,
     })
+}
+
+/// Requests that all instances together can execute at a time.
+pub(crate) fn slots(config: &Experiment, deployment: &Deployment) -> u64 {
+    let cluster = &config.cluster;
+    let most = match (&cluster.disaggregation, &cluster.scaling) {
+        (Some(roles), scaling) => roles.most_instances(scaling.as_ref()),
+        (None, Some(scaling)) => scaling.max.max(cluster.instances()),
+        (None, None) => cluster.instances(),
+    };
+    u64::from(deployment.instance_limits().max_num_seqs) * u64::from(most)
 }
 
 /// BLIS prints latencies without samples as 0.

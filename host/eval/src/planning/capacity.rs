@@ -95,7 +95,7 @@ pub fn capacity(config: &PlanConfig) -> Result<Capacity, RunError> {
 }
 
 fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, RunError> {
-    let mut length = RunLength::new(config);
+    let mut length = RunLength::new(config)?;
     let mut hints: Vec<Option<f64>> = vec![None; config.policies.len()];
     loop {
         let loads = config.loads(&config.seeds, length.requests())?;

@@ -173,7 +173,7 @@ struct ElasticSearch<'a> {
 impl ElasticSearch<'_> {
     fn document(&self) -> Result<ElasticCurve, RunError> {
         let config = self.config;
-        let loads = config.loads(&config.seeds, None)?;
+        let loads = config.known_loads()?;
         if let Some(load) = loads.iter().find(|load| load.unit != LoadUnit::RequestsPerS) {
             let what = format!("the elastic curve needs arrivals that are known in advance, not {}", load.unit.name());
             return Err(RunError::usage(what).hint("leave out `--elastic`, or use a workload in open loop"));
@@ -232,7 +232,7 @@ impl ElasticSearch<'_> {
     fn fixed(&self, loads: &[SeededLoad]) -> Result<u32, RunError> {
         let mut sizes = SizeSearch::new(self.service, self.deployment, loads, loads[0].usual, self.config);
         let fewest = sizes.fewest(1)?;
-        sizes.check_length(fewest, RunLength::new(self.config))?;
+        sizes.check_length(fewest, RunLength::new(self.config)?)?;
         Ok(fewest)
     }
 

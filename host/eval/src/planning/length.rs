@@ -1,17 +1,24 @@
 //! How many requests a run needs before its figures mean something.
 
 use crate::error::RunError;
+use crate::open;
 
 use super::load_run::LoadRun;
-use super::slo::Slo;
+use super::slo::{self, Slo};
 use super::{PlanConfig, load};
 
 /// Half the width of the interval of a capacity, as a share of it, up to which runs are lengthened.
 pub(super) const TOLERANCE: f64 = 0.05;
 /// Requests of a run at most, unless the settings say how many.
 const MOST: u64 = 40_000;
+/// The same of sessions that begin at a rate: what they need follows from their life, and may be long.
+const MOST_OF_SESSIONS: u64 = 2_000_000;
 /// Requests beyond the percentile of an SLO that a run needs: with fewer its value is that of single requests.
 const FEWEST_BEYOND: f64 = 10.0;
+/// The fewest requests of sessions: those from which a growth of 1 % of the arrivals differs from chance.
+const FEWEST_OF_SESSIONS: u64 = 4000;
+/// Requests of a run at most where longer ones would only tell apart what is close together.
+const MOST_TO_DECIDE: u64 = 100_000;
 /// Mean end-to-end latencies that the arrivals of a run must last, so that the service is full for most of it.
 const LATENCIES: f64 = 10.0;
 
@@ -20,33 +27,44 @@ const LATENCIES: f64 = 10.0;
 pub(super) enum RunLength {
     /// That of the settings or of the trace.
     Fixed,
-    /// Chosen; it grows until the figures tell enough.
-    Chosen(u64),
+    /// Chosen; it grows until the figures tell enough, up to `most`.
+    Chosen { requests: u64, most: u64 },
 }
 
 impl RunLength {
-    pub(super) fn new(config: &PlanConfig) -> Self {
+    /// # Errors
+    /// If the specification of the requests cannot be expanded.
+    pub(super) fn new(config: &PlanConfig) -> Result<Self, RunError> {
         if config.has_fixed_length {
-            return Self::Fixed;
+            return Ok(Self::Fixed);
         }
         let tails = config.slos.iter().filter_map(|slo| slo.statistic.tail());
         let beyond = tails.map(|tail| (2.0 * FEWEST_BEYOND / tail / (1.0 - load::WARMUP)).ceil() as u64);
-        Self::Chosen(beyond.max().unwrap_or(0).max(1000))
+        let requests = beyond.max().unwrap_or(0).max(1000);
+        let Some(sessions) = open::steady_sessions(&config.base)? else {
+            return Ok(Self::Chosen { requests, most: MOST });
+        };
+        let needed_s = sessions.needed_s(slo::lives(&config.slos), load::FIRST_LATENCY_S);
+        let needed = sessions.requests_per_s() * needed_s;
+        Ok(Self::Chosen {
+            requests: requests.max(needed.ceil() as u64).max(FEWEST_OF_SESSIONS),
+            most: MOST_OF_SESSIONS,
+        })
     }
 
     /// Requests of a run; `None` if the settings or the trace say how many.
     pub(super) fn requests(self) -> Option<u64> {
         match self {
             Self::Fixed => None,
-            Self::Chosen(requests) => Some(requests),
+            Self::Chosen { requests, .. } => Some(requests),
         }
     }
 
     /// The length of the next attempt, if `wanted` requests are needed; `None` if runs cannot be longer.
     pub(super) fn extended(self, wanted: u64) -> Option<Self> {
-        let Self::Chosen(requests) = self else { return None };
-        let next = wanted.min(4 * requests).min(MOST);
-        (next > requests).then_some(Self::Chosen(next))
+        let Self::Chosen { requests, most } = self else { return None };
+        let next = wanted.min(4 * requests).min(most);
+        (next > requests).then_some(Self::Chosen { requests: next, most })
     }
 
     /// Requests that a run like `run` would need to be long enough; `None` if it is.
@@ -58,7 +76,13 @@ impl RunLength {
     /// Requests that an interval would need to be narrow enough, which reaches `half` (a share) to either side.
     pub(super) fn narrowed(self, half: f64) -> Option<u64> {
         let requests = self.requests()? as f64;
-        (half > TOLERANCE).then(|| (requests * (half / TOLERANCE).powi(2)).ceil() as u64)
+        let wanted = || (requests * (half / TOLERANCE).powi(2)).ceil() as u64;
+        if half > TOLERANCE { self.to_decide(wanted()) } else { None }
+    }
+
+    /// As many of the `wanted` requests as a decision is worth; `None` if runs have as many already.
+    pub(super) fn to_decide(self, wanted: u64) -> Option<u64> {
+        Some(wanted.min(MOST_TO_DECIDE)).filter(|&wanted| Some(wanted) > self.requests())
     }
 
     /// # Errors
@@ -66,12 +90,18 @@ impl RunLength {
     pub(super) fn check(self, run: &LoadRun, slos: &[Slo]) -> Result<(), RunError> {
         if let Some(missing) = missing_time(run) {
             let seconds = run.load.map_or(0.0, |load| load.arrivals_s);
-            return Err(RunError::runtime(format_args!(
-                "too short to tell: requests arrive for {seconds:.1} s, less than {LATENCIES} mean end-to-end latencies \
-                 ({:.1} s each)",
-                run.mean_e2e_s
-            ))
-            .hint(format_args!("{:.1} times as many requests would do: `--num-requests`, or a longer trace (`--repeat`)", missing * 1.1)));
+            let why = if run.needed_s > LATENCIES * run.mean_e2e_s {
+                format!("sessions begin for {seconds:.1} s, and their steady state needs {:.1} s", run.needed_s)
+            } else {
+                let latency = run.mean_e2e_s;
+                format!(
+                    "requests arrive for {seconds:.1} s, less than {LATENCIES} mean end-to-end latencies ({latency:.1} s each)"
+                )
+            };
+            return Err(RunError::runtime(format_args!("too short to tell: {why}")).hint(format_args!(
+                "{:.1} times as many requests would do: `--num-requests`, or a longer trace (`--repeat`)",
+                missing * 1.1
+            )));
         }
         for (slo, result) in slos.iter().zip(&run.results) {
             let beyond = slo.statistic.tail().map_or(FEWEST_BEYOND, |tail| result.samples as f64 * tail);
@@ -100,7 +130,7 @@ pub(super) fn may_only_fill(run: &LoadRun) -> bool {
 /// outputs, so that there are always as many.
 fn missing_time(run: &LoadRun) -> Option<f64> {
     let load = run.load.filter(|load| load.state.is_some())?;
-    let factor = LATENCIES * run.mean_e2e_s / load.arrivals_s;
+    let factor = (LATENCIES * run.mean_e2e_s).max(run.needed_s) / load.arrivals_s;
     (factor > 1.0).then_some(factor)
 }
 
@@ -122,7 +152,14 @@ mod tests {
             state: is_open.then_some(LoadState::Steady),
         };
         let results = vec![SloResult { value_ms: Some(1.0), excess: -0.01, samples }];
-        LoadRun { results, load: Some(load), mean_e2e_s: 2.0, attainment: Some(1.0), held: MeanGpus::default() }
+        LoadRun {
+            results,
+            load: Some(load),
+            mean_e2e_s: 2.0,
+            needed_s: 0.0,
+            attainment: Some(1.0),
+            held: MeanGpus::default(),
+        }
     }
 
     fn slos() -> Vec<Slo> {
@@ -141,12 +178,13 @@ mod tests {
 
     #[test]
     fn runs_are_lengthened_up_to_a_limit_and_fixed_ones_never() {
-        let length = RunLength::Chosen(1000);
+        let chosen = |requests| RunLength::Chosen { requests, most: MOST };
+        let length = chosen(1000);
         assert_eq!(length.needed_by(&run(10.0, 1000, true)), Some(2400));
         assert_eq!(length.needed_by(&run(20.0, 1000, true)), None);
-        assert_eq!(length.extended(2400), Some(RunLength::Chosen(2400)));
-        assert_eq!(length.extended(1_000_000), Some(RunLength::Chosen(4000)));
-        assert_eq!(RunLength::Chosen(MOST).extended(1_000_000), None);
+        assert_eq!(length.extended(2400), Some(chosen(2400)));
+        assert_eq!(length.extended(1_000_000), Some(chosen(4000)));
+        assert_eq!(chosen(MOST).extended(1_000_000), None);
         assert_eq!((length.narrowed(0.1), length.narrowed(0.04)), (Some(4000), None));
         assert_eq!((RunLength::Fixed.extended(9), RunLength::Fixed.narrowed(1.0)), (None, None));
     }

@@ -3,13 +3,16 @@
 //! The arrival times of a run are divided by one factor, and nothing else changes (common random numbers): latencies are then
 //! close to monotone in the load, and two loads, policies or sizes differ by nothing but themselves. A closed pool of users
 //! or sessions has no arrival times; there the number of users changes.
+//!
+//! Sessions that begin at a rate are drawn anew at each rate, by the same random numbers: their think times stay what they are.
+//! A run of them lasts a given time, at every load, because that is what their steady state needs; none is cut before its end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
-use blis_workload::spec::{Client, ClientLoad, Spec};
+use blis_workload::spec::{Client, ClientLoad, Spec, SteadySessions};
 use blis_workload::{Names, Workload};
 use serde::Serialize;
 
@@ -63,21 +66,58 @@ pub(super) struct SeededLoad {
     pub unit: LoadUnit,
     /// The load as the settings have it.
     pub usual: f64,
-    /// The requests in the order of arrival; `None` in a closed loop, where most follow from outputs.
+    /// The requests in the order of arrival; `None` of sessions and in a closed loop, where they follow from outputs, or from the load.
     pub kept: Option<Vec<Request>>,
+    /// Sessions that begin at a rate, and for how long.
+    pub sessions: Option<SessionRun>,
     /// The number of requests, if it is not fixed.
     length: Option<u64>,
     /// Share of the requests that arrive first and are in no figure.
     warmup: f64,
 }
 
-/// Requests of each user of a closed loop, unless the number of requests is fixed.
-const ROUNDS: f64 = 10.0;
+/// Mean end-to-end latency that the first runs of sessions assume. If it is longer, the next runs are.
+pub(super) const FIRST_LATENCY_S: f64 = 1.0;
+
+/// Requests of each user of a closed loop, unless the number of requests is fixed; of concurrent sessions, how many follow each other.
+/// The first ones, [`WARMUP`], are in no figure: at least one session of each then has ended.
+const ROUNDS: f64 = 15.0;
+
+/// Sessions that begin at a rate, for a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionRun {
+    pub steady: SteadySessions,
+    /// The time for which sessions begin; figures count requests that arrive in it, after the warm-up.
+    pub until: Micros,
+    /// How many of their mean lives that must be at least, after the warm-up.
+    lives: f64,
+}
+
+impl SessionRun {
+    /// For how long sessions must begin if a request takes `latency_s` on average.
+    pub(super) fn needed_s(&self, latency_s: f64) -> f64 {
+        self.steady.needed_s(self.lives, latency_s)
+    }
+
+    /// Requests of a run in the steady state, at the load of the settings.
+    fn requests(&self) -> f64 {
+        self.steady.requests_per_s() * self.until.as_secs_f64()
+    }
+}
 
 impl SeededLoad {
-    /// The workload of `base` under `seed`; `length`: the number of requests, if `base` does not fix it.
-    pub(super) fn new(base: &Experiment, seed: u64, length: Option<u64>) -> Result<Self, RunError> {
-        let mut config = base.with_seed(seed);
+    /// The workload of `base` under `seed`; `length`: the number of requests, if `base` does not fix it. Sessions begin for
+    /// `lives` times their mean life after the warm-up.
+    pub(super) fn new(base: &Experiment, seed: u64, length: Option<u64>, lives: f64) -> Result<Self, RunError> {
+        let config = base.with_seed(seed);
+        match open::steady_sessions(&config)? {
+            Some(steady) => Self::of_sessions(config, steady, length, lives),
+            None => Self::known(config, length),
+        }
+    }
+
+    /// The requests of `config`, with its seed, as they are: rounds of open sessions at their times.
+    pub(super) fn known(mut config: Experiment, length: Option<u64>) -> Result<Self, RunError> {
         if let Some(length) = length {
             set_length(&mut config, length);
         }
@@ -88,6 +128,7 @@ impl SeededLoad {
                 unit: LoadUnit::Users,
                 usual: users as f64,
                 kept: None,
+                sessions: None,
                 length,
                 warmup: WARMUP,
                 config,
@@ -105,11 +146,52 @@ impl SeededLoad {
             }
         };
         if follow_ups.is_some() {
-            return Ok(Self { names, unit: LoadUnit::SessionsPerS, usual, kept: None, length, warmup: WARMUP, config });
+            let unit = LoadUnit::SessionsPerS;
+            return Ok(Self { names, unit, usual, kept: None, sessions: None, length, warmup: WARMUP, config });
         }
         // The end of the simulation would cut the last requests at low loads only: they run to their ends.
         config.horizon = Micros::MAX;
-        Ok(Self { names, unit: LoadUnit::RequestsPerS, usual, kept: Some(kept), length, warmup: WARMUP, config })
+        let unit = LoadUnit::RequestsPerS;
+        Ok(Self { names, unit, usual, kept: Some(kept), sessions: None, length, warmup: WARMUP, config })
+    }
+
+    /// Sessions that begin at a rate. Their number of requests becomes a time, so that no session is cut before its end.
+    fn of_sessions(
+        mut config: Experiment,
+        steady: SteadySessions,
+        length: Option<u64>,
+        lives: f64,
+    ) -> Result<Self, RunError> {
+        let WorkloadConfig::Specified(SpecConfig { spec, num_requests, .. }) = &mut config.workload else {
+            unreachable!("only specifications have sessions that begin at a rate")
+        };
+        let number = length.or(num_requests.take()).or(spec.num_requests);
+        let by_number = number.map(|number| Micros::from_secs_f64(number as f64 / steady.requests_per_s()));
+        *num_requests = None;
+        if spec.num_requests.is_some() {
+            *spec = Arc::new(Spec { num_requests: None, ..Spec::clone(spec) });
+        }
+        let until = by_number.map_or(config.horizon, |until| until.min(config.horizon));
+        let sessions = SessionRun { steady, until, lives };
+        let warmup = steady.long_life_s(FIRST_LATENCY_S) / sessions.needed_s(FIRST_LATENCY_S);
+        let names = open::open(&Experiment { horizon: until, ..config.clone() })?.names;
+        let (unit, usual) = if steady.is_closed_loop {
+            (LoadUnit::SessionsPerS, steady.starts_per_s)
+        } else {
+            (LoadUnit::RequestsPerS, steady.requests_per_s())
+        };
+        config.horizon = Micros::MAX;
+        Ok(Self { names, unit, usual, kept: None, sessions: Some(sessions), length, warmup, config })
+    }
+
+    /// The same for a shorter time, if it is one of sessions: enough to see about how many replicas they need.
+    pub(super) fn shortened(&self) -> Self {
+        /// The part of the time after the warm-up.
+        const PART: f64 = 0.3;
+        let Some(sessions) = self.sessions else { return self.clone() };
+        let share = self.warmup + PART * (1.0 - self.warmup);
+        let sessions = SessionRun { until: scaled(sessions.until, share), ..sessions };
+        Self { sessions: Some(sessions), warmup: self.warmup / share, ..self.clone() }
     }
 
     /// The same with all requests in the figures: of traffic that changes, the first ones are no warm-up.
@@ -143,7 +225,21 @@ impl SeededLoad {
 
     /// Requests of a run; those that arrive at first in a closed loop of fixed length.
     pub(super) fn requests(&self) -> Option<u64> {
-        self.kept.as_ref().map(|kept| kept.len() as u64).or(self.length)
+        let of_sessions = self.sessions.map(|sessions| sessions.requests().round() as u64);
+        self.kept.as_ref().map(|kept| kept.len() as u64).or(of_sessions).or(self.length)
+    }
+
+    /// How many of the requests that count are of `class`, all without one, at that load; `None` if that is not known before the run.
+    pub(super) fn counted(&self, class: Option<[Name; 2]>, warmup: Micros, load: f64) -> Option<f64> {
+        if let Some(SessionRun { steady, until, .. }) = self.sessions.filter(|_| class.is_none()) {
+            let counted = until.saturating_sub(warmup).as_secs_f64();
+            return Some(steady.requests_per_s() * counted * load / self.usual);
+        }
+        let base_warmup = warmup.0 as f64 * load / self.usual;
+        let counts = |request: &&Request| {
+            request.arrival.0 as f64 >= base_warmup && class.is_none_or(|names| names.contains(&request.tags.slo_class))
+        };
+        self.kept.as_ref().map(|requests| requests.iter().filter(counts).count() as f64)
     }
 
     /// # Errors
@@ -170,9 +266,22 @@ impl SeededLoad {
 
     /// The time before which arrivals are in no figure at that load; `None` in a closed loop, where it follows from the run.
     pub(super) fn cut(&self, load: f64) -> Option<Micros> {
+        if let Some(SessionRun { until, .. }) = self.sessions {
+            return Some(scaled(until, self.warmup));
+        }
         let kept = self.kept.as_ref()?;
         let first = kept.get((kept.len() as f64 * self.warmup) as usize)?;
         Some(scaled(first.arrival, self.usual / load))
+    }
+
+    /// Requests of each user, or of the sessions that follow each other, in a run.
+    fn rounds(&self) -> f64 {
+        let WorkloadConfig::Specified(SpecConfig { spec, .. }) = &self.config.workload else { return ROUNDS };
+        let rounds = |client: &Client| match client.load {
+            ClientLoad::Sessions(_) => client.multi_turn.map_or(1, |turns| turns.max_rounds),
+            ClientLoad::Share(_) | ClientLoad::Users { .. } => 1,
+        };
+        ROUNDS * f64::from(spec.clients.iter().map(rounds).max().unwrap_or(1))
     }
 
     /// The requests at that load.
@@ -181,11 +290,17 @@ impl SeededLoad {
         if let Some(kept) = &self.kept {
             return Ok((Box::new(kept.iter().map(move |request| slower(request, factor))), None));
         }
+        if let Some(SessionRun { until, .. }) = self.sessions {
+            let mut config = Experiment { horizon: until, ..self.config.clone() };
+            set_rate(&mut config.workload, load / self.usual);
+            let Workload { requests, follow_ups, .. } = open::open(&config)?;
+            return Ok((requests, follow_ups));
+        }
         if self.unit == LoadUnit::Users {
             let mut config = self.config.clone();
             set_users(&mut config.workload, load / self.usual);
             if let Some(length) = self.length {
-                set_length(&mut config, length.max((ROUNDS * load) as u64));
+                set_length(&mut config, length.max((self.rounds() * load) as u64));
             }
             let Workload { requests, follow_ups, .. } = open::open(&config)?;
             return Ok((requests, follow_ups));
@@ -235,6 +350,15 @@ fn users(workload: &WorkloadConfig) -> Result<Option<u64>, RunError> {
         _ => Err(RunError::usage("the workload has both clients with a rate and clients with a fixed number of users")
             .hint("only one of the two can grow: leave out the clients of one kind")),
     }
+}
+
+/// Multiplies the rate at which sessions begin.
+fn set_rate(workload: &mut WorkloadConfig, factor: f64) {
+    let WorkloadConfig::Specified(SpecConfig { spec, .. }) = workload else { return };
+    let mut scaled = Spec::clone(spec);
+    scaled.aggregate_rate *= factor;
+    scaled.parts.iter_mut().for_each(|part| part.aggregate_rate *= factor);
+    *spec = Arc::new(scaled);
 }
 
 /// Multiplies the number of users or sessions of each client, at least 1 each.
@@ -294,7 +418,16 @@ mod tests {
         let kept = requests.map(|(id, &at)| Request::new(RequestId(id as u32), Micros(at), 10, 1)).collect();
         let usual = 1.0;
         let unit = LoadUnit::RequestsPerS;
-        SeededLoad { config, names: Names::default(), unit, usual, kept: Some(kept), length: None, warmup: WARMUP }
+        SeededLoad {
+            config,
+            names: Names::default(),
+            unit,
+            usual,
+            kept: Some(kept),
+            sessions: None,
+            length: None,
+            warmup: WARMUP,
+        }
     }
 
     fn arrivals(load: &SeededLoad) -> Vec<u64> {

@@ -1,15 +1,18 @@
 //! One simulation at one load, and whether it meets the SLOs.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use blis_config::Deployment;
 use blis_report::{LoadLog, LoadReport, LoadState, time_per_output_token};
+use blis_sim::cluster::{FollowUps, SessionStates};
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
+use blis_stats::{Growth, RunEvidence, RunState, state_of};
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
@@ -36,6 +39,8 @@ pub(super) struct LoadRun {
     pub load: Option<LoadReport>,
     /// Mean end-to-end latency of completed requests, s.
     pub mean_e2e_s: f64,
+    /// For how long sessions must begin, by their life in this run, s; 0 of other loads.
+    pub needed_s: f64,
     /// Share of the requests that are within the limits of all SLOs of their class; `None` without requests. A single
     /// inter-token latency is none of a request.
     pub attainment: Option<f64>,
@@ -96,16 +101,24 @@ impl LoadRun {
         let usual_cut = seeded.cut(load).filter(|_| service.warmup == Micros::ZERO);
         let config = Experiment { warmup: usual_cut.unwrap_or(service.warmup), ..config };
         let (requests, follow_ups) = seeded.at(load)?;
-        let is_open = follow_ups.is_none();
-        let is_stopped = Cell::new(false);
+        let is_open = follow_ups.is_none() || seeded.sessions.is_some();
+        let is_stopped = Arc::new(AtomicBool::new(false));
         let limits = slos.iter().map(|slo| Limit::new(slo, seeded, config.warmup, load, stop)).collect();
-        let latencies = LatencyLog { warmup: config.warmup, limits, is_stopped: &is_stopped, samples: Vec::new() };
+        let latencies = LatencyLog {
+            warmup: config.warmup,
+            limits,
+            is_stopped: Arc::clone(&is_stopped),
+            samples: Vec::new(),
+            times: seeded.sessions.map(|_| RequestTimes::default()),
+        };
         let observers = (LoadLog::default(), latencies);
-        let requests = requests.take_while(|_| !is_stopped.get());
+        let ends = Arc::clone(&is_stopped);
+        let follow_ups = follow_ups.map(|inner| Box::new(UntilStopped { inner, is_stopped: ends }) as Box<_>);
+        let requests = requests.take_while(|_| !is_stopped.load(Ordering::Relaxed));
         let named = NamedWorkload { names: &seeded.names, slo_targets: &BTreeMap::new() };
         let Measurement { report, observer, .. } =
             measure(&config, deployment, named, requests, follow_ups, observers)?;
-        let (load_log, LatencyLog { limits, mut samples, .. }) = observer;
+        let (load_log, LatencyLog { limits, mut samples, times, .. }) = observer;
         if usual_cut.is_none() && service.warmup == Micros::ZERO {
             samples.sort_by_key(|sample| sample.arrival);
             samples.drain(..(samples.len() as f64 * WARMUP) as usize);
@@ -113,11 +126,17 @@ impl LoadRun {
         let results = slos.iter().zip(&limits).map(|(slo, limit)| limit.result(slo, &samples, &report.cluster.itl));
         let within = samples.iter().filter(|sample| limits.iter().all(|limit| limit.is_met_by(sample))).count();
         let completed: Vec<f64> = samples.iter().map(|sample| sample.e2e_ms).filter(|ms| ms.is_finite()).collect();
+        let mean_e2e_s = completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3;
+        // However many wait: the SLOs say how long they may. What counts is whether they become more and more.
+        let mut load = load_log.report(is_open.then_some(u64::MAX));
+        if let (Some(load), Some(times)) = (&mut load, times) {
+            load.state = Some(times.state(config.warmup));
+        }
         Ok(Self {
             results: results.collect(),
-            // However many wait: the SLOs say how long they may. What counts is whether they become more and more.
-            load: load_log.report(is_open.then_some(u64::MAX)),
-            mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
+            load,
+            mean_e2e_s,
+            needed_s: seeded.sessions.map_or(0.0, |sessions| sessions.needed_s(mean_e2e_s)),
             attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
             held: MeanGpus::from_report(&report),
         })
@@ -166,16 +185,9 @@ struct Limit {
 impl Limit {
     fn new(slo: &Slo, seeded: &SeededLoad, warmup: Micros, load: f64, EarlyStop(times): EarlyStop) -> Self {
         let class = slo.class.as_deref().map(|class| class_names(class, &seeded.names));
-        let base_warmup = warmup.0 as f64 * load / seeded.usual;
-        let counted = seeded.kept.as_ref().map(|requests| {
-            let counts = |request: &&Request| {
-                request.arrival.0 as f64 >= base_warmup
-                    && class.is_none_or(|names| names.contains(&request.tags.slo_class))
-            };
-            requests.iter().filter(counts).count()
-        });
+        let counted = seeded.counted(class, warmup, load);
         let tail = slo.statistic.tail().filter(|_| slo.metric != SloMetric::Itl);
-        let allowed = counted.zip(tail).map(|(counted, tail)| (counted as f64 * tail * times) as u64);
+        let allowed = counted.zip(tail).map(|(counted, tail)| (counted * tail * times) as u64);
         Self { metric: slo.metric, limit_ms: slo.limit.as_millis_f64(), class, allowed, violations: 0 }
     }
 
@@ -280,16 +292,68 @@ impl Sample {
     }
 }
 
+/// Clients of a closed loop, which send nothing more once a run that misses a percentile is stopped.
+struct UntilStopped {
+    inner: Box<dyn FollowUps + Send>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl FollowUps for UntilStopped {
+    fn next(&mut self, ended: &Outcome) -> Option<Request> {
+        self.inner.next(ended).filter(|_| !self.is_stopped.load(Ordering::Relaxed))
+    }
+
+    fn states(&self) -> SessionStates {
+        self.inner.states()
+    }
+}
+
+/// When the requests of sessions arrived and ended, s.
+#[derive(Debug, Default)]
+struct RequestTimes {
+    arrivals: Vec<f64>,
+    ends: Vec<f64>,
+    /// Those after the warm-up that did not complete.
+    lost: u64,
+    counted: u64,
+}
+
+impl RequestTimes {
+    fn add(&mut self, outcome: &Outcome, counts: bool) {
+        self.arrivals.push(outcome.arrival.as_secs_f64());
+        self.ends.push(outcome.ended_at.as_secs_f64());
+        self.counted += u64::from(counts);
+        self.lost += u64::from(counts && !outcome.completed());
+    }
+
+    /// Whether the requests in flight become more and more once later rounds of sessions arrive: the share of arrivals that stay counts, however
+    /// slowly sessions that wait for outputs let them become more.
+    fn state(&self, warmup: Micros) -> LoadState {
+        // Nothing arrives after the warm-up in a run that was stopped in it.
+        let growth = Growth::of(&self.arrivals, &self.ends, warmup.as_secs_f64()).ok();
+        let lost_share = self.lost as f64 / self.counted.max(1) as f64;
+        // Of few requests in flight one more is a large share, and three more are no trend.
+        let matters = growth.is_some_and(|growth| growth.late > 1.25 * growth.early + 5.0);
+        match state_of(&RunEvidence { growth, lost_share, ..RunEvidence::default() }).state {
+            RunState::Undecided if matters => LoadState::TooShort,
+            RunState::Steady | RunState::Undecided => LoadState::Steady,
+            _ => LoadState::Overloaded,
+        }
+    }
+}
+
 /// Collects the latencies of requests, and ends the arrivals of a run that can meet a percentile no more.
-struct LatencyLog<'a> {
+struct LatencyLog {
     /// Requests that arrive before do not count.
     warmup: Micros,
     limits: Vec<Limit>,
-    is_stopped: &'a Cell<bool>,
+    is_stopped: Arc<AtomicBool>,
     samples: Vec<Sample>,
+    /// Of sessions that begin at a rate.
+    times: Option<RequestTimes>,
 }
 
-impl Observer for LatencyLog<'_> {
+impl Observer for LatencyLog {
     #[inline]
     fn interests(&self) -> Interests {
         Interests::OUTCOMES
@@ -298,7 +362,11 @@ impl Observer for LatencyLog<'_> {
     #[inline]
     fn record(&mut self, event: &SimEvent<'_>) {
         let SimEvent::Outcome(outcome) = event else { return };
-        if outcome.arrival < self.warmup {
+        let counts = outcome.arrival >= self.warmup;
+        if let Some(times) = &mut self.times {
+            times.add(outcome, counts);
+        }
+        if !counts {
             return;
         }
         let sample = Sample::new(outcome);
@@ -306,7 +374,7 @@ impl Observer for LatencyLog<'_> {
             if !limit.is_met_by(&sample) {
                 limit.violations += 1;
                 if limit.allowed.is_some_and(|allowed| limit.violations > allowed) {
-                    self.is_stopped.set(true);
+                    self.is_stopped.store(true, Ordering::Relaxed);
                 }
             }
         }

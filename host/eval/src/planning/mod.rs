@@ -158,8 +158,19 @@ impl PlanConfig {
 
     /// The workload of each of `seeds`, with `requests` requests unless their number is fixed.
     fn loads(&self, seeds: &[u64], requests: Option<u64>) -> Result<Vec<SeededLoad>, RunError> {
-        let loads: Vec<SeededLoad> =
-            seeds.iter().map(|&seed| SeededLoad::new(&self.base, seed, requests)).collect::<Result<_, _>>()?;
+        let lives = slo::lives(&self.slos);
+        let load = |&seed| SeededLoad::new(&self.base, seed, requests, lives);
+        self.with_classes(seeds.iter().map(load).collect::<Result<_, _>>()?)
+    }
+
+    /// The workload of each seed, whose number of requests is fixed, request by request.
+    fn known_loads(&self) -> Result<Vec<SeededLoad>, RunError> {
+        let load = |&seed| SeededLoad::known(self.base.with_seed(seed), None);
+        self.with_classes(self.seeds.iter().map(load).collect::<Result<_, _>>()?)
+    }
+
+    /// `loads`, if they have requests of the classes of all SLOs.
+    fn with_classes(&self, loads: Vec<SeededLoad>) -> Result<Vec<SeededLoad>, RunError> {
         let first = loads.first();
         self.slos.iter().try_for_each(|slo| first.map_or(Ok(()), |load| load.check_class(slo)))?;
         Ok(loads)

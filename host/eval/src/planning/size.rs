@@ -115,9 +115,9 @@ fn search(
     service: &Experiment,
     deployment: &Deployment,
 ) -> Result<ServiceSize, RunError> {
-    let mut length = RunLength::new(config);
+    let mut length = RunLength::new(config)?;
     let mut start = 1;
-    let (loads, mut replicas) = loop {
+    let (loads, mut replicas, may_be_fewer, seen) = loop {
         let loads = config.loads(&config.seeds, length.requests())?;
         let mut sizes = SizeSearch::new(service, deployment, &loads, loads[0].usual, config);
         let fewest = sizes.fewest(start)?;
@@ -125,7 +125,9 @@ fn search(
             Some(longer) => (length, start) = (longer, fewest),
             None => {
                 sizes.check_length(fewest, length)?;
-                break (loads, fewest);
+                let may_be_fewer = fewest > 1 && sizes.tried(fewest - 1)?.result == SizeResult::Undecided;
+                let seen = std::mem::take(&mut sizes.tried);
+                break (loads, fewest, may_be_fewer, seen);
             }
         }
     };
@@ -139,8 +141,15 @@ fn search(
         config.loads(&unseen_seeds, length.requests())?
     };
     let mut sizes = SizeSearch::new(service, deployment, &checked, load, config);
+    if !unseen_seeds.is_empty() {
+        sizes.seen = seen;
+    }
     while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
         replicas += 1;
+    }
+    if may_be_fewer && sizes.tried(replicas - 1)?.result == SizeResult::Holds {
+        // The seeds of the search could not tell.
+        replicas -= 1;
     }
     let numbers = [Some(replicas), replicas.checked_sub(1).filter(|&fewer| fewer > 0)];
     let checks = numbers.into_iter().flatten().map(|count| Ok(sizes.tried(count)?.clone()));
@@ -184,6 +193,8 @@ pub(super) struct SizeSearch<'a> {
     load: f64,
     slos: &'a [Slo],
     tried: BTreeMap<u32, (SizeCheck, Vec<LoadRun>)>,
+    /// What was tried under other seeds. It counts where these seeds alone cannot decide.
+    seen: BTreeMap<u32, (SizeCheck, Vec<LoadRun>)>,
 }
 
 impl<'a> SizeSearch<'a> {
@@ -194,12 +205,14 @@ impl<'a> SizeSearch<'a> {
         load: f64,
         config: &'a PlanConfig,
     ) -> Self {
-        Self { service, deployment, loads, load, slos: &config.slos, tried: BTreeMap::new() }
+        Self { service, deployment, loads, load, slos: &config.slos, tried: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
     /// The fewest replicas that hold, searched from `start`.
     pub(super) fn fewest(&mut self, start: u32) -> Result<u32, RunError> {
-        let (mut below, mut above, mut count) = (0, None, start.max(1));
+        let is_known = start > 1 || self.loads.len() == 1;
+        let start = if is_known { start } else { self.fewest_of_first_seed()? };
+        let (mut below, mut above, mut count, mut step) = (0, None, start, 1);
         loop {
             if self.tried(count)?.result == SizeResult::Holds {
                 above = Some(count);
@@ -207,10 +220,34 @@ impl<'a> SizeSearch<'a> {
                 below = count;
                 self.check_idle(count)?;
             }
+            // The number is most likely next to where the search began, and farther away the less likely.
+            let next = match above {
+                Some(above) if above - below == 1 => return Ok(above),
+                Some(above) if below == 0 => above.saturating_sub(step).max(1),
+                Some(above) => below.midpoint(above),
+                None if below >= MOST => return Err(self.without_size(count)),
+                None => below.saturating_add(step).min(MOST),
+            };
+            (count, step) = (next, 2 * step);
+        }
+    }
+
+    /// The fewest replicas that meet the SLOs under the first seed: close to what all seeds together say, for a part of the cost.
+    fn fewest_of_first_seed(&self) -> Result<u32, RunError> {
+        let first = self.loads[0].shortened();
+        let (mut below, mut above, mut count) = (0, None, 1);
+        loop {
+            let run = self.run(&self.with(count), &first, EarlyStop(1.0))?;
+            if run.meets_all() || length::may_only_fill(&run) {
+                above = Some(count);
+            } else {
+                below = count;
+            }
             match above {
                 Some(above) if above - below == 1 => return Ok(above),
                 Some(above) => count = below.midpoint(above),
-                None if below >= MOST => return Err(self.without_size(count)),
+                // With all seeds the search says why none holds.
+                None if below >= MOST || is_idle(&run, count) => return Ok(count),
                 None => count = (2 * below).min(MOST),
             }
         }
@@ -220,20 +257,34 @@ impl<'a> SizeSearch<'a> {
     pub(super) fn tried(&mut self, count: u32) -> Result<&SizeCheck, RunError> {
         if !self.tried.contains_key(&count) {
             let runs = self.runs(count)?;
-            self.tried.insert(count, (self.check(count, &runs), runs));
+            let mut check = self.check(count, &runs);
+            if let Some((_, seen)) = self.seen.get(&count).filter(|_| check.result == SizeResult::Undecided) {
+                let all: Vec<LoadRun> = runs.iter().chain(seen).cloned().collect();
+                check.result = self.check(count, &all).result;
+            }
+            self.tried.insert(count, (check, runs));
         }
         Ok(&self.tried[&count].0)
     }
 
-    fn runs(&self, count: u32) -> Result<Vec<LoadRun>, RunError> {
+    /// The service with `count` replicas.
+    fn with(&self, count: u32) -> Experiment {
         let mut service = self.service.clone();
         service.cluster.num_instances = count;
+        service
+    }
+
+    fn run(&self, service: &Experiment, seeded: &SeededLoad, stop: EarlyStop) -> Result<LoadRun, RunError> {
+        LoadRun::new(service, self.deployment, seeded, self.load, self.slos, stop)
+    }
+
+    fn runs(&self, count: u32) -> Result<Vec<LoadRun>, RunError> {
         let seeds: Vec<u64> = self.loads.iter().map(SeededLoad::seed).collect();
         let one = |service: &Experiment, seed: u64| {
             let seeded = self.loads.iter().find(|seeded| seeded.seed() == seed).expect("a workload for each seed");
-            LoadRun::new(service, self.deployment, seeded, self.load, self.slos, STOP)
+            self.run(service, seeded, STOP)
         };
-        run_all(&[service], &seeds, one).map(|mut runs| runs.remove(0))
+        run_all(&[self.with(count)], &seeds, one).map(|mut runs| runs.remove(0))
     }
 
     fn check(&self, count: u32, runs: &[LoadRun]) -> SizeCheck {
@@ -263,8 +314,7 @@ impl<'a> SizeSearch<'a> {
     /// If `count` replicas miss the SLOs although they are nearly idle.
     fn check_idle(&self, count: u32) -> Result<(), RunError> {
         let (_, runs) = &self.tried[&count];
-        let is_idle = |run: &LoadRun| run.load.is_some_and(|load| load.in_flight_mean < ALONE * f64::from(count));
-        if count > 1 && runs.iter().all(is_idle) { Err(self.without_size(count)) } else { Ok(()) }
+        if runs.iter().all(|run| is_idle(run, count)) { Err(self.without_size(count)) } else { Ok(()) }
     }
 
     fn without_size(&self, count: u32) -> RunError {
@@ -283,7 +333,7 @@ impl<'a> SizeSearch<'a> {
         let mut wanted = self.tried[&fewest].1.iter().filter_map(|run| length.needed_by(run)).max();
         let fewer = fewest - 1;
         if fewer > 0 && self.tried(fewer)?.result == SizeResult::Undecided {
-            wanted = wanted.max(length.requests().map(|requests| 4 * requests));
+            wanted = wanted.max(length.requests().and_then(|requests| length.to_decide(4 * requests)));
         }
         Ok(wanted)
     }
@@ -291,4 +341,9 @@ impl<'a> SizeSearch<'a> {
     pub(super) fn check_length(&self, fewest: u32, length: RunLength) -> Result<(), RunError> {
         self.tried[&fewest].1.iter().try_for_each(|run| length.check(run, self.slos))
     }
+}
+
+/// Whether `count` replicas have so little to do that more of them change nothing.
+fn is_idle(run: &LoadRun, count: u32) -> bool {
+    count > 1 && run.load.is_some_and(|load| load.in_flight_mean < ALONE * f64::from(count))
 }

@@ -7,6 +7,7 @@ use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
 use strum::VariantNames as _;
 
+use crate::load_warnings::LIVES;
 use crate::spec::parse;
 
 /// A limit of one statistic of one latency, for all requests or those of one class.
@@ -128,6 +129,13 @@ impl Serialize for Slo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+/// Mean lives of sessions that a run of them lasts after its warm-up: ten, and twenty if a percentile above 95 is of interest
+/// (`../shared/reference/statistics.md`, §3).
+pub(super) fn lives(slos: &[Slo]) -> f64 {
+    let is_high = slos.iter().any(|slo| slo.statistic.tail().is_some_and(|tail| tail < 0.05));
+    if is_high { 2.0 * LIVES } else { LIVES }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ pub fn sweep(config: &SweepConfig) -> Result<Sweep, RunError> {
 }
 
 fn search(config: &SweepConfig) -> Result<Sweep, RunError> {
-    let mut length = RunLength::new(&config.points[0].1);
+    let mut length = RunLength::new(&config.points[0].1)?;
     let measured = loop {
         let one = |(_, point): &(Vec<VariedSetting>, PlanConfig), _: u64| measure(point, length);
         let measured: Vec<Vec<Result<PointRuns, String>>> = run_all(&config.points, &[0], one)?;

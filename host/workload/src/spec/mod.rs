@@ -38,6 +38,7 @@ mod servegen;
 pub mod session;
 mod source;
 mod specification;
+mod steady;
 mod window;
 mod write;
 
@@ -53,6 +54,7 @@ pub use prompts::PromptCycle;
 pub use sampling::ClientSampling;
 pub use servegen::ServeGenReading;
 pub use specification::{Part, Spec};
+pub use steady::SteadySessions;
 pub use window::{Window, WindowRate};
 
 use super::{Names, Skipped, Workload, closed_loop};
