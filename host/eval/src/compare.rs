@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blis_config::Deployment;
+use blis_report::{LoadLog, LoadState};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
@@ -11,18 +12,20 @@ use blis_workload::{Names, Workload};
 
 use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
-use crate::figures::Figures;
+use crate::figures::{Figure, Figures};
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
 use crate::open;
 use crate::planning::{Variation, check_same_requests, combinations, in_words};
+use crate::run;
 use crate::runs::{at_once, on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
 use crate::targets::NamedWorkload;
+use crate::within_trace::{RequestLatencies, WithinTrace, within_trace};
 use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 /// A comparison with checked settings.
@@ -135,7 +138,7 @@ impl CompareConfig {
 }
 
 /// Runs every policy under every seed. The result does not depend on the number of threads.
-pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunError> {
+pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
     let deployments = config.deployments()?;
     for (_, policy) in &config.policies {
         service::try_scripts(policy)?;
@@ -154,14 +157,22 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
         let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
         let SharedWorkload { names, slo_targets, .. } = &workload;
         let (requests, follow_ups) = open::kept_or_opened(workload.kept.as_deref(), &run)?;
+        let is_open = follow_ups.is_none();
         let log = measure::end_log(&config.base, names, slo_targets);
+        // Runs of one trace differ in nothing that others would show.
+        let latencies = (workload.is_one_sample && seed == config.seeds[0]).then(|| RequestLatencies::new(run.warmup));
         let named = NamedWorkload { names, slo_targets };
-        let measured = measure::measure(&run, deployment, named, requests, follow_ups, log)?;
+        let observers = (log, (LoadLog::default(), latencies));
+        let measured = measure::measure(&run, deployment, named, requests, follow_ups, observers)?;
+        let (log, (load, latencies)) = measured.observer;
+        let slots = run::slots(&run, deployment);
+        let state = load.report(is_open.then_some(slots)).and_then(|load| load.state);
         let figures = Figures::from(&measured.report);
-        let charged = weights.zip(measured.observer);
+        let charged = weights.zip(log);
         let charged =
             charged.map(|(weights, log)| log.charge(&measured.report, &rules, names).figures(weights, &figures));
-        Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
+        let latencies = latencies.map(RequestLatencies::sorted);
+        Ok(ComparedRun { figures, charged: charged.unwrap_or_default(), state, latencies })
     };
     let requests = [config.base.spec.num_requests.map(u64::from)];
     let runs = on_threads(at_once(config.threads, requests.into_iter()), || run_all(&services, &config.seeds, one))??;
@@ -172,13 +183,60 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
         Some(weights) => comparison.with_fitness(weights.scale(), &scores(config, weights, &runs)),
         None => comparison,
     };
-    Ok((comparison, workload.notes(config)))
+    let latencies: Option<Vec<_>> = runs.iter().map(|of| of[0].latencies.as_ref()).collect();
+    let comparison = match &latencies {
+        Some(of) => comparison.of_one_trace(|figure, policy| within_trace(figure, of[0], of[policy])),
+        None => comparison,
+    };
+    let states = runs.iter().map(|of| of.iter().map(|run| run.state).collect());
+    let (mut warnings, is_overloaded) = warnings_of_states(&names, states);
+    warnings.extend(workload.notes(config));
+    warnings.extend(latencies.as_deref().and_then(missing_requests));
+    Ok(comparison.with_warnings(warnings, &is_overloaded))
+}
+
+/// How much longer a trace would have to be for an interval of the mean TTFT, the figure that needs least.
+fn missing_requests(latencies: &[&RequestLatencies]) -> Option<String> {
+    let (first, others) = latencies.split_first()?;
+    let times = others.iter().filter_map(|other| match within_trace(Figure::MeanTtft, first, other) {
+        Some(WithinTrace::TooShort { times }) => Some(times),
+        Some(WithinTrace::Limits(_)) | None => None,
+    });
+    let times = times.reduce(f64::max)?;
+    Some(format!(
+        "the trace is too short to tell: about {times:.0} times as many requests would do for mean_ttft, more for percentiles"
+    ))
+}
+
+/// What the states of the runs limit, by policy; and whether more requests arrive than most runs of a policy serve.
+fn warnings_of_states(
+    names: &[String],
+    states: impl Iterator<Item = Vec<Option<LoadState>>>,
+) -> (Vec<String>, Vec<bool>) {
+    let states: Vec<Vec<Option<LoadState>>> = states.collect();
+    let count = |of: &[Option<LoadState>], state| of.iter().filter(|one| **one == Some(state)).count();
+    let warnings = names.iter().zip(&states).filter_map(|(name, of)| {
+        let (overloaded, all) = (count(of, LoadState::Overloaded), of.len());
+        let short = count(of, LoadState::TooShort);
+        if overloaded > 0 {
+            let what = "more requests arrive than are served, so latencies depend on the length of the run and are not compared";
+            return Some(format!("overloaded under `{name}` in {overloaded} of {all} runs: {what}"));
+        }
+        let what = "the number in flight still grew at the end; simulate more requests";
+        (short > 0).then(|| format!("too short under `{name}` in {short} of {all} runs: {what}"))
+    });
+    let is_overloaded = |of: &Vec<_>| count(of, LoadState::Overloaded) > 0;
+    (warnings.collect(), states.iter().map(is_overloaded).collect())
 }
 
 /// The figures of one run, and those that its fitness reads.
 struct ComparedRun {
     figures: Figures,
     charged: ChargedFigures,
+    /// Whether the run is steady; `None` if clients wait for outputs.
+    state: Option<LoadState>,
+    /// Of the first run on a trace.
+    latencies: Option<RequestLatencies>,
 }
 
 /// The fitness of each run, by policy and seed.
@@ -225,7 +283,8 @@ impl SharedWorkload {
     fn notes(&self, config: &CompareConfig) -> Vec<String> {
         let same = self.is_one_sample && config.seeds.len() > 1;
         same.then(|| {
-            "a trace has the same requests under every seed: only the random choice among ties differs".to_owned()
+            "a trace has the same requests under every seed: it is one sample of its traffic, and conclusions are about it alone"
+                .to_owned()
         })
         .into_iter()
         .collect()

@@ -79,6 +79,7 @@ mod targets;
 mod think_time;
 mod tiers;
 pub mod timer;
+mod within_trace;
 pub mod worker;
 pub mod workload_config;
 mod worst_minute;

@@ -93,6 +93,16 @@ impl Paired {
             result: result(interval, better),
         })
     }
+
+    /// The same with the limits of the difference that the requests of one trace give, as distances from it, instead of those of its runs, which have
+    /// the same requests.
+    pub(super) fn of_one_trace(self, limits: Option<ConfidenceInterval>, better: Better) -> Self {
+        let interval = limits.map(|ConfidenceInterval { low, high }| ConfidenceInterval {
+            low: self.difference + low,
+            high: self.difference + high,
+        });
+        Self { standard_error: None, interval, result: result(interval, better), ..self }
+    }
 }
 
 /// Figures that differ by less than this part of them differ by rounding errors.

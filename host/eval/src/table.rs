@@ -10,6 +10,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::figures::{Better, Figure, Figures, Unit};
 use super::fitness::FitnessScale;
 use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
+use super::within_trace::WithinTrace;
 
 /// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
@@ -26,6 +27,10 @@ pub struct Comparison {
     rows: Vec<MetricRow>,
     /// The scale of the first row, if it is a fitness.
     fitness: Option<FitnessScale>,
+    /// Whether the runs are those of one trace, whose requests give the intervals.
+    is_one_trace: bool,
+    /// What limits what follows, one sentence each.
+    warnings: Vec<String>,
 }
 
 /// One figure of all policies.
@@ -65,7 +70,50 @@ impl Comparison {
             let values = runs.iter().map(|of| of.iter().map(|run| run.get(figure)).collect()).collect();
             MetricRow::new(figure.key(), figure.unit(), figure.better(), values)
         });
-        Self { policies: policies.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
+        Self {
+            policies: policies.to_vec(),
+            seeds: seeds.to_vec(),
+            rows: rows.collect(),
+            fitness: None,
+            is_one_trace: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Takes the intervals from the requests of one trace, by figure and by the number of the policy, from 1. Figures without one have no
+    /// interval: runs of the same requests show nothing about others.
+    #[must_use]
+    pub(crate) fn of_one_trace(mut self, within: impl Fn(Figure, usize) -> Option<WithinTrace>) -> Self {
+        self.is_one_trace = true;
+        for row in &mut self.rows {
+            let figure = Figure::ALL.iter().find(|figure| figure.key() == row.key);
+            for (index, paired) in row.differences.iter_mut().enumerate() {
+                let found = figure.and_then(|&figure| within(figure, index + 1));
+                *paired = paired.map(|paired| paired.of_one_trace(found.and_then(WithinTrace::known), row.better));
+            }
+        }
+        self
+    }
+
+    /// Adds what limits what follows. Where runs are overloaded, `is_overloaded` by policy, no latency is compared: it is that of the length of
+    /// the run.
+    #[must_use]
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>, is_overloaded: &[bool]) -> Self {
+        for row in self.rows.iter_mut().filter(|row| row.unit == Unit::Milliseconds) {
+            for (paired, overloaded) in row.differences.iter_mut().zip(&is_overloaded[1..]) {
+                if let Some(paired) = paired.as_mut().filter(|_| is_overloaded[0] || *overloaded) {
+                    paired.result = PairedResult::Undecided;
+                }
+            }
+        }
+        self.warnings = warnings;
+        self
+    }
+
+    /// What limits what follows from the comparison, one sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Adds `fitness` as the first row: the score of each run by policy and seed, on the scale `ratio` relative to the
@@ -104,10 +152,11 @@ impl MetricRow {
 /// As docs/fitness.md defines its figures. JSON: `ComparisonDocument`.
 impl Serialize for Comparison {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { policies, seeds, .. } = self;
+        let Self { policies, seeds, warnings, .. } = self;
         let fitness_scale = self.fitness.map(<&str>::from);
         let metrics = MetricMap(self);
-        ComparisonDocument { confidence: CONFIDENCE, policies, seeds, fitness_scale, metrics }.serialize(serializer)
+        let document = ComparisonDocument { confidence: CONFIDENCE, warnings, policies, seeds, fitness_scale, metrics };
+        document.serialize(serializer)
     }
 }
 
@@ -116,6 +165,8 @@ impl Serialize for Comparison {
 struct ComparisonDocument<'a> {
     /// Level of the confidence intervals. Unit: share.
     confidence: f64,
+    /// What limits what follows from the comparison, one sentence each.
+    warnings: &'a [String],
     /// The compared policies; the first is the baseline.
     policies: &'a [String],
     /// The seeds, each run under every policy. Unit: number.
@@ -256,7 +307,13 @@ impl Comparison {
             Some(FitnessScale::Blis) => writeln!(f, "fitness: by the formula of BLIS")?,
             None => {}
         }
-        if self.seeds.len() > 1 {
+        if self.is_one_trace {
+            writeln!(
+                f,
+                "±95%: half the interval of the difference, request by request, on this trace; no interval: the"
+            )?;
+            writeln!(f, "figure is none of single requests, or the trace is too short to tell")?;
+        } else if self.seeds.len() > 1 {
             writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: the")?;
             writeln!(
                 f,
@@ -561,6 +618,7 @@ mod tests {
         insta::assert_snapshot!(serde_json::to_string_pretty(&comparison).expect("JSON"), @r#"
         {
           "confidence": 0.95,
+          "warnings": [],
           "policies": [
             "a",
             "b"

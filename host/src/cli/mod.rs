@@ -184,9 +184,9 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let spinner = Spinner::start("comparing", args.output.no_progress);
     let compared = compare::compare(&config);
     drop(spinner);
-    let (comparison, notes) = compared?;
-    for note in notes {
-        tracing::warn!("{note}");
+    let comparison = compared?;
+    for warning in comparison.warnings() {
+        tracing::warn!("{warning}");
     }
     warn_of_policies(&config.policies);
     let text = wants_text_form(args.output.output);

@@ -102,6 +102,9 @@ pub(crate) fn mean_difference(runs: &[&[f64]], confidence: f64) -> Result<MeanEs
         MeanEstimate::Known(interval) if differ > 0 && missing > 1.0 => {
             MeanEstimate::TooShort(TooShort::new(interval.estimate, missing))
         }
+        MeanEstimate::TooShort(short) if differ > 0 => {
+            MeanEstimate::TooShort(TooShort::new(short.estimate, short.factor.max(missing)))
+        }
         _ => estimate,
     })
 }
