@@ -210,3 +210,17 @@ fn deployments_that_cannot_be_compared_are_refused() {
         assert!(ended.code == Some(2) && ended.stderr.contains(part), "{words}: {}", ended.stderr);
     }
 }
+
+/// Regression: while sessions begin and none ends, the number in flight grows, and a comparison took that for an overload.
+#[test]
+fn sessions_that_still_begin_are_too_short_and_no_overload() {
+    let folder = Scratch::new();
+    let spec = "version: '2'\naggregate_rate: 5\nclients:\n  - id: all\n    rate_fraction: 1\n    arrival: { process: poisson }\n    \
+                closed_loop: false\n    input_distribution: { type: constant, params: { value: 500 } }\n    output_distribution: \
+                { type: constant, params: { value: 200 } }\n    reasoning: { multi_turn: { max_rounds: 6, think_time_us: 30000000 } }\n";
+    let spec = folder.write("sessions.yaml", spec);
+    let words = "--model llama-3.1-8b-instruct --num-instances 4 --num-requests 1000 --seeds 2 --output json";
+    let found = blis!(format!("compare round-robin least-loaded {words} --workload-spec {}", spec.display())).json();
+    let warnings = found["warnings"].to_string();
+    assert!(warnings.contains("too short under") && !warnings.contains("overloaded"), "{warnings}");
+}

@@ -14,6 +14,7 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
 use crate::figures::{Figure, Figures};
 use crate::fitness::{FitnessScale, FitnessWeights};
+use crate::load_warnings::load_of_run;
 use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
@@ -144,6 +145,7 @@ pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
         service::try_scripts(policy)?;
     }
     let workload = SharedWorkload::open(config)?;
+    let sessions = open::steady_sessions(&config.base)?;
     let weights = config.base.evaluation.fitness.as_ref();
     if let Some(weights) = weights {
         measure::check_weights(weights, &config.base, &workload.names, &workload.slo_targets)?;
@@ -166,7 +168,8 @@ pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
         let measured = measure::measure(&run, deployment, named, requests, follow_ups, observers)?;
         let (log, (load, latencies)) = measured.observer;
         let slots = run::slots(&run, deployment);
-        let state = load.report(is_open.then_some(slots)).and_then(|load| load.state);
+        let load = load_of_run(&load, slots, is_open, sessions.as_ref(), &measured.report);
+        let state = load.and_then(|load| load.state);
         let figures = Figures::from(&measured.report);
         let charged = weights.zip(log);
         let charged =
@@ -208,7 +211,7 @@ fn missing_requests(latencies: &[&RequestLatencies]) -> Option<String> {
     ))
 }
 
-/// What the states of the runs limit, by policy; and whether more requests arrive than most runs of a policy serve.
+/// What the states of the runs limit, by policy; and whether more requests arrive than a run of the policy serves.
 fn warnings_of_states(
     names: &[String],
     states: impl Iterator<Item = Vec<Option<LoadState>>>,
@@ -222,7 +225,7 @@ fn warnings_of_states(
             let what = "more requests arrive than are served, so latencies depend on the length of the run and are not compared";
             return Some(format!("overloaded under `{name}` in {overloaded} of {all} runs: {what}"));
         }
-        let what = "the number in flight still grew at the end; simulate more requests";
+        let what = "the service, or its sessions, had no time to become steady; simulate more requests";
         (short > 0).then(|| format!("too short under `{name}` in {short} of {all} runs: {what}"))
     });
     let is_overloaded = |of: &Vec<_>| count(of, LoadState::Overloaded) > 0;

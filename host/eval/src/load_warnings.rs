@@ -1,6 +1,6 @@
 //! Warnings about figures that are not those of a steady state.
 
-use blis_report::{LoadReport, LoadState};
+use blis_report::{LoadLog, LoadReport, LoadState};
 use blis_sim::metrics::Report;
 use blis_sim::units::Micros;
 use blis_workload::spec::SteadySessions;
@@ -14,12 +14,22 @@ const MIN_FOR_P99: u64 = 1000;
 /// Mean lives of sessions for which a run of them lasts after its warm-up.
 pub(crate) const LIVES: f64 = 10.0;
 
-/// The load of a run of sessions: while they still begin and none ends, the number in flight grows whatever the service.
-pub fn load_of_sessions(load: LoadReport, sessions: &SteadySessions, report: &Report) -> LoadReport {
+/// The load of a run, with its state; no state if clients wait for outputs (`is_open`: they do not) and do not begin at a rate, either.
+/// `sessions`: those of the workload, if they begin at a rate. While they still begin and none ends, the number in flight grows whatever
+/// the service: that is no overload.
+pub(crate) fn load_of_run(
+    log: &LoadLog,
+    slots: u64,
+    is_open: bool,
+    sessions: Option<&SteadySessions>,
+    report: &Report,
+) -> Option<LoadReport> {
+    let load = log.report((is_open || sessions.is_some()).then_some(slots))?;
+    let Some(sessions) = sessions else { return Some(load) };
     let latency_s = mean_latency_s(report);
     let is_ramp = load.arrivals_s < 2.0 * sessions.long_life_s(latency_s);
     let is_short = load.state == Some(LoadState::Steady) && load.arrivals_s < sessions.needed_s(LIVES, latency_s);
-    LoadReport { state: if is_ramp || is_short { Some(LoadState::TooShort) } else { load.state }, ..load }
+    Some(LoadReport { state: if is_ramp || is_short { Some(LoadState::TooShort) } else { load.state }, ..load })
 }
 
 fn mean_latency_s(report: &Report) -> f64 {

@@ -27,7 +27,7 @@ use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
 use crate::kv_layout::KvCacheDocument;
-use crate::load_warnings::{load_of_sessions, load_warnings};
+use crate::load_warnings::{load_of_run, load_warnings};
 use crate::measure::{
     Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
 };
@@ -136,7 +136,7 @@ fn simulate(
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
     let sessions = open::steady_sessions(config)?;
-    let is_open = follow_ups.is_none() || sessions.is_some();
+    let is_open = follow_ups.is_none();
     let observers = (
         (
             (needs_requests.then(RequestLog::new), EventLog::if_enabled()),
@@ -164,10 +164,7 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, &names, deployment, &report, ends))
         .transpose()?;
-    let load = load.report(is_open.then(|| slots(config, deployment))).map(|load| match sessions {
-        Some(sessions) => load_of_sessions(load, &sessions, &report),
-        None => load,
-    });
+    let load = load_of_run(&load, slots(config, deployment), is_open, sessions.as_ref(), &report);
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref(), sessions.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));

@@ -27,7 +27,7 @@ pub struct Comparison {
     rows: Vec<MetricRow>,
     /// The scale of the first row, if it is a fitness.
     fitness: Option<FitnessScale>,
-    /// Whether the runs are those of one trace, whose requests give the intervals.
+    /// Whether the runs are those of one trace: its requests then give the intervals.
     is_one_trace: bool,
     /// What limits what follows, one sentence each.
     warnings: Vec<String>,

@@ -1,7 +1,7 @@
 //! Intervals of differences within one trace.
 //!
 //! A trace has the same requests under every seed: runs that differ in the choice among ties only say nothing about other traffic. What does is
-//! the trace itself, request by request: the latencies of the same request under two policies, in order of arrival, whose differences depend on
+//! the trace itself, request by request: the differences of latencies of the same request under two policies, in order of arrival, which depend on
 //! each other ([`blis_stats`]). Figures that are none of single requests have no interval on one trace.
 
 use blis_sim::observer::{Interests, Observer, SimEvent};

@@ -167,7 +167,6 @@ impl SeededLoad {
         };
         let number = length.or(num_requests.take()).or(spec.num_requests);
         let by_number = number.map(|number| Micros::from_secs_f64(number as f64 / steady.requests_per_s()));
-        *num_requests = None;
         if spec.num_requests.is_some() {
             *spec = Arc::new(Spec { num_requests: None, ..Spec::clone(spec) });
         }

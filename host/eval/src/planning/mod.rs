@@ -163,7 +163,7 @@ impl PlanConfig {
         self.with_classes(seeds.iter().map(load).collect::<Result<_, _>>()?)
     }
 
-    /// The workload of each seed, whose number of requests is fixed, request by request.
+    /// The requests of each seed as they are, of a workload with a fixed number of them.
     fn known_loads(&self) -> Result<Vec<SeededLoad>, RunError> {
         let load = |&seed| SeededLoad::known(self.base.with_seed(seed), None);
         self.with_classes(self.seeds.iter().map(load).collect::<Result<_, _>>()?)

@@ -67,8 +67,11 @@ impl Spec {
     /// # Errors
     /// As [`Self::requests`].
     pub fn steady_sessions(&self, options: &GenerateOptions) -> Result<Option<SteadySessions>, ExpandError> {
-        if self.parts.iter().any(|part| part.num_requests.is_some()) {
-            // A part with a number of requests ends after the first of them.
+        let mut clients = self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client));
+        // Without sessions there is nothing to expand. A part with a number of requests ends after the last of them.
+        if !clients.any(|client| client.multi_turn.is_some())
+            || self.parts.iter().any(|part| part.num_requests.is_some())
+        {
             return Ok(None);
         }
         // A number of requests is an end that any specification may have; the plans are those without one.
@@ -77,7 +80,7 @@ impl Spec {
         let Some(rates) = plans.iter().map(constant_rate).collect::<Option<Vec<f64>>>() else { return Ok(None) };
         let starts_per_s: f64 = rates.iter().sum();
         // Of many alike clients, as in a cohort, some stand for all.
-        let skipped = plans.len().div_ceil(DRAWN_SESSIONS);
+        let skipped = plans.len().div_ceil(DRAWN_SESSIONS).max(1);
         let each = DRAWN_SESSIONS.div_ceil(plans.len().max(1));
         let mut drawn: Vec<DrawnSession> = Vec::new();
         for (plan, rate) in plans.iter().zip(&rates).step_by(skipped) {
