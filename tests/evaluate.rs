@@ -44,11 +44,10 @@ fn in_turn(dir: &Path) -> String {
 fn results(words: &[&str]) -> Vec<Value> {
     let output = blis!(words);
     assert!(output.code == Some(0), "{words:?}: {}", output.stderr);
-    let text = output.stdout;
-    if text.starts_with("{\n") {
-        return vec![serde_json::from_str(&text).expect("one document")];
+    if output.stdout.starts_with("{\n") {
+        return vec![output.whole_json()];
     }
-    text.lines().map(|line| serde_json::from_str(line).expect("a document a line")).collect()
+    output.stdout.lines().map(|line| serde_json::from_str(line).expect("a document a line")).collect()
 }
 
 fn score(result: &Value) -> f64 {

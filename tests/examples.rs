@@ -199,7 +199,7 @@ fn shared_prefixes_are_worth_routing_by() {
     let p99: Vec<String> = results(&on_trace, "p99_ttft");
     assert_eq!(p99, ["undecided"; 4], "400 requests of one trace show nothing about others");
     let mean: Vec<String> = results(&on_one_prefix, "mean_ttft");
-    assert_eq!(mean, ["undecided", "worse"]);
+    assert_eq!(mean, ["undecided"; 2], "a third of a percent is chance among eight differences");
     let values = &on_one_prefix["metrics"]["mean_ttft"]["values"];
     let (default, bundle): (Vec<f64>, Vec<f64>) =
         (0..5).map(|seed| (ms(&values[1][seed]), ms(&values[2][seed]))).unzip();

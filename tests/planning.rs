@@ -288,7 +288,9 @@ fn tables_are_written_as_csv() {
     let flags = "--rate 5 --num-requests 200 --seeds 1 --vary num-instances=1,2 --output json --csv";
     let found = blis!("sweep", SMALL, flags, file).json();
     let text = std::fs::read_to_string(&file).expect("written");
-    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let (notes, table): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("# "));
+    assert_eq!(notes[0], format!("# {}", found["conclusion"]["text"].as_str().expect("a sentence")));
+    let lines: Vec<Vec<&str>> = table.iter().map(|line| line.split(',').collect()).collect();
     let heading =
         ["num-instances", "gpus", "gpus_per_load", "usd_per_million_output_tokens", "attainment", "ttft_p90_ms"];
     assert_eq!(lines[0][..6], heading);
@@ -377,8 +379,9 @@ fn the_elastic_curve_is_the_rate_over_that_of_a_replica() {
         assert!((number(&run["mean_replicas"]) / mean(&found["elastic"]) - 1.0).abs() < 0.25, "{found}");
     }
     let table = std::fs::read_to_string(&file).expect("written");
-    assert_eq!(table.lines().count(), 13);
-    let line: Vec<&str> = table.lines().nth(1).expect("a period").split(',').collect();
+    let table = || table.lines().filter(|line| !line.starts_with("# "));
+    assert_eq!(table().count(), 13);
+    let line: Vec<&str> = table().nth(1).expect("a period").split(',').collect();
     assert_eq!(
         (line[2].parse::<f64>().ok(), line[5].parse::<f64>().ok()),
         (periods[0]["requests"].as_f64(), Some(replicas[0]))

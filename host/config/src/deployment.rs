@@ -211,12 +211,38 @@ pub struct Deployment {
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
     /// and in the GPU's file.
     pub model_facts: Vec<(String, f64)>,
+    /// How the latencies were compared with measurements; `None` of models whose coefficients say nothing about it.
+    pub validation: Option<Validation>,
     /// Notes for the user: defaults chosen, simplifications, figures that were never measured.
     pub notes: Vec<String>,
     /// What may make times and KV blocks wrong: keys of the model's config that are not read.
     pub warnings: Vec<String>,
     /// Where vLLM would not start, or the KV blocks exceed the memory.
     pub memory_warnings: Vec<MemoryWarning>,
+}
+
+/// How latencies were compared with measurements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validation {
+    /// On what, and the largest errors there.
+    pub text: String,
+    /// Whether it was on this deployment, or on one of its class.
+    pub is_tested: bool,
+}
+
+impl Validation {
+    pub(crate) fn missing(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_tested: false }
+    }
+}
+
+/// Coefficients of a latency model.
+pub(crate) struct StatedCoefficients {
+    /// Of what is outside of steps.
+    pub alpha: Vec<f64>,
+    /// Of steps.
+    pub beta: Vec<f64>,
+    pub validation: Option<Validation>,
 }
 
 /// The memory of a GPU of a deployment.

@@ -19,6 +19,7 @@ use blis_sim::offload::OffloadConfig;
 use super::adapters::DeployedAdapters;
 use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
+use super::deployment::{StatedCoefficients, Validation};
 use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network, UsualGpu};
@@ -92,7 +93,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let adapters = choice.adapters(tensor_parallel_size)?;
     notes.extend(adapters.as_ref().map(DeployedAdapters::note));
-    let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
+    let StatedCoefficients { mut alpha, mut beta, validation } = choice.coefficients(tensor_parallel_size)?;
+    notes.extend(validation.iter().map(|validation| validation.text.clone()));
     replace_coefficients(args, kind, &mut alpha, &mut beta, &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (mut batch_limits, batch_limits_source) = choice.batch_limits();
@@ -167,6 +169,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         max_model_len,
         offload,
         blis_tiers,
+        validation,
         adapters,
         weight_bytes,
         kv_token_bytes,
@@ -419,23 +422,28 @@ impl Resolution<'_> {
         Err(self.capacity_error(None, refusal.unwrap_or(CapacityError::Missing { field: "num_attention_heads" })))
     }
 
-    fn coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
+    fn coefficients(&self, tensor: u32) -> Result<StatedCoefficients, ConfigError> {
+        let unknown = |alpha: &[f64], beta: &[f64]| StatedCoefficients {
+            alpha: alpha.to_vec(),
+            beta: beta.to_vec(),
+            validation: None,
+        };
         if let (Some(alpha), Some(beta)) = (&self.args.alpha_coeffs, &self.args.beta_coeffs) {
-            return Ok((alpha.clone(), beta.clone()));
+            return Ok(unknown(alpha, beta));
         }
         Ok(match (self.kind, self.row) {
-            (LatencyKind::Physics, _) => self.physics_coefficients(tensor, notes)?,
+            (LatencyKind::Physics, _) => self.physics_coefficients(tensor)?,
             (LatencyKind::TrainedPhysics, _) => {
                 let defaults = TrainedDefaults::get();
-                (defaults.alpha.clone(), defaults.beta.clone())
+                unknown(&defaults.alpha, &defaults.beta)
             }
-            (_, Some(row)) => (row.alpha.to_vec(), row.beta.to_vec()),
-            (_, None) => (vec![0.0; 3], vec![0.0; 3]),
+            (_, Some(row)) => unknown(&row.alpha, &row.beta),
+            (_, None) => unknown(&[0.0; 3], &[0.0; 3]),
         })
     }
 
-    /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
-    fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
+    /// The coefficients fitted to this deployment, else the general ones, and how they were validated.
+    fn physics_coefficients(&self, tensor: u32) -> Result<StatedCoefficients, ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
         let replicated = self.args.data_parallel_size > 1 || self.pipeline > 1;
         let plain = !replicated && !self.args.enable_expert_parallel && !self.precision.changed;
@@ -460,21 +468,26 @@ impl Resolution<'_> {
                     hardware: &self.hardware.name,
                 });
                 match class.map(|class| (class, file.general.worst(Some(class)))) {
-                    _ if file.general.errors.is_empty() => "never validated".to_owned(),
+                    _ if file.general.errors.is_empty() => Validation::missing("never validated"),
                     Some((class, worst @ Some(_))) => self.tested(worst, which, Some(class)),
-                    Some((class, None)) => format!("never tested on a deployment of its class, {class}"),
-                    None => "never tested on this model".to_owned(),
+                    Some((class, None)) => {
+                        Validation::missing(format!("never tested on a deployment of its class, {class}"))
+                    }
+                    None => Validation::missing("never tested on this model"),
                 }
             }
         };
-        notes.push(format!("physics coefficients: {whose}; {tested}"));
-        Ok((coefficients.alpha.to_array().to_vec(), coefficients.beta.to_array().to_vec()))
+        Ok(StatedCoefficients {
+            alpha: coefficients.alpha.to_array().to_vec(),
+            beta: coefficients.beta.to_array().to_vec(),
+            validation: Some(Validation { text: format!("physics coefficients: {whose}; {}", tested.text), ..tested }),
+        })
     }
 
     /// What is known about the errors of coefficients on the tested runs: of this deployment, or of its class. Settings
     /// that none of them had are named.
-    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<ErrorClass<'_>>) -> String {
-        let Some(worst) = worst else { return "never validated".to_owned() };
+    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<ErrorClass<'_>>) -> Validation {
+        let Some(worst) = worst else { return Validation::missing("never validated") };
         let untested = [
             (self.args.enforce_eager, "--enforce-eager"),
             (self.pipeline > 1, "pipeline parallelism"),
@@ -500,8 +513,8 @@ impl Resolution<'_> {
             Some(class) => format!("on {} runs of its class, {class}, {which}", worst.runs),
         };
         match untested[..] {
-            [] => format!("{worst} {runs}"),
-            _ => format!("never tested with {}", untested.join(" and ")),
+            [] => Validation { text: format!("{worst} {runs}"), is_tested: true },
+            _ => Validation::missing(format!("never tested with {}", untested.join(" and "))),
         }
     }
 

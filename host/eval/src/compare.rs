@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blis_config::Deployment;
-use blis_report::{LoadLog, LoadState};
+use blis_report::{Caveat, CaveatCode, LoadLog, LoadState};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
@@ -44,6 +44,12 @@ pub struct CompareConfig {
 }
 
 impl CompareConfig {
+    /// The seeds under which each is run.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        &self.seeds
+    }
+
     /// `names`: policies, lists of scorers or bundles; the others are compared with the first. `seeds`: how many,
     /// counted from the seed of `spec`. `threads`: 0 for one per core.
     ///
@@ -192,44 +198,47 @@ pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
         None => comparison,
     };
     let states = runs.iter().map(|of| of.iter().map(|run| run.state).collect());
-    let (mut warnings, is_overloaded) = warnings_of_states(&names, states);
-    warnings.extend(workload.notes(config));
-    warnings.extend(latencies.as_deref().and_then(missing_requests));
-    Ok(comparison.with_warnings(warnings, &is_overloaded))
+    let (mut caveats, is_overloaded) = caveats_of_states(&names, states);
+    caveats.extend(workload.one_sample(config));
+    caveats.extend(latencies.as_deref().and_then(missing_requests));
+    Ok(comparison.with_multiplicity().with_caveats(caveats, is_overloaded))
 }
 
 /// How much longer a trace would have to be for an interval of the mean TTFT, the figure that needs least.
-fn missing_requests(latencies: &[&RequestLatencies]) -> Option<String> {
+fn missing_requests(latencies: &[&RequestLatencies]) -> Option<Caveat> {
     let (first, others) = latencies.split_first()?;
     let times = others.iter().filter_map(|other| match within_trace(Figure::MeanTtft, first, other) {
         Some(WithinTrace::TooShort { times }) => Some(times),
         Some(WithinTrace::Limits(_)) | None => None,
     });
     let times = times.reduce(f64::max)?;
-    Some(format!(
+    let text = format!(
         "the trace is too short to tell: about {times:.0} times as many requests would do for mean_ttft, more for percentiles"
-    ))
+    );
+    Some(Caveat::new(CaveatCode::TooShort, text))
 }
 
 /// What the states of the runs limit, by policy; and whether more requests arrive than a run of the policy serves.
-fn warnings_of_states(
+fn caveats_of_states(
     names: &[String],
     states: impl Iterator<Item = Vec<Option<LoadState>>>,
-) -> (Vec<String>, Vec<bool>) {
+) -> (Vec<Caveat>, Vec<bool>) {
     let states: Vec<Vec<Option<LoadState>>> = states.collect();
     let count = |of: &[Option<LoadState>], state| of.iter().filter(|one| **one == Some(state)).count();
-    let warnings = names.iter().zip(&states).filter_map(|(name, of)| {
+    let caveats = names.iter().zip(&states).filter_map(|(name, of)| {
         let (overloaded, all) = (count(of, LoadState::Overloaded), of.len());
         let short = count(of, LoadState::TooShort);
         if overloaded > 0 {
             let what = "more requests arrive than are served, so latencies depend on the length of the run and are not compared";
-            return Some(format!("overloaded under `{name}` in {overloaded} of {all} runs: {what}"));
+            let text = format!("overloaded under `{name}` in {overloaded} of {all} runs: {what}");
+            return Some(Caveat::new(CaveatCode::Overloaded, text));
         }
         let what = "the service, or its sessions, had no time to become steady; simulate more requests";
-        (short > 0).then(|| format!("too short under `{name}` in {short} of {all} runs: {what}"))
+        let text = || format!("too short under `{name}` in {short} of {all} runs: {what}");
+        (short > 0).then(|| Caveat::new(CaveatCode::TooShort, text()))
     });
     let is_overloaded = |of: &Vec<_>| count(of, LoadState::Overloaded) > 0;
-    (warnings.collect(), states.iter().map(is_overloaded).collect())
+    (caveats.collect(), states.iter().map(is_overloaded).collect())
 }
 
 /// The figures of one run, and those that its fitness reads.
@@ -283,14 +292,9 @@ impl SharedWorkload {
         Ok(Self { names, slo_targets, kept, is_one_sample, horizon: (horizon != config.horizon).then_some(horizon) })
     }
 
-    fn notes(&self, config: &CompareConfig) -> Vec<String> {
-        let same = self.is_one_sample && config.seeds.len() > 1;
-        same.then(|| {
-            "a trace has the same requests under every seed: it is one sample of its traffic, and conclusions are about it alone"
-                .to_owned()
-        })
-        .into_iter()
-        .collect()
+    fn one_sample(&self, config: &CompareConfig) -> Option<Caveat> {
+        let text = "a trace has the same requests under every seed: it is one sample of its traffic, and conclusions are about it alone";
+        (self.is_one_sample && config.seeds.len() > 1).then(|| Caveat::new(CaveatCode::OneSample, text))
     }
 }
 

@@ -350,7 +350,9 @@ fn others(used: &PolicyUse) -> impl Iterator<Item = (String, Value)> + '_ {
     used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)))
 }
 
-fn digest(content: &impl Serialize) -> String {
+/// SHA-256 of `content` as JSON, hexadecimal.
+#[must_use]
+pub fn digest(content: &impl Serialize) -> String {
     // Only maps with keys that are no text have no JSON form; there are none.
     let bytes = serde_json::to_vec(content).unwrap_or_default();
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,6 +1,6 @@
 //! Warnings about figures that are not those of a steady state.
 
-use blis_report::{LoadLog, LoadReport, LoadState};
+use blis_report::{Caveat, CaveatCode, LoadLog, LoadReport, LoadState};
 use blis_sim::metrics::Report;
 use blis_sim::units::Micros;
 use blis_workload::spec::SteadySessions;
@@ -37,36 +37,55 @@ fn mean_latency_s(report: &Report) -> f64 {
     if e2e.count > 0 { e2e.mean_ms / 1e3 } else { 0.0 }
 }
 
+/// Why figures are not those of a steady state.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LoadWarning {
+    code: CaveatCode,
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl LoadWarning {
+    fn too_short(what: String, hint: impl Into<String>) -> Self {
+        Self { code: CaveatCode::TooShort, what, hint: hint.into() }
+    }
+
+    pub fn caveat(&self) -> Caveat {
+        Caveat::new(self.code, self.what.clone())
+    }
+}
+
 /// What is wrong with the figures of a run under this load, each with a hint. `sessions`: those of the workload, if they begin at a rate.
-pub fn load_warnings(
+pub(crate) fn load_warnings(
     config: &Experiment,
     report: &Report,
     load: Option<&LoadReport>,
     sessions: Option<&SteadySessions>,
-) -> Vec<(String, String)> {
+) -> Vec<LoadWarning> {
     let of_load = |load| {
         let of_sessions = sessions.and_then(|sessions| of_sessions(load, sessions, report));
         of_sessions.or_else(|| of_state(config, load))
     };
-    let mut warnings: Vec<(String, String)> = load.and_then(of_load).into_iter().collect();
+    let mut warnings: Vec<LoadWarning> = load.and_then(of_load).into_iter().collect();
     let completed = report.cluster.counts.completed;
     if report.arrived == 0 && config.warmup > Micros::ZERO {
         let what = format!(
             "every request arrives in the first {} s, which `--warmup` leaves out",
             config.warmup.as_secs_f64()
         );
-        warnings.push((what, "shorten it, or simulate more requests".to_owned()));
+        warnings.push(LoadWarning::too_short(what, "shorten it, or simulate more requests"));
     }
     if (1..MIN_FOR_P99).contains(&completed) {
         let beyond = completed as f64 / 100.0;
         let what = format!("too short: p99 from {completed} requests, of which {beyond:.0} lie beyond it");
-        warnings.push((what, longer(config, 10 * MIN_FOR_P99)));
+        warnings.push(LoadWarning::too_short(what, longer(config, 10 * MIN_FOR_P99)));
     }
     warnings
 }
 
 /// A run of sessions that is shorter than their steady state needs.
-fn of_sessions(load: &LoadReport, sessions: &SteadySessions, report: &Report) -> Option<(String, String)> {
+fn of_sessions(load: &LoadReport, sessions: &SteadySessions, report: &Report) -> Option<LoadWarning> {
     if load.state != Some(LoadState::TooShort) {
         return None;
     }
@@ -81,10 +100,10 @@ fn of_sessions(load: &LoadReport, sessions: &SteadySessions, report: &Report) ->
         load.arrivals_s,
     );
     let requests = sessions.requests_per_s() * needed_s;
-    Some((what, format!("`--num-requests {requests:.0} --warmup {warmup_s:.0}s`")))
+    Some(LoadWarning::too_short(what, format!("`--num-requests {requests:.0} --warmup {warmup_s:.0}s`")))
 }
 
-fn of_state(config: &Experiment, load: &LoadReport) -> Option<(String, String)> {
+fn of_state(config: &Experiment, load: &LoadReport) -> Option<LoadWarning> {
     let LoadReport { offered_rps, served_rps, in_flight_growth_rps: growth, arrivals_s, .. } = *load;
     match load.state? {
         LoadState::Steady => None,
@@ -94,14 +113,15 @@ fn of_state(config: &Experiment, load: &LoadReport) -> Option<(String, String)> 
                 "overloaded: {offered_rps:.2} requests arrive and {served_rps:.2} are served a second; {grew}, so \
                  latencies depend on the length of the run"
             );
-            Some((what, "lower the rate, or add instances with `--num-instances`".to_owned()))
+            let hint = "lower the rate, or add instances with `--num-instances`".to_owned();
+            Some(LoadWarning { code: CaveatCode::Overloaded, what, hint })
         }
         LoadState::TooShort => {
             let what = format!(
                 "too short: the number in flight still grew when the last request arrived, after {arrivals_s:.1} s; the \
                  service may be overloaded, or may only have filled"
             );
-            Some((what, longer(config, 10 * MIN_FOR_P99)))
+            Some(LoadWarning::too_short(what, longer(config, 10 * MIN_FOR_P99)))
         }
     }
 }

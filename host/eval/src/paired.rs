@@ -8,6 +8,7 @@
 //! are none ([`supported`]); so it is with equal differences other than 0, as figures that are small counts have them by chance.
 //! Of a figure that does not vary at all under either policy the difference is exact.
 
+use blis_stats::{t_quantile, two_sided_p};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -94,6 +95,22 @@ impl Paired {
         })
     }
 
+    /// The probability of a difference at least this large if there were none, 0 to 1; 1 without an interval.
+    pub(super) fn p(&self) -> f64 {
+        let Some(interval) = self.interval else { return 1.0 };
+        if self.difference == 0.0 {
+            return 1.0;
+        }
+        // Of one trace: the limits are about those of a normal distribution.
+        let towards_0 =
+            if self.difference > 0.0 { self.difference - interval.low } else { interval.high - self.difference };
+        let freedom = if self.standard_error.is_some() { (self.pairs - 1) as f64 } else { NEARLY_NORMAL };
+        if towards_0 <= 0.0 {
+            return 0.0;
+        }
+        two_sided_p(t_quantile(freedom, CONFIDENCE) * self.difference.abs() / towards_0, freedom)
+    }
+
     /// The same with the limits of the difference that the requests of one trace give, as distances from it, instead of those of its runs, which have
     /// the same requests.
     pub(super) fn of_one_trace(self, limits: Option<ConfidenceInterval>, better: Better) -> Self {
@@ -104,6 +121,9 @@ impl Paired {
         Self { standard_error: None, interval, result: result(interval, better), ..self }
     }
 }
+
+/// Degrees of freedom of intervals within a trace, which are from twenty or thirty batches.
+const NEARLY_NORMAL: f64 = 29.0;
 
 /// Figures that differ by less than this part of them differ by rounding errors.
 const ROUNDING: f64 = 1e-12;

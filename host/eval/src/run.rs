@@ -8,26 +8,28 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    DecisionSummary, EmptyFigures, EventLog, Export, GpuEnergy, GroupName, Journal, LoadLog, LoadReport, PoolName,
-    ReplicasDocument, RequestLog, RunCharts, ServiceCost, Setting, TpotLog, report_document,
+    Caveat, CaveatCode, DecisionSummary, EmptyFigures, EventLog, Export, GpuEnergy, GroupName, Journal, LoadLog,
+    LoadReport, PoolName, ReplicasDocument, RequestLog, RunCharts, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{DropReason, Outcome, Rejection, Status};
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
+use blis_stats::StateReport;
 use blis_workload::{Names, Skipped, Workload};
 
 use crate::charges::EndLog;
 use crate::counterfactual;
 use crate::disaggregation::DisaggregationSettings;
+use crate::envelope::{Subject, caveats_of};
 use crate::error::RunError;
 use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
 use crate::kv_layout::KvCacheDocument;
-use crate::load_warnings::{load_of_run, load_warnings};
+use crate::load_warnings::{LoadWarning, load_of_run, load_warnings};
 use crate::measure::{
     Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
 };
@@ -38,6 +40,7 @@ use crate::over_time;
 use crate::prices::GpuPrice;
 use crate::recording;
 use crate::regret::Regret;
+use crate::run_state::state_of_run;
 use crate::service;
 use crate::spec::ParityName;
 use crate::spec::parse::EVERY_CLASS;
@@ -82,6 +85,12 @@ pub struct RunResult {
     pub tpot: Distribution,
     /// What the results are the results of.
     pub identity: RunIdentity,
+    /// The same in words.
+    pub subject: Subject,
+    /// Whether the figures are those of a steady service.
+    pub state: StateReport,
+    /// What limits any conclusion.
+    pub caveats: Vec<Caveat>,
     /// The KV groups of the deployment, if they are known.
     pub kv_cache: Option<KvCacheDocument>,
     /// How latencies without samples are printed.
@@ -166,8 +175,13 @@ fn simulate(
         .transpose()?;
     let load = load_of_run(&load, slots(config, deployment), is_open, sessions.as_ref(), &report);
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
-    warnings.extend(load_warnings(config, &report, load.as_ref(), sessions.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));
+    let of_load = load_warnings(config, &report, load.as_ref(), sessions.as_ref());
+    let others = warnings.iter().map(|(what, _)| Caveat::new(CaveatCode::Warning, what.clone()));
+    let caveats = of_load.iter().map(LoadWarning::caveat).chain(caveats_of(config, deployment)).chain(others).collect();
+    warnings.extend(of_load.into_iter().map(|warning| (warning.what, warning.hint)));
+    let state = state_of_run(config, &report, load.as_ref());
+    let subject = Subject::new(config, deployment, &[config.seed])?;
     let empty = empty_figures(config);
     let roles = config.cluster.disaggregation.as_ref();
     let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;
@@ -203,6 +217,9 @@ fn simulate(
         energy: GpuEnergy::new(&report, &deployment.hardware),
         tpot: tpot.distribution(),
         identity,
+        subject,
+        state,
+        caveats,
         empty,
         warnings,
         policies: config.cluster.policies.clone(),

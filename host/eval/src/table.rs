@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Write as _};
 
 use blis_diag::TEXT_WIDTH;
-use blis_report::in_columns;
+use blis_report::{Caveat, in_columns};
+use blis_stats::{benjamini_hochberg, holm};
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -12,6 +13,10 @@ use super::fitness::FitnessScale;
 use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 use super::within_trace::WithinTrace;
 
+/// The figures that a conclusion is about, without a fitness.
+const PRIMARY: [Figure; 4] = [Figure::MeanTtft, Figure::P99Ttft, Figure::MeanE2e, Figure::Throughput];
+/// The first row with `--fitness-weights`.
+const FITNESS: &str = "fitness";
 /// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
 /// The same where the names head columns.
@@ -29,8 +34,10 @@ pub struct Comparison {
     fitness: Option<FitnessScale>,
     /// Whether the runs are those of one trace: its requests then give the intervals.
     is_one_trace: bool,
-    /// What limits what follows, one sentence each.
-    warnings: Vec<String>,
+    /// What limits what follows.
+    caveats: Vec<Caveat>,
+    /// Whether more requests arrive than are served, by policy; empty if that was not looked at.
+    is_overloaded: Vec<bool>,
 }
 
 /// One figure of all policies.
@@ -76,7 +83,8 @@ impl Comparison {
             rows: rows.collect(),
             fitness: None,
             is_one_trace: false,
-            warnings: Vec::new(),
+            caveats: Vec::new(),
+            is_overloaded: Vec::new(),
         }
     }
 
@@ -98,7 +106,7 @@ impl Comparison {
     /// Adds what limits what follows. Where runs are overloaded, `is_overloaded` by policy, no latency is compared: it is that of the length of
     /// the run.
     #[must_use]
-    pub(crate) fn with_warnings(mut self, warnings: Vec<String>, is_overloaded: &[bool]) -> Self {
+    pub(crate) fn with_caveats(mut self, caveats: Vec<Caveat>, is_overloaded: Vec<bool>) -> Self {
         for row in self.rows.iter_mut().filter(|row| row.unit == Unit::Milliseconds) {
             for (paired, overloaded) in row.differences.iter_mut().zip(&is_overloaded[1..]) {
                 if let Some(paired) = paired.as_mut().filter(|_| is_overloaded[0] || *overloaded) {
@@ -106,14 +114,55 @@ impl Comparison {
                 }
             }
         }
-        self.warnings = warnings;
+        self.caveats = caveats;
+        self.is_overloaded = is_overloaded;
         self
     }
 
-    /// What limits what follows from the comparison, one sentence each.
+    /// What limits what follows from the comparison.
+    pub(crate) fn limits(&self) -> &[Caveat] {
+        &self.caveats
+    }
+
+    /// The policies under which more requests arrive than are served.
+    pub(crate) fn overloaded_names(&self) -> impl Iterator<Item = &str> {
+        let overloaded = self.policies.iter().zip(&self.is_overloaded).filter(|(_, overloaded)| **overloaded);
+        overloaded.map(|(name, _)| name.as_str())
+    }
+
+    /// Withdraws what is better or worse by chance alone among so many figures: of the primary ones by Holm's procedure, of the others by that
+    /// of Benjamini and Hochberg.
     #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+    pub(crate) fn with_multiplicity(mut self) -> Self {
+        let primary: Vec<bool> = self.rows.iter().map(|row| self.is_primary(row.key)).collect();
+        for is_primary in [true, false] {
+            let rows = self.rows.iter_mut().zip(&primary).filter(|(_, of)| **of == is_primary);
+            let mut differences: Vec<&mut Paired> =
+                rows.flat_map(|(row, _)| row.differences.iter_mut().flatten()).collect();
+            let p: Vec<f64> = differences.iter().map(|paired| paired.p()).collect();
+            let alpha = 1.0 - CONFIDENCE;
+            let clear = if is_primary { holm(&p, alpha) } else { benjamini_hochberg(&p, alpha) };
+            for (paired, _) in differences.iter_mut().zip(clear).filter(|(_, clear)| !clear) {
+                paired.result = PairedResult::Undecided;
+            }
+        }
+        self
+    }
+
+    /// Whether the conclusion is about the figure `key`: the fitness if there is one, else [`PRIMARY`].
+    fn is_primary(&self, key: &str) -> bool {
+        if self.fitness.is_some() { key == FITNESS } else { PRIMARY.iter().any(|figure| figure.key() == key) }
+    }
+
+    /// The names of the policies, the baseline first.
+    pub(crate) fn policies(&self) -> &[String] {
+        &self.policies
+    }
+
+    /// The primary figures of the policy `number`, from 1, beside the first.
+    pub(crate) fn primary(&self, number: usize) -> impl Iterator<Item = (&'static str, Unit, &Paired)> {
+        let rows = self.rows.iter().filter(|row| self.is_primary(row.key));
+        rows.filter_map(move |row| Some((row.key, row.unit, row.differences[number - 1].as_ref()?)))
     }
 
     /// Adds `fitness` as the first row: the score of each run by policy and seed, on the scale `ratio` relative to the
@@ -121,7 +170,7 @@ impl Comparison {
     #[must_use]
     pub fn with_fitness(mut self, scale: FitnessScale, scores: &[Vec<f64>]) -> Self {
         let values = scores.iter().map(|of| of.iter().copied().map(Some).collect()).collect();
-        self.rows.splice(0..0, MetricRow::new("fitness", Unit::Index, Better::Higher, values));
+        self.rows.splice(0..0, MetricRow::new(FITNESS, Unit::Index, Better::Higher, values));
         self.fitness = Some(scale);
         self
     }
@@ -152,7 +201,8 @@ impl MetricRow {
 /// As docs/fitness.md defines its figures. JSON: `ComparisonDocument`.
 impl Serialize for Comparison {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { policies, seeds, warnings, .. } = self;
+        let Self { policies, seeds, caveats, .. } = self;
+        let warnings = caveats.iter().map(|caveat| caveat.text.as_str()).collect();
         let fitness_scale = self.fitness.map(<&str>::from);
         let metrics = MetricMap(self);
         let document = ComparisonDocument { confidence: CONFIDENCE, warnings, policies, seeds, fitness_scale, metrics };
@@ -166,7 +216,7 @@ struct ComparisonDocument<'a> {
     /// Level of the confidence intervals. Unit: share.
     confidence: f64,
     /// What limits what follows from the comparison, one sentence each.
-    warnings: &'a [String],
+    warnings: Vec<&'a str>,
     /// The compared policies; the first is the baseline.
     policies: &'a [String],
     /// The seeds, each run under every policy. Unit: number.
@@ -314,12 +364,8 @@ impl Comparison {
             )?;
             writeln!(f, "figure is none of single requests, or the trace is too short to tell")?;
         } else if self.seeds.len() > 1 {
-            writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: the")?;
-            writeln!(
-                f,
-                "interval is clear of 0. Of figures that do not differ, one in {:.0} is so by chance",
-                1.0 / (1.0 - CONFIDENCE)
-            )?;
+            writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: it")?;
+            writeln!(f, "is clear of 0, allowing for the number of figures: {}", self.multiplicity())?;
         } else {
             writeln!(f, "One seed has no spread, so there are no intervals: compare over 5 or more")?;
         }
@@ -339,6 +385,17 @@ impl Comparison {
             }
         }
         Ok(())
+    }
+}
+
+impl Comparison {
+    /// How the number of figures is allowed for.
+    fn multiplicity(&self) -> String {
+        let primary: Vec<&str> = self.rows.iter().map(|row| row.key).filter(|key| self.is_primary(key)).collect();
+        match primary[..] {
+            [] => "Benjamini and Hochberg".to_owned(),
+            _ => format!("Holm for\n{};\nBenjamini and Hochberg for the others, which are exploratory", primary.join(", ")),
+        }
     }
 }
 
@@ -503,8 +560,10 @@ mod tests {
         jain                       0.8561       0.8557 -0.00044        ±0.00045
         preemptions, per req            0     0.000209 +0.00021        ±0.00001 worse
 
-        ±95%: half the interval of the mean difference (Student's t); better, worse: the
-        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: it
+        is clear of 0, allowing for the number of figures: Holm for
+        throughput, mean_ttft;
+        Benjamini and Hochberg for the others, which are exploratory
         Differences of percentages are in percentage points
         ");
     }
@@ -558,8 +617,10 @@ mod tests {
                               …名前を持つ方策  0.000634 +0.00063         ±0.00002 worse
 
         fitness: relative to round-robin; 1 is as good, 0 is nothing completed
-        ±95%: half the interval of the mean difference (Student's t); better, worse: the
-        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: it
+        is clear of 0, allowing for the number of figures: Holm for
+        fitness;
+        Benjamini and Hochberg for the others, which are exploratory
         Differences of percentages are in percentage points
         ");
     }
@@ -589,8 +650,10 @@ mod tests {
                        b       66.49   -3.60  -5.14%  ±1.27  better
                        c           -       -              -
 
-        ±95%: half the interval of the mean difference (Student's t); better, worse: the
-        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: it
+        is clear of 0, allowing for the number of figures: Holm for
+        mean_ttft;
+        Benjamini and Hochberg for the others, which are exploratory
         mean_ttft, b: 1 of 3 seeds left out of the difference, because a sample is missing
         mean_ttft, c: 3 of 3 seeds left out of the difference, because a sample is missing
         ");

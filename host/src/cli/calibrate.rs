@@ -1,6 +1,7 @@
 //! `blis calibrate`: a measured trace beside its simulation.
 
 use blis_eval::calibration::{Calibration, CalibrationOptions, calibrate};
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{commands, parse};
@@ -8,8 +9,8 @@ use blis_sim::units::Micros;
 use clap::Args;
 
 use super::args::Settings;
+use super::envelope::print_result;
 use super::fidelity::percent;
-use super::output::{print_document, print_text, wants_text_form};
 use super::run_args::OutputFlags;
 
 const CLIENT: &str = "Client";
@@ -48,7 +49,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), RunError> {
     let calibration = calibrate(&config, options)?;
     let warnings = config.warnings.iter().chain(&calibration.warnings);
     warnings.for_each(|(what, hint)| tracing::warn!("{what} (hint: {hint})"));
-    if wants_text_form(args.output.output) { print_text(&calibration) } else { print_document(&calibration) }?;
+    let about = Envelope::of_service(&config, &[config.seed], &[])?;
+    print_result(args.output.output, &calibration, &about, &calibration)?;
     check_limit(&calibration, args.fail_over)
 }
 

@@ -7,9 +7,11 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::units::Micros;
 use clap::{Args, Subcommand};
 
+use super::envelope::print_result;
 use super::one_of::OneOf;
-use super::output::{OutputForm, print_document, print_note, print_text, wants_text_form};
+use super::output::{OutputForm, print_note, wants_text_form};
 use blis_diag::wrapped;
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
 use blis_report::decisions::{Diff, LineFilter, LineKind, Listing, RequestHistory, Top, TopBy, cut_off};
@@ -109,7 +111,7 @@ fn show_request(args: &ShowArgs, request: RequestId) -> Result<(), RunError> {
         RunError::usage(format_args!("{file}: no request {request}"))
             .hint(format_args!("`blis decisions show {file} --kind admission` lists those that are in it"))
     })?;
-    if wants_text_form(args.output) { print_text(history) } else { print_document(&history) }
+    print_result(args.output, &history, &about(&[&args.file]), &history)
 }
 
 /// Line by line: a trace can be longer than memory.
@@ -143,7 +145,7 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
 fn top(args: &TopArgs) -> Result<(), RunError> {
     let top = Top::read(&args.file, args.by, args.limit as usize).map_err(unusable)?;
     warn_of_cut(&args.file)?;
-    if wants_text_form(args.output) { print_text(top) } else { print_document(&top) }
+    print_result(args.output, &top, &about(&[&args.file]), &top)
 }
 
 fn diff(args: &DiffArgs) -> Result<(), RunError> {
@@ -158,7 +160,13 @@ fn diff(args: &DiffArgs) -> Result<(), RunError> {
     let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
     warn_of_cut(&args.a)?;
     warn_of_cut(&args.b)?;
-    if wants_text_form(args.output) { print_text(diff) } else { print_document(&diff) }
+    print_result(args.output, &diff, &about(&[&args.a, &args.b]), &diff)
+}
+
+/// Traces as the subject of a result.
+fn about(files: &[&Path]) -> Envelope {
+    let names = files.iter().map(|file| file.display().to_string());
+    Envelope::in_words(names.collect::<Vec<_>>().join(" and "))
 }
 
 /// Says on standard error where a trace is cut off.

@@ -9,6 +9,7 @@ mod calibrate;
 mod command;
 mod counts;
 mod decisions;
+mod envelope;
 mod evaluate;
 mod exchange;
 mod export_flags;
@@ -50,6 +51,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use blis_eval::compare;
+use blis_eval::envelope::{Envelope, Subject};
 use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
@@ -60,8 +62,8 @@ use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{
-    DecisionSummary, GpuEnergy, LoadReport, PageResult, ReplicasDocument, ServiceCost, Setting, Summary,
-    plugins_document, report_document, write_page,
+    Caveat, Concludes as _, Conclusion, DecisionSummary, GpuEnergy, LoadReport, PageResult, ReplicasDocument,
+    ServiceCost, Setting, Summary, plugins_document, report_document, write_page,
 };
 use blis_sim::metrics::Distribution;
 use clap::error::ErrorKind;
@@ -69,9 +71,10 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use serde::Serialize;
 
 use command::{Cli, Command};
+use envelope::{keep_command, print_result, write_report};
 use output::{
-    WithGrants, choose_color, color_of, colour_wanted, exit_code, grant, granted, print, print_document, print_error,
-    print_text, wants_text_form,
+    WithGrants, choose_color, color_of, colour_wanted, exit_code, grant, granted, print, print_error, print_text,
+    wants_text_form,
 };
 use policies::{explain_policies, warn_of_policies};
 use progress::{ProgressBars, Spinner};
@@ -86,6 +89,7 @@ pub use reference::flags_page;
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     choose_color(color_of(&words));
+    keep_command(&words);
     let parsed = matches(&words).and_then(|matches| {
         grant(&matches);
         Cli::from_arg_matches(&matches)
@@ -185,13 +189,13 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let compared = compare::compare(&config);
     drop(spinner);
     let comparison = compared?;
-    for warning in comparison.warnings() {
-        tracing::warn!("{warning}");
+    for caveat in comparison.caveats() {
+        tracing::warn!("{}", caveat.text);
     }
     warn_of_policies(&config.policies);
-    let text = wants_text_form(args.output.output);
-    if text { print_text(&comparison) } else { print_document(&comparison) }?;
-    view::write_report(report, "Comparison of policies", &comparison)
+    let about = Envelope::of_service(&config.base, config.seeds(), &config.policies)?;
+    print_result(args.output.output, &comparison, &about, &comparison)?;
+    write_report(report, "Comparison of policies", &comparison, &about)
 }
 
 fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
@@ -222,7 +226,8 @@ fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
     let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(ServiceCost::line));
     let (cost, energy) = (cost.as_deref(), energy.as_ref().map(GpuEnergy::line));
     let energy = energy.as_deref();
-    print_text(Summary { setting, report, load, replicas, cost, energy, names, warnings, colour })?;
+    let summary = Summary { setting, report, load, replicas, cost, energy, names, warnings, colour };
+    print_text(format_args!("{}\n\n{summary}", finished.conclusion()))?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
     }
@@ -252,6 +257,8 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
     let plugins = plugins_document(&finished.policies, &finished.incidents);
     RunDocument {
+        conclusion: finished.conclusion(),
+        state: finished.state.state.name(),
         report,
         cache_hit_rate: finished.report.cluster.cache_hit_rate,
         tpot: TpotFigures::new(&finished.tpot),
@@ -264,13 +271,26 @@ fn document(finished: &RunResult) -> impl Serialize + '_ {
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
         kv_cache: finished.kv_cache.as_ref(),
-        run: WithGrants { document: &finished.identity, granted: granted() },
+        run: WithGrants {
+            document: IdentityWithCommand {
+                identity: &finished.identity,
+                command: envelope::command(),
+                subject: &finished.subject,
+                caveats: finished.caveats(),
+            },
+            granted: granted(),
+        },
     }
 }
 
 /// What `blis run` and `blis replay` print with `--output json`: the report, then the further results that flags request.
 #[derive(Serialize)]
 struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
+    /// What follows from the figures.
+    conclusion: Conclusion,
+    /// Whether the figures are those of a steady service. One of `steady`, `overloaded`, `saturated`, `starved`, `synchronised`,
+    /// `too_short`, `deadline`, `undecided`.
+    state: &'static str,
     /// The figures of the simulation. JSON: `RunFigures`.
     #[serde(flatten)]
     report: R,
@@ -306,7 +326,20 @@ struct RunDocument<'a, R: Serialize, P: Serialize, F: Serialize> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kv_cache: Option<&'a KvCacheDocument>,
     /// What the results are the results of.
-    run: WithGrants<&'a RunIdentity>,
+    run: WithGrants<IdentityWithCommand<'a>>,
+}
+
+/// What the results of a run are the results of, with the command.
+#[derive(Serialize)]
+struct IdentityWithCommand<'a> {
+    #[serde(flatten)]
+    identity: &'a RunIdentity,
+    /// The command, without flags that change no figure.
+    command: &'static str,
+    /// What the result is about.
+    subject: &'a Subject,
+    /// What limits the conclusion.
+    caveats: Vec<Caveat>,
 }
 
 /// Time per output token, over completed requests with two tokens or more; `null` if there are none.

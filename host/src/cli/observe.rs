@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::live::open_to_send;
@@ -19,9 +20,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Settings;
 use super::counts::in_flight;
+use super::envelope::print_result;
 use super::fidelity::today;
 use super::one_of::OneOf;
-use super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
+use super::output::{LogLevel, OutputForm, start_log};
 
 const SERVER: &str = "Server";
 const RECORD: &str = "Record";
@@ -100,7 +102,8 @@ pub(super) fn run(args: &ObserveArgs) -> Result<(), RunError> {
     recording.write(&args.trace_output, &today())?;
     recording.warnings().iter().for_each(|(what, hint)| tracing::warn!("{what} (hint: {hint})"));
     let report = recording.report();
-    if wants_text_form(args.output) { print_text(report) } else { print_document(&report) }?;
+    let about = Envelope::in_words(format!("{} under {}", settings.server, config.workload));
+    print_result(args.output, &report, &about, &report)?;
     recording.error().map_or(Ok(()), Err)
 }
 

@@ -61,24 +61,17 @@ pub(super) struct WithGrants<D: Serialize> {
     pub granted: &'static [&'static str],
 }
 
-/// What flags of the command line granted, of any document but that of a run, which has it in its identity.
+/// What flags of the command line granted, of facts.
 type Grants = WithGrants<()>;
 
-/// A document that is no list, with what was granted.
+/// A document of facts that is no list, with what was granted.
 #[derive(Serialize)]
-pub(super) struct Document<D: Serialize> {
+struct FactsDocument<D: Serialize> {
     #[serde(flatten)]
     document: D,
     /// What flags granted; absent if it is nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<Grants>,
-}
-
-impl<D: Serialize> Document<D> {
-    pub(super) fn new(document: D) -> Self {
-        let granted = granted();
-        Self { document, run: (!granted.is_empty()).then_some(WithGrants { document: (), granted }) }
-    }
 }
 
 /// Sets the colour of all further output.
@@ -174,11 +167,14 @@ pub(super) fn print_table(
     }
 }
 
-/// Prints a result as JSON, with what was granted if it is no list.
+/// Prints facts as JSON, with what was granted if it is no list.
 pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> {
     // Only a document that is written says whether it is a list.
     let is_list = || serde_json::to_string(document).is_ok_and(|text| text.starts_with('['));
-    if granted().is_empty() || is_list() { print_json(document) } else { print_json(&Document::new(document)) }
+    if granted().is_empty() || is_list() {
+        return print_json(document);
+    }
+    print_json(&FactsDocument { document, run: Some(WithGrants { document: (), granted: granted() }) })
 }
 
 pub(super) fn print_json(document: &impl Serialize) -> Result<(), RunError> {

@@ -3,20 +3,21 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::planning::{self, ComparedBy, CsvTable, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation};
 use blis_eval::spec::{commands, parse};
-use blis_report::{check_target, write_text};
+use blis_report::{Concludes, check_target, write_text};
 use blis_sim::units::Micros;
 use clap::Args;
 use serde::Serialize;
 
 use super::args::Settings;
-use super::output::{print_document, print_text, wants_text_form};
+use super::envelope::{csv_header, print_result, write_report};
 use super::policies::{explain_policies, warn_of_policies};
 use super::progress::Spinner;
 use super::run_args::OutputFlags;
-use super::view::{check_page, write_report};
+use super::view::check_page;
 
 const PLANNING: &str = "Planning";
 
@@ -102,16 +103,18 @@ impl ReplicationFlags {
     }
 
     /// Prints `found`, and writes its table and its page.
-    fn show<T: Display + Serialize + CsvTable>(
+    fn show<T: Display + Serialize + CsvTable + Concludes>(
         &self,
         title: &str,
         found: &T,
+        envelope: &Envelope,
         output: &OutputFlags,
     ) -> Result<(), RunError> {
-        if wants_text_form(output.output) { print_text(found) } else { print_document(found) }?;
-        let write = |path: &PathBuf| write_text(path, &found.csv()).map_err(|error| RunError::file(&error));
+        print_result(output.output, found, envelope, found)?;
+        let csv = || format!("{}{}", csv_header(found, envelope), found.csv());
+        let write = |path: &PathBuf| write_text(path, &csv()).map_err(|error| RunError::file(&error));
         self.csv.iter().try_for_each(write)?;
-        write_report(output.report.as_deref(), title, found)
+        write_report(output.report.as_deref(), title, found, envelope)
     }
 }
 
@@ -132,7 +135,7 @@ pub(super) fn size(args: &SizeArgs) -> Result<(), RunError> {
 }
 
 /// Prints what `search` finds, over deployments with the values of `vary` if there are any; `what` it does is shown meanwhile, `title` is that of its page.
-fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
+fn plan<T: Display + Serialize + CsvTable + Concludes, const COMMANDS: u16>(
     args: &PlanArgs<COMMANDS>,
     vary: &[Variation],
     title: &str,
@@ -155,7 +158,8 @@ fn plan<T: Display + Serialize + CsvTable, const COMMANDS: u16>(
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);
-    replications.show(title, &found, output)
+    let envelope = Envelope::of_service(&config.base, config.seeds(), &config.policies)?;
+    replications.show(title, &found, &envelope, output)
 }
 
 /// `blis sweep`.
@@ -173,5 +177,10 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let spinner = Spinner::start("measuring points", output.no_progress);
     let found = planning::sweep(&config);
     drop(spinner);
-    replications.show("Sweep", &found?, output)
+    let found = found?;
+    let points: Vec<_> = config.experiments().map(|(name, experiment)| (name, experiment.clone())).collect();
+    // Points that cannot be deployed are results, too.
+    let mut services = points.iter().map(|(_, point)| Envelope::of_service(point, config.seeds(), &points));
+    let envelope = services.find_map(Result::ok).unwrap_or_else(|| Envelope::in_words("points that cannot be deployed"));
+    replications.show("Sweep", &found, &envelope, output)
 }

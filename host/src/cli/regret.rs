@@ -1,14 +1,16 @@
 //! `blis regret`: counterfactual regret of sampled decisions.
 
 use blis_eval::counterfactual::{BoundReport, LookAheadReport, RegretExtras, RegretReport, survey};
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::regret::Regret;
 use blis_eval::spec::RegretName;
+use blis_report::{Concludes, Conclusion};
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{print_document, print_text, wants_text_form};
+use super::envelope::print_result;
 use super::progress::Spinner;
 use super::run_args::{REGRET, RunArgs};
 
@@ -44,14 +46,16 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
     for (what, hint) in warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
-    if wants_text_form(form) {
-        print_text(&regret)?;
-        for text in [bound.map(|bound| bound.text()), look_ahead.map(|found| found.text())].into_iter().flatten() {
-            print_text(format_args!("\n{text}"))?;
-        }
-        Ok(())
-    } else {
-        print_document(&RegretDocument { regret, bound, look_ahead })
+    let extras = [bound.as_ref().map(BoundReport::text), look_ahead.as_ref().map(LookAheadReport::text)];
+    let extras: String = extras.into_iter().flatten().map(|text| format!("\n{text}")).collect();
+    let text = format!("{regret}{extras}");
+    let about = Envelope::of_service(&config, &[config.seed], &[])?;
+    print_result(form, &RegretDocument { regret, bound, look_ahead }, &about, text)
+}
+
+impl Concludes for RegretDocument {
+    fn conclusion(&self) -> Conclusion {
+        self.regret.conclusion()
     }
 }
 

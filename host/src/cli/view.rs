@@ -8,9 +8,6 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::history::read_history;
 use blis_report::{PageResult, check_target, write_page};
 use clap::Args;
-use serde::Serialize;
-
-use super::output::Document;
 
 /// Largest file that is shown, bytes: a page must stay small enough for a browser.
 const MOST_BYTES: u64 = 16 << 20;
@@ -74,11 +71,4 @@ fn read(path: &Path) -> Result<Vec<PageResult>, RunError> {
 /// Refuses a page that cannot be written, before anything is simulated.
 pub(super) fn check_page(path: Option<&Path>) -> Result<(), RunError> {
     path.map_or(Ok(()), |path| check_target(path).map_err(|error| RunError::file(&error)))
-}
-
-/// Writes the page of `--report`, if there is one.
-pub(super) fn write_report(path: Option<&Path>, title: &str, document: &impl Serialize) -> Result<(), RunError> {
-    let Some(path) = path else { return Ok(()) };
-    write_page(path, title, &[PageResult::new(title, &Document::new(document), None)])
-        .map_err(|error| RunError::file(&error))
 }

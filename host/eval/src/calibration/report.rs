@@ -1,6 +1,6 @@
 //! The result of a calibration, as a document and as text.
 
-use blis_report::percentile;
+use blis_report::{Caveat, CaveatCode, Concludes, Conclusion, ConclusionKind, percentile};
 use std::fmt;
 
 use blis_workload::Names;
@@ -46,6 +46,30 @@ pub struct Calibration {
     /// What makes the figures doubtful: (what, what to do).
     #[serde(skip)]
     pub warnings: Vec<(String, String)>,
+}
+
+impl Concludes for Calibration {
+    fn conclusion(&self) -> Conclusion {
+        let Some((name, errors)) =
+            [("E2E", &self.e2e), ("TTFT", &self.ttft)].into_iter().find_map(|(name, of)| Some((name, of.as_ref()?)))
+        else {
+            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no request was measured and simulated");
+        };
+        let percent = |errors: &StatisticErrors| {
+            errors.error_percent.map_or("unknown".to_owned(), |error| format!("{error:+.1} %"))
+        };
+        let text = format!(
+            "{name} {} in the mean, {} at p99, over {} requests (simulated beside measured)",
+            percent(&errors.mean),
+            percent(&errors.p99),
+            errors.count
+        );
+        Conclusion::measured(text)
+    }
+
+    fn caveats(&self) -> Vec<Caveat> {
+        self.warnings.iter().map(|(what, _)| Caveat::new(CaveatCode::Warning, what.clone())).collect()
+    }
 }
 
 /// How a trace is compared.

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use blis_report::{Concludes, Conclusion, ConclusionKind};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationSuite};
 use crate::cascade::{RunKey, RunSummary, StagePlan, log_score};
 use crate::error::RunError;
+use crate::score_sentence::ScoreGain;
 use crate::stratified::StratifiedDifference;
 use crate::suite::{Split, Suite};
 
@@ -135,6 +137,22 @@ fn runs(
     let mut summaries = summaries.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
     let mut scenario = || summaries.by_ref().take(plan.seeds()).collect::<Vec<_>>();
     Ok(policies.iter().map(|_| plan.scenarios.iter().map(|_| scenario()).collect()).collect())
+}
+
+impl Concludes for HeldOutReport {
+    /// About the best candidate beside the reference, which comes last.
+    fn conclusion(&self) -> Conclusion {
+        let candidates = self.policies.iter().filter_map(|one| Some((one, one.against.last()?)));
+        let best = candidates.max_by(|one, other| one.0.score.total_cmp(&other.0.score));
+        let Some((one, ratio)) = best else {
+            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no candidate was compared");
+        };
+        let gain = ScoreGain { mean: ratio.mean, ci95: ratio.ci95 };
+        let scenarios = self.scenarios.len();
+        let text =
+            format!("{} the reference {} on {scenarios} held-out scenarios: {}", gain.words(), ratio.name, one.name);
+        Conclusion::new(gain.kind(), text)
+    }
 }
 
 impl HeldOutReport {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use blis_diag::yaml::{self, ABOVE_0, Document, FROM_0, Spanned, Word, explain};
 use blis_diag::{Diagnostic, Location, quoted};
 use blis_plugin::Technology;
+use blis_report::{Concludes, Conclusion, ConclusionKind};
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +131,24 @@ struct RecordComparison {
     ci95: Option<[f64; 2]>,
     /// Whether the interval lies above 0.
     holds: bool,
+}
+
+impl Concludes for RecordResult {
+    fn conclusion(&self) -> Conclusion {
+        let Interval { score, low, high } = &self.recorded;
+        let claim = format!("{score:.3} × [{low:.3}, {high:.3}] the reference {}", self.reference);
+        match &self.measured {
+            _ if self.holds => {
+                let better = self.better_than.len();
+                let text = format!("The record holds: {claim}; better than the {better} that it names");
+                Conclusion::new(ConclusionKind::Holds, text)
+            }
+            _ => {
+                let why = self.failed.first().map_or("without a reason", String::as_str);
+                Conclusion::new(ConclusionKind::Fails, format!("The record does not hold ({claim}): {why}"))
+            }
+        }
+    }
 }
 
 impl PolicyRecord {

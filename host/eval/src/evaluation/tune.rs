@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use blis_report::{Concludes, Conclusion};
 use cmaes::{CMAESOptions, DVector, Mode};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ use crate::cascade::{PolicyRole, StagePlan, StageResult, log_score, run_single_s
 use crate::error::RunError;
 use crate::lock::lock;
 use crate::result::EvaluationStatus;
+use crate::score_sentence::ScoreGain;
 use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
 use blis_config::policy::PREFIX_CAPACITY;
@@ -60,6 +62,17 @@ struct Gain {
     ci95: Option<[f64; 2]>,
     /// Number of pairs of runs. Unit: pairs.
     pairs: usize,
+}
+
+impl Concludes for TuningResult {
+    fn conclusion(&self) -> Conclusion {
+        let (gain, of) = match &self.select {
+            Some(select) => (select, "under seeds that the search did not use"),
+            None => (&self.train, "under the seeds of the search: chosen there, and so too good"),
+        };
+        let gain = ScoreGain { mean: gain.mean, ci95: gain.ci95 };
+        Conclusion::new(gain.kind(), format!("Tuned: {} the defaults {of}", gain.words()))
+    }
 }
 
 impl From<StratifiedDifference> for Gain {

@@ -6,6 +6,7 @@
 //! ```
 
 mod capacity;
+mod conclusions;
 mod csv;
 mod elastic;
 mod length;
@@ -120,6 +121,12 @@ impl PlanConfig {
             base,
             policies,
         })
+    }
+
+    /// The seeds of the search.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        &self.seeds
     }
 
     /// Refuses replicas that come and go, or differ, in `what`, which searches with a fixed number of equal ones.

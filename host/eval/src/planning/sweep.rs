@@ -63,6 +63,12 @@ impl SweepConfig {
         Ok(Self { points, by, slos, threads })
     }
 
+    /// The seeds of the runs of each point.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        self.points[0].1.seeds()
+    }
+
     /// The experiment of each point, behind its settings in words.
     pub fn experiments(&self) -> impl Iterator<Item = (String, &Experiment)> {
         self.points.iter().map(|(settings, point)| (in_words(settings), &point.base))

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
+use blis_report::{Concludes, Conclusion, ConclusionKind, three_digits};
 use blis_sim::units::Micros;
 use serde::Serialize;
 use strum::VariantArray as _;
@@ -11,6 +12,7 @@ use super::decision_kind::DecisionKind;
 use super::decision_regret::{DecisionRegret, Situation};
 use super::survey::{Stratum, Survey};
 use crate::paired::{ConfidenceInterval, mean, mean_interval};
+use crate::workload_config::plural;
 
 /// The decisions with the largest regret that are reported in full.
 const WORST: usize = 10;
@@ -26,6 +28,29 @@ pub struct Regret {
     pub kinds: BTreeMap<DecisionKind, RegretSection>,
     /// The decisions with the largest regret, of any kind.
     pub worst: Vec<DecisionRegret>,
+}
+
+impl Concludes for Regret {
+    /// About the kind whose decisions lose most.
+    fn conclusion(&self) -> Conclusion {
+        let uniform = self.kinds.iter().filter_map(|(kind, section)| Some((kind, section, section.uniform.as_ref()?)));
+        let lost = |section: &RegretSection, of: &Estimate| of.regret_s * section.decisions as f64;
+        let worst = uniform.max_by(|one, other| lost(one.1, one.2).total_cmp(&lost(other.1, other.2)));
+        let Some((kind, section, of)) = worst else {
+            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no decision was evaluated");
+        };
+        let interval = of
+            .interval_s
+            .map_or(String::new(), |[low, high]| format!(" [{}, {}]", three_digits(low), three_digits(high)));
+        let share = three_digits(100.0 * of.share_positive);
+        Conclusion::measured(format!(
+            "{} lose {}{interval} request-seconds each, {} in all; {share} % of {} sampled have an alternative that is better",
+            plural(section.decisions as u64, &format!("{} decision", kind.name())),
+            three_digits(of.regret_s),
+            three_digits(lost(section, of)),
+            of.evaluated
+        ))
+    }
 }
 
 /// Regret of one kind of decision.

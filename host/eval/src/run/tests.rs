@@ -40,6 +40,7 @@ fn config(flags: &str) -> Experiment {
 
 fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
     Deployment {
+        validation: None,
         precision: blis_config::Precision::default(),
         model: "test".into(),
         hardware: "H100".into(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use blis_plugin::Kind;
+use blis_report::{Concludes, Conclusion, ConclusionKind};
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
@@ -92,6 +93,28 @@ impl From<&Selected> for FoundProgram {
     }
 }
 
+impl Concludes for SearchResult {
+    fn conclusion(&self) -> Conclusion {
+        let Some(champion) = &self.champion else {
+            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no program has a score in train");
+        };
+        let FoundProgram { train_score, unseen_score, size, .. } = champion;
+        let (score, of) = match unseen_score {
+            Some(score) => (*score, "in runs that the search has not seen"),
+            None => (*train_score, "in train, where it was chosen"),
+        };
+        let text = format!(
+            "{score:.3} × the reference {} {of}: a program of {size} nodes, the best of {} evaluations",
+            self.reference, self.evaluations
+        );
+        Conclusion::measured(text)
+    }
+
+    fn volatile(&self) -> &'static [&'static str] {
+        &["cpu_s"]
+    }
+}
+
 impl SearchResult {
     pub(super) fn new(suite: &Suite, kinds: &[Kind], seed: u64, found: &Found, archive: &Archive) -> Self {
         let ablated =
@@ -119,6 +142,12 @@ impl SearchResult {
     /// The same with what came of a language model.
     pub(super) fn with_model(self, model: Option<ModelResult>) -> Self {
         Self { model, ..self }
+    }
+
+    /// Kinds of decisions that programs make.
+    #[must_use]
+    pub fn kinds(&self) -> &[String] {
+        &self.kinds
     }
 
     /// The script of the champion.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use blis_eval::error::RunError;
+use blis_report::{Concludes, Conclusion, three_digits};
 use blis_sim::metrics::Distribution;
 use blis_sim::units::Micros;
 use serde::Serialize;
@@ -56,6 +57,22 @@ pub struct ObserveReport {
     pub e2e: LatencyFigures,
     /// From the planned time to the last part with text: with `--max-in-flight` it includes the wait for a slot.
     pub e2e_from_plan: LatencyFigures,
+}
+
+impl Concludes for ObserveReport {
+    fn conclusion(&self) -> Conclusion {
+        let ends =
+            self.ends.iter().filter(|(end, _)| **end != "completed").map(|(end, count)| format!("{count} {end}"));
+        let others = ends.collect::<Vec<_>>();
+        let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+        let completed = self.ends.get("completed").copied().unwrap_or(0);
+        Conclusion::measured(format!(
+            "{completed} of {} requests completed, {} a second, {} sent{others}",
+            self.planned_requests,
+            three_digits(self.completed_per_s),
+            self.sent_requests
+        ))
+    }
 }
 
 /// From the planned time of requests to the moment at which the load generator came to them, before a limit of

@@ -15,6 +15,7 @@ use super::line::{BatchEntry, DecisionHeader, LineKind, TraceLine};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, ms_more, or_dash, plural, seconds};
+use crate::conclusion::{Concludes, Conclusion, ConclusionKind, three_digits};
 use blis_workload::TraceError;
 
 /// What `blis decisions diff` prints with `--output json`.
@@ -41,6 +42,25 @@ pub struct Diff {
     latencies: Vec<LatencyChange>,
     /// Requests with the largest increase of end-to-end latency from the first to the second.
     worst: Vec<RequestPair>,
+}
+
+impl Concludes for Diff {
+    fn conclusion(&self) -> Conclusion {
+        let differ: u64 = self.decisions.iter().map(|of| of.differ).sum();
+        let both: u64 = self.decisions.iter().map(|of| of.both).sum();
+        match &self.first {
+            Some(first) => Conclusion::measured(format!(
+                "{differ} of {both} decisions differ; the first: {} of request {} at {} s",
+                first.kind.name(),
+                first.request,
+                three_digits(first.time_us as f64 / 1e6)
+            )),
+            None => Conclusion::new(
+                ConclusionKind::Equal,
+                format!("All {both} decisions about the same requests are equal"),
+            ),
+        }
+    }
 }
 
 /// A decision trace: its file, and its header as docs/decisions.md has it.

@@ -10,6 +10,7 @@ use super::line::{AdmissionLine, BatchEntry, OutcomeLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{ms, plural, seconds};
+use crate::conclusion::{Concludes, Conclusion};
 use blis_workload::TraceError;
 
 /// What `blis decisions show --request` prints with `--output json`.
@@ -22,6 +23,12 @@ pub struct RequestHistory {
     /// Name of the admission policy.
     #[serde(skip)]
     admission: String,
+}
+
+impl Concludes for RequestHistory {
+    fn conclusion(&self) -> Conclusion {
+        Conclusion::measured(format!("Request {}: {} decisions and ends", self.request, self.events.len()))
+    }
 }
 
 /// A line of the trace as docs/decisions.md has it, with what is known beside it.

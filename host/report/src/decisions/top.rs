@@ -10,6 +10,7 @@ use super::line::{OutcomeLine, OutcomeStatus, RoutingLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, or_dash, score, seconds};
+use crate::conclusion::{Concludes, Conclusion};
 use blis_workload::TraceError;
 
 /// The figure by which decisions are sorted.
@@ -41,6 +42,19 @@ pub struct Top {
     of: u64,
     /// The worst decisions, the worst first.
     decisions: Vec<RankedDecision>,
+}
+
+impl Concludes for Top {
+    fn conclusion(&self) -> Conclusion {
+        let heading = self.by.heading();
+        match self.decisions.first() {
+            Some(worst) => Conclusion::measured(format!(
+                "Request {} has the largest {heading} of {} requests",
+                worst.request, self.of
+            )),
+            None => Conclusion::measured(format!("No request has a {heading}")),
+        }
+    }
 }
 
 /// A request with its routing decision and its outcome.

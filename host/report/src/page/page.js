@@ -21,6 +21,7 @@ function drawPage() {
     const [, sections] = KINDS.find(([fits]) => fits(one.result ?? {}));
     const title = data.results.length > 1 ? one.name : null;
     if (title) main.append(heading(title));
+    main.append(...opening(one.result ?? {}, title));
     try {
       sections(one.result, one.charts, title);
     } catch (error) {
@@ -36,6 +37,25 @@ function drawPage() {
   window.addEventListener("beforeprint", toPaper);
   window.addEventListener("afterprint", fromPaper);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (!isOnPaper()) drawAgain(); });
+}
+
+/** What every result begins with: what follows from it, what it is about, what limits it, and the command. */
+function opening(result, title) {
+  const { conclusion, run } = result;
+  const { subject, caveats } = run ?? {};
+  if (!conclusion?.text) return [];
+  const shown = new Set((run?.warnings ?? []).map((one) => one.what));
+  const limits = (caveats ?? []).filter((one) => !shown.has(one.text));
+  // The page of one result is about its conclusion.
+  const headline = title ? null : document.querySelector("h1");
+  if (headline) headline.textContent = conclusion.text;
+  const parts = [
+    headline ? null : h("p", { class: "conclusion" }, conclusion.text),
+    subject?.text ? h("p", { class: "subject" }, subject.text) : null,
+    limits.length ? h("div", { class: "warnings", role: "note" }, limits.map((one) => h("p", {}, one.text))) : null,
+    run?.command ? h("p", { class: "note" }, h("code", {}, run.command), ` (BLIS ${run.version ?? ""}${run.digest ? `, digest ${run.digest.slice(0, 12)}` : ""})`) : null,
+  ];
+  return parts.filter((part) => part);
 }
 
 /** A heading with its entry in the contents. */
@@ -65,14 +85,14 @@ function warningsOf(result) {
 function runSections(result, charts, title) {
   if (!title) main.append(heading("Summary"));
   const { run } = result;
-  if (run) main.append(h("p", {}, `${run.model} on ${run.num_instances} × ${run.tensor_parallel_size} ${run.hardware}, ${run.workload}; seed ${run.seed}.`));
+  if (run && !run.subject) main.append(h("p", {}, `${run.model} on ${run.num_instances} × ${run.tensor_parallel_size} ${run.hardware}, ${run.workload}; seed ${run.seed}.`));
   main.append(warningsOf(result) ?? "");
   main.append(tiles([
     ["completed requests", result.completed_requests], ["throughput", result.responses_per_sec, "/s"], ["output", result.tokens_per_sec, "tokens/s"],
     ["TTFT p50", result.ttft_p50_ms, "ms"], ["TTFT p90", result.ttft_p90_ms, "ms"], ["TTFT p99", result.ttft_p99_ms, "ms"],
-    ["TPOT p50", result.tpot_p50_ms, "ms"], ["E2E p90", result.e2e_p90_ms, "ms"], ["prefix-cache hit rate", result.cache_hit_rate],
+    ["within SLO", result.slo_attainment === undefined ? null : 100 * result.slo_attainment, "%"], ["TPOT p50", result.tpot_p50_ms, "ms"], ["TPOT p90", result.tpot_p90_ms, "ms"], ["E2E p90", result.e2e_p90_ms, "ms"], ["prefix-cache hit rate", result.cache_hit_rate],
     ["timed out", result.timed_out_requests || null], ["rejected", result.rejected_requests || null], ["preemptions", result.preemption_count || null],
-    ["load", result.load?.state?.replaceAll("_", " ")],
+    ["state", (result.state ?? result.load?.state)?.replaceAll("_", " ")],
   ]));
   figuresTable(result);
   if (charts) {
@@ -109,7 +129,7 @@ function figuresTable(result) {
   for (const [name, values] of Object.entries(result)) {
     const entries = values && typeof values === "object" && !Array.isArray(values) ? Object.entries(values) : [];
     const isGroup = entries.length && entries.every(([, value]) => value && typeof value === "object" && !Array.isArray(value));
-    if (!isGroup || ["run", "regret", "anomalies", "conservation", "metrics"].includes(name)) continue;
+    if (!isGroup || ["run", "regret", "anomalies", "conservation", "metrics", "conclusion"].includes(name)) continue;
     const flat = entries.map(([key, value]) => [key, flatten(value)]);
     const names = [...new Set(flat.flatMap(([, value]) => Object.keys(value)))].slice(0, 40);
     main.append(h("details", {}, h("summary", {}, name.replaceAll("_", " ")), tableOf(["", ...names], flat.map(([key, value]) => [key, ...names.map((column) => value[column])]))));
@@ -400,6 +420,7 @@ function otherSections(result, _charts, title) {
   const lists = [];
   const rows = [];
   for (const [name, value] of Object.entries(result ?? {})) {
+    if (name === "conclusion") continue;
     const isList = Array.isArray(value) && value.length && value.every((one) => one && typeof one === "object" && !Array.isArray(one));
     if (isList) lists.push([name, value.map((one) => flatten(one))]); else rows.push(...Object.entries(flatten({ [name]: value })));
   }

@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::cache::ResultCache;
 use blis_eval::evaluation::candidate::CandidatePolicy;
@@ -17,15 +18,15 @@ use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
 use blis_eval::suite::Split;
 use blis_plugin::Technology;
-use blis_report::{PageResult, write_page};
+use blis_report::{Concludes as _, PageResult, write_page};
 use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::super::counts::{feedback_bytes, memory_gib, threads};
+use super::super::envelope::Document;
 use super::super::grant_flags::GrantFlags;
-use super::super::output::{
-    Document, LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form,
-};
+use super::super::output::{LogLevel, OutputForm, print, print_json, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::super::view::check_page;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
@@ -220,13 +221,13 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
         if wants_text_form(args.output) {
             let separator = if index == 0 { "" } else { "\n" };
             let summary = EvaluationSummary { candidate: &candidate.file, result: &result };
-            print_text(format_args!("{separator}{summary}"))?;
+            print_text(format_args!("{separator}{}\n\n{summary}", result.conclusion()))?;
         } else {
-            print_result(&result, candidates.len() > 1)?;
+            print_line(&Document::new(&result, &about(candidate, args)), candidates.len() > 1)?;
         }
         worst = worse(worst, result.status);
         if args.report.is_some() {
-            shown.push(PageResult::new(&*candidate.file, &result, None));
+            shown.push(PageResult::new(&*candidate.file, &Document::new(&result, &about(candidate, args)), None));
         }
     }
     if let Some(path) = &args.report {
@@ -307,13 +308,18 @@ pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunErro
     }
 }
 
+/// What the evaluation of `candidate` is about.
+fn about(candidate: &CandidatePolicy, args: &EvaluateArgs) -> Envelope {
+    Envelope::in_words(format!("{} on the suite {}", candidate.file, args.suite))
+}
+
 /// One document; a line each if there are several.
-fn print_result(document: &EvaluationResult, lines: bool) -> Result<(), RunError> {
+fn print_line(document: &impl Serialize, lines: bool) -> Result<(), RunError> {
     if lines {
-        let text = serde_json::to_string(&Document::new(document)).map_err(RunError::runtime)?;
+        let text = serde_json::to_string(document).map_err(RunError::runtime)?;
         return print(format_args!("{text}\n"));
     }
-    print_document(document)
+    print_json(document)
 }
 
 fn exit(status: EvaluationStatus) -> Result<(), RunError> {

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::held_out;
@@ -10,8 +11,9 @@ use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
 use super::super::counts::threads;
+use super::super::envelope::print_result;
 use super::super::grant_flags::GrantFlags;
-use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, start_log};
 use super::super::progress::Spinner;
 use super::super::workers::default_worker_settings;
 
@@ -47,5 +49,7 @@ pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     let report = worker.wait().map_err(|failure| failure.error("a simulation"));
     drop(spinner);
     let report = report??;
-    if wants_text_form(args.output) { print_text(report.text()) } else { print_document(&report) }
+    let about =
+        Envelope::in_words(format!("{} on the held-out scenarios of {}", args.candidates.join(", "), args.suite));
+    print_result(args.output, &report, &about, report.text())
 }

@@ -3,12 +3,14 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::record::PolicyRecord;
 use blis_eval::worker::{self, TimeLimit};
 
-use super::super::output::{print_document, print_text, start_log, wants_text_form};
+use super::super::envelope::print_result;
+use super::super::output::start_log;
 use super::super::progress::Spinner;
 use super::super::workers::{run_cache, worker_settings};
 use super::candidates::EvaluateArgs;
@@ -30,9 +32,7 @@ pub(super) fn check(args: &EvaluateArgs, name: &str) -> Result<(), RunError> {
     let result = worker.wait().map_err(|failure| failure.error("a simulation"));
     drop(spinner);
     let result = result??;
-    match wants_text_form(args.output) {
-        true => print_text(result.text())?,
-        false => print_document(&result)?,
-    }
+    let about = Envelope::in_words(format!("{name} on the held-out scenarios of {}", record.suite));
+    print_result(args.output, &result, &about, result.text())?;
     if result.holds() { Ok(()) } else { Err(RunError::status(DOES_NOT_HOLD)) }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{PathAccess, ServerSettings};
 use blis_eval::search::{ModelMutation, SearchRequest, search as find};
@@ -20,11 +21,10 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::super::counts::{memory_gib, workers};
+use super::super::envelope::print_result;
 use super::super::grant_flags::GrantFlags;
 use super::super::observe::api_key;
-use super::super::output::{
-    LogLevel, OutputForm, granted, print, print_document, print_text, start_log, wants_text_form,
-};
+use super::super::output::{LogLevel, OutputForm, granted, print, start_log, wants_text_form};
 use super::super::progress::SearchBar;
 use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::candidates::{decisions, patterns};
@@ -178,10 +178,11 @@ pub(in crate::cli) fn search(args: &SearchArgs) -> Result<(), RunError> {
     if let (Some(path), Some(source)) = (&args.out, result.source()) {
         write_text(path, source).map_err(|error| RunError::file(&error))?;
     }
+    let about = Envelope::in_words(format!("programs for {} on the suite {}", result.kinds().join(", "), args.suite));
+    print_result(args.output, &result, &about, result.text())?;
     if !wants_text_form(args.output) {
-        return print_document(&result);
+        return Ok(());
     }
-    print_text(result.text())?;
     // Lines of a script are not wrapped.
     let printed = result.source().filter(|_| args.out.is_none());
     printed.map_or(Ok(()), |source| print(format_args!("\n{source}")))

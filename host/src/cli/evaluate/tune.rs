@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
@@ -16,10 +17,11 @@ use blis_report::write_text;
 use clap::Args;
 
 use super::super::counts::threads;
+use super::super::envelope::{print_result, write_report};
 use super::super::grant_flags::GrantFlags;
-use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, start_log};
 use super::super::progress::Spinner;
-use super::super::view::{check_page, write_report};
+use super::super::view::check_page;
 use super::super::workers::{default_worker_settings, run_cache};
 use super::live::{check_loopback, history, show};
 
@@ -100,6 +102,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     if let Some(path) = &args.write {
         write_text(path, &text).map_err(|error| RunError::file(&error))?;
     }
-    if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }?;
-    write_report(args.report.as_deref(), &title, &tuned)
+    let about = Envelope::in_words(format!("{} on the suite {}", candidate.file, args.suite));
+    print_result(args.output, &tuned, &about, tuned.text())?;
+    write_report(args.report.as_deref(), &title, &tuned, &about)
 }

@@ -8,10 +8,13 @@ use blis_sim::units::Micros;
 use clap::Args;
 
 use super::super::args::Settings;
+use super::super::envelope::Document;
 use super::super::one_of::OneOf;
-use super::super::output::{OutputForm, colour_wanted, print, print_document, print_note, print_text, wants_text_form};
+use super::super::output::{OutputForm, colour_wanted, print, print_json, print_note, print_text, wants_text_form};
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
-use blis_eval::spec::{TraceFormatName, WorkloadName, commands, parse};
+use blis_report::Concludes as _;
+use blis_eval::spec::{NamedChoice as _, TraceFormatName, WorkloadName, commands, parse};
 use blis_eval::workload_config::TracePart;
 use blis_report::{check_target, write_pair, write_whole};
 use blis_workload::convert::{Lost, TRACE_V2_HEADER, TargetFormat};
@@ -165,12 +168,16 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     let profile = WorkloadProfile::new(workload, block_size.get()).ok_or_else(nothing)?;
     notes.iter().for_each(print_note);
     if !wants_text_form(args.output) {
-        return print_document(&profile);
+        let preset = args.workload.map(|name| name.name().to_owned());
+        let file = args.file.as_ref().map(|file| file.display().to_string());
+        let about = Envelope::in_words(file.or(preset).unwrap_or_default());
+        return print_json(&Document::new(&profile, &about));
     }
     let terminal = io::stdout().is_terminal();
     let width = terminal_size::terminal_size().filter(|_| terminal).map_or(USUAL_WIDTH, |(width, _)| width.0.into());
     let colour = colour_wanted(&io::stdout());
-    print_text(ProfileText { profile: &profile, width, colour })
+    let text = ProfileText { profile: &profile, width, colour };
+    print_text(format_args!("{}\n\n{text}", profile.conclusion()))
 }
 
 pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {

@@ -1,0 +1,136 @@
+//! What follows from a comparison, in a sentence: about the primary figures alone.
+
+use blis_report::{Caveat, CaveatCode, Concludes, Conclusion, ConclusionKind, latency_in_words, three_digits};
+
+use crate::figures::Unit;
+use crate::paired::{Paired, PairedResult};
+use crate::table::Comparison;
+
+/// A difference of interest, as a share of the figure of the baseline.
+const MARGIN: f64 = 0.01;
+/// More times as many requests are not named.
+const MOST_TIMES: f64 = 1000.0;
+
+impl Concludes for Comparison {
+    fn conclusion(&self) -> Conclusion {
+        let overloaded: Vec<&str> = self.overloaded_names().collect();
+        if !overloaded.is_empty() {
+            let text = format!("Overloaded under {}: no latencies are compared", overloaded.join(" and "));
+            return Conclusion::new(ConclusionKind::Overloaded, text);
+        }
+        let first = &self.policies()[0];
+        let mut decided: Vec<(PairedResult, String)> = Vec::new();
+        for (number, name) in self.policies().iter().enumerate().skip(1) {
+            decided.extend(self.decided(number, name));
+        }
+        let others = self.policies().len() - 1;
+        match (&decided[..], others) {
+            ([], _) => self.undecided(),
+            ([(PairedResult::Better, one)], 1) => {
+                Conclusion::new(ConclusionKind::Better, format!("{one}, than {first}"))
+            }
+            ([(PairedResult::Worse, one)], 1) => Conclusion::new(ConclusionKind::Worse, format!("{one}, than {first}")),
+            ([(_, one)], 1) => Conclusion::new(ConclusionKind::Undecided, format!("{one}, beside {first}")),
+            (several, _) => {
+                let better = several.iter().any(|(result, _)| *result == PairedResult::Better);
+                let kind = if better { ConclusionKind::Better } else { ConclusionKind::Worse };
+                let texts: Vec<&str> = several.iter().map(|(_, text)| text.as_str()).collect();
+                let rest = if several.len() < others { "; of others it is undecided" } else { "" };
+                Conclusion::new(kind, format!("Beside {first}: {}{rest}", texts.join("; ")))
+            }
+        }
+    }
+
+    fn caveats(&self) -> Vec<Caveat> {
+        self.limits().to_vec()
+    }
+}
+
+impl Comparison {
+    /// What is clear of the policy `number` beside the first: better or worse in all primary figures that differ, or undecided between them.
+    fn decided(&self, number: usize, name: &str) -> Option<(PairedResult, String)> {
+        let clear = self.primary(number).filter(|(_, _, paired)| matters(paired));
+        let clear: Vec<(&str, Unit, &Paired)> = clear.collect();
+        let (_, _, first) = clear.first()?;
+        let figures = |result: PairedResult| {
+            let of = clear.iter().filter(|(_, _, paired)| paired.result == result);
+            of.map(|(key, unit, paired)| change(key, *unit, paired)).collect::<Vec<_>>().join(", ")
+        };
+        if clear.iter().all(|(_, _, paired)| paired.result == first.result) {
+            let word = if first.result == PairedResult::Better { "better" } else { "worse" };
+            return Some((first.result, format!("{name} is {word}: {}", figures(first.result))));
+        }
+        let (better, worse) = (figures(PairedResult::Better), figures(PairedResult::Worse));
+        Some((PairedResult::Undecided, format!("{name} is better in {better} and worse in {worse}")))
+    }
+
+    /// The sentence where nothing is clear: about the figure that is nearest to it.
+    fn undecided(&self) -> Conclusion {
+        let all = (1..self.policies().len())
+            .flat_map(|number| self.primary(number).map(move |(key, unit, paired)| (number, key, unit, paired)));
+        let known =
+            all.filter_map(|(number, key, unit, paired)| Some((number, key, unit, paired, times_more(paired)?)));
+        let nearest = known.min_by(|one, other| one.4.total_cmp(&other.4));
+        let text = match nearest {
+            Some((number, key, unit, paired, times)) => {
+                let name = &self.policies()[number];
+                let change = change(key, unit, paired);
+                let more = match times {
+                    beyond if beyond >= MOST_TIMES => "no difference of 1 % is likely".to_owned(),
+                    few if few < 2.0 => "a few more seeds would tell".to_owned(),
+                    some => format!("about {some:.0} × more requests would tell"),
+                };
+                format!("Undecided: {change} under {name}; {more}")
+            }
+            None if self.limits().iter().any(|caveat| caveat.code == CaveatCode::TooShort) => {
+                "Undecided: the runs are too short to tell".to_owned()
+            }
+            None => "Undecided: without intervals nothing follows; compare over 5 seeds or more".to_owned(),
+        };
+        Conclusion::new(ConclusionKind::Undecided, text)
+    }
+}
+
+/// Whether the difference is clear of what is of no interest.
+fn matters(paired: &Paired) -> bool {
+    let margin = MARGIN * paired.mean_a.abs();
+    let beyond = paired.interval.is_some_and(|interval| interval.low > margin || interval.high < -margin);
+    paired.result != PairedResult::Undecided && beyond
+}
+
+/// `p99_ttft −12 % [−18, −5]`, of shares in percentage points.
+fn change(key: &str, unit: Unit, paired: &Paired) -> String {
+    if paired.mean_a == 0.0 || unit.bounded() {
+        let (scale, of) = if unit == Unit::Share { (100.0, " points") } else { (1.0, "") };
+        let limits = paired.interval.map_or(String::new(), |interval| {
+            format!(" [{}, {}]", signed(scale * interval.low), signed(scale * interval.high))
+        });
+        return format!("{key} {}{of}{limits}", signed(scale * paired.difference));
+    }
+    let percent = |value: f64| signed(100.0 * value / paired.mean_a.abs());
+    let limits = paired
+        .interval
+        .map_or(String::new(), |interval| format!(" [{}, {}]", percent(interval.low), percent(interval.high)));
+    let value =
+        if unit == Unit::Milliseconds { format!(" of {}", latency_in_words(paired.mean_a)) } else { String::new() };
+    format!("{key} {} %{limits}{value}", percent(paired.difference))
+}
+
+fn signed(value: f64) -> String {
+    let digits = three_digits(value.abs());
+    let is_zero = digits.chars().all(|digit| matches!(digit, '0' | '.'));
+    match value {
+        _ if is_zero => "0".to_owned(),
+        below if below < 0.0 => format!("−{digits}"),
+        _ => format!("+{digits}"),
+    }
+}
+
+/// By which factor more requests would tell, about: (h/max(|Δ| − δ, δ/2))² with half the width h of the interval and the margin δ.
+fn times_more(paired: &Paired) -> Option<f64> {
+    let interval = paired.interval?;
+    let margin = MARGIN * paired.mean_a.abs();
+    let goal = (paired.difference.abs() - margin).max(margin / 2.0);
+    let factor = ((interval.high - interval.low) / 2.0 / goal).powi(2);
+    Some(if factor.is_nan() { MOST_TIMES } else { factor.clamp(1.0, MOST_TIMES) })
+}

@@ -1,0 +1,103 @@
+//! What follows from one run, in a sentence.
+
+use blis_report::{Concludes, Conclusion, ConclusionKind, latency_in_words, three_digits};
+use blis_stats::{RunState, StateReason};
+
+use crate::run::RunResult;
+
+impl Concludes for RunResult {
+    fn conclusion(&self) -> Conclusion {
+        let all = &self.report.cluster;
+        let rate = three_digits(all.responses_per_second());
+        let text = match self.state.state {
+            RunState::Overloaded => self.overloaded(),
+            RunState::TooShort => self.too_short(),
+            RunState::Starved => format!("{}; {rate} requests/s are served", self.starved()),
+            RunState::Deadline => self.deadline(),
+            state if all.ttft.count == 0 => format!("{}: no request completed", capitalized(state)),
+            state => {
+                let ttft = latency_in_words(all.ttft.p95_ms);
+                let within = self.report.goodput.as_ref().map_or(String::new(), |goodput| {
+                    format!(", {} % within SLO", three_digits(100.0 * goodput.slo_attainment))
+                });
+                let state = if self.load.is_some() { capitalized(state) } else { "All requests at once".to_owned() };
+                format!("{state}: p95 TTFT {ttft}, {rate} requests/s{within} on {}", self.service())
+            }
+        };
+        Conclusion::new(kind(self.state.state), text)
+    }
+
+    fn caveats(&self) -> Vec<blis_report::Caveat> {
+        self.caveats.clone()
+    }
+}
+
+impl RunResult {
+    /// `4 × H100 (qwen3-14b, TP 2)`.
+    fn service(&self) -> String {
+        self.subject.service_in_words()
+    }
+
+    fn overloaded(&self) -> String {
+        match (self.state.reason, &self.load) {
+            (StateReason::Lost(share), _) => {
+                format!(
+                    "Overloaded: {} % of the requests are lost (timed out, dropped or evicted)",
+                    three_digits(100.0 * share)
+                )
+            }
+            (_, Some(load)) => format!(
+                "Overloaded: {} requests/s arrive, {} are served; latencies grow with the run",
+                three_digits(load.offered_rps),
+                three_digits(load.served_rps)
+            ),
+            (_, None) => "Overloaded: latencies grow with the run".to_owned(),
+        }
+    }
+
+    fn too_short(&self) -> String {
+        let arrivals = self.report.arrived;
+        let span = self.load.as_ref().map_or(0.0, |load| load.arrivals_s);
+        format!("Too short: {arrivals} requests arrive in {} s, before the service is steady", three_digits(span))
+    }
+
+    fn starved(&self) -> String {
+        match self.state.reason {
+            StateReason::FewRequests { instance, share } if share > 0.0 => {
+                format!("Starved: instance {instance} got {} % of the mean requests", three_digits(100.0 * share))
+            }
+            StateReason::FewRequests { instance, .. } => format!("Starved: instance {instance} got no request"),
+            _ => "Starved".to_owned(),
+        }
+    }
+
+    fn deadline(&self) -> String {
+        match self.state.reason {
+            StateReason::DeadlineTooShort { deadline_s, alone_s } => format!(
+                "Deadline: {} are less than the {} that one request takes alone",
+                latency_in_words(1e3 * deadline_s),
+                latency_in_words(1e3 * alone_s)
+            ),
+            _ => "Deadline: below what one request takes alone".to_owned(),
+        }
+    }
+}
+
+fn capitalized(state: RunState) -> String {
+    let name = state.name().replace('_', " ");
+    let (first, rest) = name.split_at(1);
+    format!("{}{rest}", first.to_uppercase())
+}
+
+fn kind(state: RunState) -> ConclusionKind {
+    match state {
+        RunState::Steady => ConclusionKind::Steady,
+        RunState::Overloaded => ConclusionKind::Overloaded,
+        RunState::Saturated => ConclusionKind::Saturated,
+        RunState::Starved => ConclusionKind::Starved,
+        RunState::Synchronised => ConclusionKind::Synchronised,
+        RunState::TooShort => ConclusionKind::TooShort,
+        RunState::Deadline => ConclusionKind::Deadline,
+        RunState::Undecided => ConclusionKind::Undecided,
+    }
+}

@@ -1,0 +1,183 @@
+//! What follows from a result, in one sentence that begins every text, page and document; and what limits it.
+
+use std::fmt::{self, Display};
+
+use blis_workload::profile::WorkloadProfile;
+use serde::Serialize;
+
+/// What follows from a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conclusion {
+    /// What kind of sentence it is. What is overloaded, too short or undecided comes before anything else.
+    pub kind: ConclusionKind,
+    /// The sentence: what it is about, figures with units, what limits them.
+    pub text: String,
+}
+
+/// Kinds of conclusions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConclusionKind {
+    /// The figures are those of a steady service.
+    Steady,
+    /// More requests arrive than are served.
+    Overloaded,
+    /// More users than the service can serve faster.
+    Saturated,
+    /// An instance gets hardly any requests.
+    Starved,
+    /// Sessions send their requests together.
+    Synchronised,
+    /// Nothing follows: the run ends before the service is steady.
+    TooShort,
+    /// The deadline is below what one request takes alone.
+    Deadline,
+    /// Nothing follows: differences are within chance.
+    Undecided,
+    /// The first one is better.
+    Better,
+    /// The first one is worse.
+    Worse,
+    /// No difference that matters.
+    Equal,
+    /// Something holds: a size, a claim, a limit.
+    Holds,
+    /// It does not.
+    Fails,
+    /// Figures that nothing is concluded from.
+    Measured,
+}
+
+impl Conclusion {
+    #[must_use]
+    pub fn new(kind: ConclusionKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// Of figures that nothing is concluded from.
+    #[must_use]
+    pub fn measured(text: impl Into<String>) -> Self {
+        Self::new(ConclusionKind::Measured, text)
+    }
+}
+
+impl Display for Conclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What limits a conclusion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Caveat {
+    /// Which one it is, the same in all versions.
+    pub code: CaveatCode,
+    /// What it is about.
+    pub text: String,
+}
+
+/// Stable names of what limits conclusions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaveatCode {
+    /// Latencies were never compared with measurements of a deployment of this class.
+    UntestedClass,
+    /// How far latencies were from measurements of this deployment, or of its class.
+    ModelError,
+    /// Every run has the same requests.
+    OneSample,
+    /// More requests arrive than are served.
+    Overloaded,
+    /// A run ends before the service is steady, or leaves too few requests for a percentile.
+    TooShort,
+    /// A policy is native code, which no sandbox contains.
+    Unsandboxed,
+    /// Something else that the figures do not show.
+    Warning,
+}
+
+impl Caveat {
+    #[must_use]
+    pub fn new(code: CaveatCode, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+/// A result with a conclusion.
+pub trait Concludes {
+    /// What follows from it, in a sentence of about 160 characters.
+    fn conclusion(&self) -> Conclusion;
+
+    /// What limits that.
+    fn caveats(&self) -> Vec<Caveat> {
+        Vec::new()
+    }
+
+    /// Fields of its document that differ from run to run.
+    fn volatile(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+impl<T: Concludes> Concludes for &T {
+    fn conclusion(&self) -> Conclusion {
+        (**self).conclusion()
+    }
+
+    fn caveats(&self) -> Vec<Caveat> {
+        (**self).caveats()
+    }
+
+    fn volatile(&self) -> &'static [&'static str] {
+        (**self).volatile()
+    }
+}
+
+impl Concludes for WorkloadProfile {
+    fn conclusion(&self) -> Conclusion {
+        let rate = self.requests_per_s.map_or("all at once".to_owned(), |rate| {
+            format!("{} requests/s over {} s", three_digits(rate), three_digits(self.span_s))
+        });
+        let (input, output) = (self.input_tokens.mean, self.output_tokens.mean);
+        Conclusion::measured(format!(
+            "{} requests, {rate}, of {input:.0} input and {output:.0} output tokens in the mean",
+            self.requests
+        ))
+    }
+}
+
+/// A number with three significant digits, or all of those before its point.
+#[must_use]
+pub fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value:.0}");
+    }
+    let magnitude = value.abs().log10().floor();
+    let decimals = (2.0 - magnitude).clamp(0.0, 9.0);
+    format!("{value:.*}", decimals as usize)
+}
+
+/// A latency with a fitting unit: `840 ms`, `1.31 s`, `2.4 h`.
+#[must_use]
+pub fn latency_in_words(ms: f64) -> String {
+    let (value, unit) = match ms.abs() {
+        below if below < 1e3 => (ms, "ms"),
+        below if below < 6e5 => (ms / 1e3, "s"),
+        below if below < 7.2e6 => (ms / 6e4, "min"),
+        _ => (ms / 3.6e6, "h"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown = [0.0, 0.012_34, 9.999, 12.34, 840.4, 12_345.6, -2.5].map(three_digits);
+        assert_eq!(shown, ["0", "0.0123", "10.00", "12.3", "840", "12346", "-2.50"]);
+        let shown = [0.5, 840.0, 1_310.0, 900_000.0, 9e6].map(latency_in_words);
+        assert_eq!(shown, ["0.500 ms", "840 ms", "1.31 s", "15.0 min", "2.50 h"]);
+    }
+}
