@@ -254,6 +254,8 @@ fn the_worst_are_found() {
     }
     folder.trace("bare.jsonl", "--routing-policy round-robin");
     insta::assert_snapshot!(folder.output("decisions top bare.jsonl --by score-regret --output text"), @r"
+    No request has a score regret
+
     no request has a score regret
     the policy gives no scores: record them with `--counterfactual-k 2` or more
     ");
@@ -273,6 +275,8 @@ fn two_runs_are_compared() {
     insta::assert_snapshot!("round_robin_and_least_loaded", diff("rr.jsonl", "ll.jsonl.gz"));
     insta::assert_snapshot!("fcfs_and_sjf", diff("rr.jsonl", "sjf.jsonl"));
     insta::assert_snapshot!(diff("rr.jsonl", "again.jsonl"), @r"
+    All 101 decisions about the same requests are equal
+
     A: rr.jsonl
     B: again.jsonl
     the same configuration

@@ -362,7 +362,7 @@ fn patterns_say_where_decisions_are_wrong() {
         result.as_object_mut().expect("an object").remove("cost");
         result
     };
-    let one = evaluate(&["--patterns", "--threads", "1"]);
+    let one = evaluate(&["--patterns=128", "--threads", "1"]);
     assert_eq!(one, evaluate(&["--patterns=128", "--threads", "2", "--verify"]), "the same on any number of threads");
     let routing = &one["patterns"][0];
     assert_eq!((&routing["kind"], &routing["decisions"]), (&json!("routing"), &json!(128)));

@@ -394,7 +394,10 @@ impl Comparison {
         let primary: Vec<&str> = self.rows.iter().map(|row| row.key).filter(|key| self.is_primary(key)).collect();
         match primary[..] {
             [] => "Benjamini and Hochberg".to_owned(),
-            _ => format!("Holm for\n{};\nBenjamini and Hochberg for the others, which are exploratory", primary.join(", ")),
+            _ => format!(
+                "Holm for\n{};\nBenjamini and Hochberg for the others, which are exploratory",
+                primary.join(", ")
+            ),
         }
     }
 }

@@ -181,6 +181,7 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let points: Vec<_> = config.experiments().map(|(name, experiment)| (name, experiment.clone())).collect();
     // Points that cannot be deployed are results, too.
     let mut services = points.iter().map(|(_, point)| Envelope::of_service(point, config.seeds(), &points));
-    let envelope = services.find_map(Result::ok).unwrap_or_else(|| Envelope::in_words("points that cannot be deployed"));
+    let envelope =
+        services.find_map(Result::ok).unwrap_or_else(|| Envelope::in_words("points that cannot be deployed"));
     replications.show("Sweep", &found, &envelope, output)
 }
