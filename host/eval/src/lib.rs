@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactual
-//!                                                                        ├─► planning: capacity, size, sweep
+//!                                                                        ├─► planning: capacity, size, sweep, advise
 //!                                                                        └─► evaluation: suites, cascade, server, tuning ─► search
 //! ```
 //!

@@ -85,6 +85,11 @@ impl Prices {
         Ok(Self { file: file.to_owned(), date: raw.date.value, source: raw.source.value, gpus })
     }
 
+    /// The GPUs of the list, in its order.
+    pub fn gpus(&self) -> impl Iterator<Item = &str> {
+        self.gpus.iter().map(|(gpu, _)| gpu.as_str())
+    }
+
     /// The price of the GPU `hardware`, in upper or lower case.
     ///
     /// # Errors

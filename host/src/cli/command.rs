@@ -4,6 +4,7 @@ use blis_eval::{Figure, FitnessScale};
 use blis_report::anomaly_definitions;
 use clap::{Args, Parser, Subcommand};
 
+use super::advise::AdviseArgs;
 use super::calibrate::CalibrateArgs;
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, SearchArgs, ServeArgs, ShinkaArgs, TuneArgs};
@@ -87,6 +88,13 @@ pub(super) enum Command {
         override_usage = "blis sweep [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>..."
     )]
     Sweep(Box<SweepArgs>),
+    /// The cheapest deployment for a load within SLOs: GPUs, parallel sizes, formats, batches, roles and routers
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis advise [OPTIONS] --model <NAME> --slo <LIMIT,…>"
+    )]
+    Advise(Box<AdviseArgs>),
     /// A page with charts of results: one HTML file
     View(ViewArgs),
     /// A figure of results for a paper: SVG or PNG, with its numbers beside it

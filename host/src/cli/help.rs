@@ -41,7 +41,7 @@ const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, 
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "search", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view", "plot"]),
-    ("Plan capacity", &["capacity", "size", "sweep"]),
+    ("Plan capacity", &["advise", "capacity", "size", "sweep"]),
     ("Real servers", &["observe", "calibrate", "mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
@@ -165,6 +165,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("How many A100 pairs serve 50 requests per second", "blis size --model llama-3.1-8b-instruct --hardware A100-SXM --tp 2 --rate 50 --slo ttft_p99=500ms"),
         ("The same for a recorded trace", "blis size --model qwen/qwen3-14b --workload-trace examples/cluster-routing/assistants.jsonl \\\n--repeat 10 --slo ttft_p90=2s"),
         ("What replicas that follow the load would save at most", "blis size --elastic --model qwen/qwen3-32b --hardware H100 --tp 2 --seeds 1 \\\n--workload-spec examples/autoscaling/ramp.yaml --timeout -1 --slo ttft_p90=3s,tpot_p90=100ms"),
+    ]),
+    ("blis advise", &[
+        ("The cheapest of eight GPUs at most", "blis advise --model qwen/qwen3-32b --hardware H100 --workload summarization --rate 6 \\\n--slo ttft_p95=1s,tpot_p90=40ms --max-gpus 8"),
+        ("Two GPUs by price, with files to deploy it", "blis advise --model qwen/qwen3-14b --rate 10 --slo ttft_p95=1s,tpot_p90=50ms \\\n--hardware H100,A100-SXM --prices examples/autoscaling/prices.yaml --budget '20$/h' --out advice"),
     ]),
     ("blis sweep", &[
         ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),

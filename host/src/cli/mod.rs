@@ -3,6 +3,7 @@
 //! `args` (flags) → [`ExperimentSpec`](blis_eval::spec::ExperimentSpec) → `blis_eval` (simulation and files) →
 //! `output` (standard output). Results go to standard output, everything else to standard error.
 
+mod advise;
 mod args;
 mod bound;
 mod calibrate;
@@ -147,6 +148,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Capacity(args)) => planning::capacity(&args),
         Some(Command::Size(args)) => planning::size(&args),
         Some(Command::Sweep(args)) => planning::sweep(&args),
+        Some(Command::Advise(args)) => advise::advise(&args),
         Some(Command::View(args)) => view::view(&args),
         Some(Command::Plot(args)) => plot::plot_results(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),

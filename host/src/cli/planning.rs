@@ -19,7 +19,7 @@ use super::progress::Spinner;
 use super::run_args::OutputFlags;
 use super::view::check_page;
 
-const PLANNING: &str = "Planning";
+pub(super) const PLANNING: &str = "Planning";
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs<const COMMANDS: u16> {

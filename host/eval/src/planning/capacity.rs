@@ -128,6 +128,18 @@ pub(super) fn of_loads(
     Ok(summary(name, service, deployment, &found[0], &config.slos))
 }
 
+/// The highest load of `seeded` that meets `slos`; `None` if none does, or every one. `hint`: about where it is.
+pub(super) fn critical_load(
+    service: &Experiment,
+    deployment: &Deployment,
+    seeded: &SeededLoad,
+    slos: &[Slo],
+    hint: f64,
+) -> Option<f64> {
+    let bisection = Bisection { service, deployment, seeded, slos };
+    bisection.critical_load(Some(hint)).ok().map(|found| found.load)
+}
+
 /// # Errors
 /// If runs that decided a critical load are too short to tell.
 fn check_lengths(found: &[Vec<CriticalLoad>], length: RunLength, slos: &[Slo]) -> Result<(), RunError> {

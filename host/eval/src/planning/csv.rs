@@ -112,16 +112,16 @@ impl CsvTable for Sweep {
 }
 
 /// The text of a table.
-struct CsvText(String);
+pub(super) struct CsvText(pub String);
 
 impl CsvText {
-    fn new(heading: impl IntoIterator<Item = String>) -> Self {
+    pub(super) fn new(heading: impl IntoIterator<Item = String>) -> Self {
         let mut table = Self(String::new());
         table.line(heading);
         table
     }
 
-    fn line(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(super) fn line(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(quoted).collect();
         self.0.push_str(&cells.join(","));
         self.0.push('\n');
@@ -132,11 +132,11 @@ fn quoted(cell: String) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
 }
 
-fn figures(slos: &[Slo]) -> impl Iterator<Item = String> {
+pub(super) fn figures(slos: &[Slo]) -> impl Iterator<Item = String> {
     slos.iter().map(|slo| format!("{}_ms", slo.figure()))
 }
 
-fn optional<T: ToString>(value: Option<T>) -> String {
+pub(super) fn optional<T: ToString>(value: Option<T>) -> String {
     value.map_or(String::new(), |value| value.to_string())
 }
 

@@ -76,6 +76,13 @@ pub(super) struct SeededLoad {
     warmup: f64,
 }
 
+/// Lengths of requests. Unit: tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MeanTokens {
+    pub input: f64,
+    pub output: f64,
+}
+
 /// Mean end-to-end latency that the first runs of sessions assume. If it is longer, the next runs are.
 pub(super) const FIRST_LATENCY_S: f64 = 1.0;
 
@@ -191,6 +198,32 @@ impl SeededLoad {
         let share = self.warmup + PART * (1.0 - self.warmup);
         let sessions = SessionRun { until: scaled(sessions.until, share), ..sessions };
         Self { sessions: Some(sessions), warmup: self.warmup / share, ..self.clone() }
+    }
+
+    /// The same with its first requests only, at most `most`: their rate stays. Sessions and users are [`Self::shortened`].
+    pub(super) fn beginning(&self, most: usize) -> Self {
+        let mut short = self.shortened();
+        short.kept.iter_mut().for_each(|kept| kept.truncate(most));
+        short
+    }
+
+    /// The same with longer prompts and outputs, by `factor`; `None` where requests follow from outputs.
+    pub(super) fn with_longer_requests(&self, factor: f64) -> Option<Self> {
+        let times = |tokens: u32| (f64::from(tokens) * factor).round() as u32;
+        let mut kept = self.kept.clone()?;
+        for request in &mut kept {
+            request.input_tokens = times(request.input_tokens);
+            request.output_tokens = times(request.output_tokens);
+            request.max_output_tokens = request.max_output_tokens.map(times);
+        }
+        Some(Self { kept: Some(kept), ..self.clone() })
+    }
+
+    /// Mean tokens of prompts and outputs; `None` where requests follow from outputs.
+    pub(super) fn mean_tokens(&self) -> Option<MeanTokens> {
+        let kept = self.kept.as_ref().filter(|kept| !kept.is_empty())?;
+        let mean = |of: fn(&Request) -> u32| kept.iter().map(|r| f64::from(of(r))).sum::<f64>() / kept.len() as f64;
+        Some(MeanTokens { input: mean(|request| request.input_tokens), output: mean(|request| request.output_tokens) })
     }
 
     /// The same with all requests in the figures: of traffic that changes, the first ones are no warm-up.

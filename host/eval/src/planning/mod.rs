@@ -5,6 +5,7 @@
 //! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size, elastic, sweep
 //! ```
 
+pub mod advise;
 mod capacity;
 mod conclusions;
 mod csv;

@@ -74,6 +74,32 @@ pub struct SizeCheck {
     pub saturated_seeds: u64,
 }
 
+impl SizeCheck {
+    /// What `runs` of `count` replicas say, a run for each seed.
+    pub(super) fn of(count: u32, runs: &[LoadRun], slos: &[Slo]) -> Self {
+        // Runs that may only fill the service are too short, and are lengthened.
+        let is_saturated = |run: &&LoadRun| run.is_saturated() && !length::may_only_fill(run);
+        let saturated = runs.iter().filter(is_saturated).count();
+        let limits = (0..slos.len()).map(|slo| {
+            let excess: Vec<f64> = runs.iter().map(|run| run.results[slo].excess).collect();
+            // An infinite excess of a mean has no interval, nor has a single seed.
+            let worst = excess.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let interval = mean_interval(&excess).filter(|interval| interval.low.is_finite());
+            interval.map_or((worst, worst), |interval| (interval.low, interval.high))
+        });
+        let limits: Vec<(f64, f64)> = limits.collect();
+        let result = if limits.iter().any(|&(low, _)| low > 0.0) || 2 * saturated > runs.len() {
+            SizeResult::Fails
+        } else if saturated == 0 && limits.iter().all(|&(_, high)| high <= 0.0) {
+            SizeResult::Holds
+        } else {
+            SizeResult::Undecided
+        };
+        let values_ms = (0..slos.len()).map(|slo| super::median_ms(runs.iter(), slo)).collect();
+        Self { count, result, values_ms, saturated_seeds: saturated as u64 }
+    }
+}
+
 /// Whether a number of replicas meets the SLOs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
@@ -288,26 +314,7 @@ impl<'a> SizeSearch<'a> {
     }
 
     fn check(&self, count: u32, runs: &[LoadRun]) -> SizeCheck {
-        // Runs that may only fill the service are too short, and are lengthened.
-        let is_saturated = |run: &&LoadRun| run.is_saturated() && !length::may_only_fill(run);
-        let saturated = runs.iter().filter(is_saturated).count();
-        let limits = (0..self.slos.len()).map(|slo| {
-            let excess: Vec<f64> = runs.iter().map(|run| run.results[slo].excess).collect();
-            // An infinite excess of a mean has no interval, nor has a single seed.
-            let worst = excess.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let interval = mean_interval(&excess).filter(|interval| interval.low.is_finite());
-            interval.map_or((worst, worst), |interval| (interval.low, interval.high))
-        });
-        let limits: Vec<(f64, f64)> = limits.collect();
-        let result = if limits.iter().any(|&(low, _)| low > 0.0) || 2 * saturated > runs.len() {
-            SizeResult::Fails
-        } else if saturated == 0 && limits.iter().all(|&(_, high)| high <= 0.0) {
-            SizeResult::Holds
-        } else {
-            SizeResult::Undecided
-        };
-        let values_ms = (0..self.slos.len()).map(|slo| super::median_ms(runs.iter(), slo)).collect();
-        SizeCheck { count, result, values_ms, saturated_seeds: saturated as u64 }
+        SizeCheck::of(count, runs, self.slos)
     }
 
     /// # Errors
@@ -344,6 +351,6 @@ impl<'a> SizeSearch<'a> {
 }
 
 /// Whether `count` replicas have so little to do that more of them change nothing.
-fn is_idle(run: &LoadRun, count: u32) -> bool {
+pub(super) fn is_idle(run: &LoadRun, count: u32) -> bool {
     count > 1 && run.load.is_some_and(|load| load.in_flight_mean < ALONE * f64::from(count))
 }

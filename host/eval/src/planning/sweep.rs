@@ -279,7 +279,7 @@ const OF_VLLM: [(&str, &str); 11] = [
 
 /// The command that serves a replica with vLLM: sizes and batch limits as they were resolved, and settings that differ from
 /// defaults.
-fn launch(config: &Experiment, deployment: &Deployment) -> String {
+pub(super) fn launch(config: &Experiment, deployment: &Deployment) -> String {
     let mut line = format!("vllm serve {}", config.deployment.model);
     let sizes = [
         ("tensor-parallel-size", deployment.tensor_parallel_size, 0),

@@ -199,12 +199,12 @@ impl SweepPoint {
 }
 
 /// The last `texts` columns to the left, numbers to the right.
-fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>], texts: usize) -> fmt::Result {
+pub(super) fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>], texts: usize) -> fmt::Result {
     let columns = lines.first().map_or(0, |line| line.as_ref().len());
     f.write_str(&in_columns(lines, usize::MAX, |column| column + texts >= columns))
 }
 
-fn joined(slos: &[Slo]) -> String {
+pub(super) fn joined(slos: &[Slo]) -> String {
     slos.iter().map(Slo::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -218,7 +218,7 @@ fn service(replicas: u32, gpus_per_replica: u32) -> String {
 }
 
 /// `seeds 42 to 46, 2500 requests a run`.
-fn runs(seeds: &[u64], requests: Option<u64>) -> String {
+pub(super) fn runs(seeds: &[u64], requests: Option<u64>) -> String {
     let seeds = match seeds {
         [first, .., last] => format!("seeds {first} to {last}"),
         [only] => format!("seed {only}"),
@@ -233,7 +233,7 @@ fn value_of(slo: &Slo, value_ms: Option<f64>) -> String {
 }
 
 /// Four significant digits, or a whole number of users.
-fn load(unit: LoadUnit, load: f64) -> String {
+pub(super) fn load(unit: LoadUnit, load: f64) -> String {
     let decimals = if unit.is_whole() { 0 } else { (3 - load.abs().max(1e-6).log10().floor() as i32).max(0) };
     format!("{load:.*}", decimals as usize)
 }

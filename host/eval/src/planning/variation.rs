@@ -15,8 +15,8 @@ const MOST: usize = 10_000;
 /// A setting and the values that are compared.
 #[derive(Clone, Debug)]
 pub struct Variation {
-    key: &'static SettingKey,
-    values: Vec<String>,
+    pub(super) key: &'static SettingKey,
+    pub(super) values: Vec<String>,
 }
 
 impl Variation {

@@ -20,8 +20,10 @@ pub const MOCK: u16 = 1 << 7;
 pub const OBSERVE: u16 = 1 << 8;
 /// `blis workload inspect` and `convert`.
 pub const TRACES: u16 = 1 << 9;
+/// The flags of `blis advise`.
+pub const ADVISE: u16 = 1 << 10;
 /// The commands that search over several runs.
-pub const PLANNING: u16 = CAPACITY | SIZE | SWEEP;
+pub const PLANNING: u16 = CAPACITY | SIZE | SWEEP | ADVISE;
 /// The commands that simulate a service.
 pub const SIMULATED: u16 = RUN | REPLAY | COMPARE | PLANNING | CALIBRATE | MOCK;
 /// The commands that generate requests.

@@ -27,7 +27,9 @@ use super::choice::{
     RegretName, RoleName, SecondaryTierName, SessionMode, SimulationName, StageOrderName, TieBreakName,
     TraceFormatName, TraceLevelName, TransferLinkName, WorkloadName,
 };
-use super::commands::{CALIBRATE, EVALUATED, GENERATED, MOCK, OBSERVE, REPLAY, RUN, SIMULATED, SIZE, SWEEP, TRACES};
+use super::commands::{
+    ADVISE, CALIBRATE, EVALUATED, GENERATED, MOCK, OBSERVE, REPLAY, RUN, SIMULATED, SIZE, SWEEP, TRACES,
+};
 use super::kind::*;
 use super::parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::permission::Permission;
@@ -723,7 +725,7 @@ settings! {
         energy: bool = "energy", SWITCH, default "false", { apart: &[set("group").hint("the energy of groups is not computed: leave out one of them"), ROLES_APART] };
         /// Price list of GPUs, YAML: date, source, and dollars per GPU-hour; as examples/autoscaling/prices.yaml [default:
         /// no cost]
-        prices: PathBuf = "prices", "FILE" PATH, { commands: EVALUATED | SIZE | SWEEP, example: "examples/autoscaling/prices.yaml" };
+        prices: PathBuf = "prices", "FILE" PATH, { commands: EVALUATED | SIZE | SWEEP | ADVISE, example: "examples/autoscaling/prices.yaml" };
         /// Weights of the fitness, as throughput:0.5,p99_ttft:0.5
         fitness_weights: String = "fitness-weights", "KEY:WEIGHT,…" NAME, { suites: false, example: "mean_e2e:1", beside: "--rate 30 --num-requests 60 --num-instances 2" };
         /// Scale of the fitness

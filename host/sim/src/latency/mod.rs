@@ -9,12 +9,14 @@ pub mod blackbox;
 mod error;
 pub mod physics;
 pub mod roofline;
+mod scaled;
 pub mod trained_physics;
 
 pub use blackbox::Blackbox;
 pub use error::LatencyError;
 pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Sampler, SamplingRows, Serving};
 pub use roofline::Roofline;
+pub use scaled::Scaled;
 pub use trained_physics::{MoeComm, TrainedPhysics};
 
 use crate::sampling::{SampledRows, Sampling, SamplingParams};
