@@ -31,7 +31,7 @@ pub struct Advice {
     pub nearest: Option<NearMiss>,
     /// What would change the choice.
     pub changes: Vec<String>,
-    /// Combinations of the values of all axes, without numbers of replicas. Unit: designs.
+    /// Different combinations of the values of all axes, without numbers of replicas. Unit: designs.
     pub space: u64,
     /// Designs that are no choice, by reason.
     pub left_out: Vec<CutCount>,
@@ -160,7 +160,7 @@ pub struct NearMiss {
     pub binding: String,
     /// Whether more requests arrive than are served.
     pub overloaded: bool,
-    /// Whether the replicas have so little to do that more of them change nothing.
+    /// Whether it misses an SLO even with almost no load.
     pub idle: bool,
 }
 

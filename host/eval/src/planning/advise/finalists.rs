@@ -44,7 +44,9 @@ pub(super) struct Finalist {
 /// The deployments that are shown, the choice first.
 pub(super) fn finalists(race: &mut Race, risk: f64) -> Result<Vec<Finalist>, RunError> {
     let Some(choice) = confirmed(race)? else { return Ok(Vec::new()) };
+    race.note("choice confirmed");
     let rows = other_families(race, &choice)?;
+    race.note("other families searched");
     let confirmed = run_all(&rows, &[0], |&deployed, _| confirm(race, deployed))?;
     let mut all: Vec<Confirmed> = confirmed.into_iter().flatten().flatten().collect();
     all.sort_by(|a, b| compare(race, a, b));
@@ -52,6 +54,7 @@ pub(super) fn finalists(race: &mut Race, risk: f64) -> Result<Vec<Finalist>, Run
     let position = all.iter().position(|of| compare(race, of, &choice).is_gt()).unwrap_or(all.len());
     all.insert(position, choice);
     all.truncate(ROWS);
+    race.note("rows confirmed");
     let numbered: Vec<(usize, &Confirmed)> = all.iter().enumerate().collect();
     let found = run_all(&numbered, &[0], |&(rank, of), _| examined(race, rank, of, risk))?;
     Ok(found.into_iter().flatten().collect())

@@ -75,11 +75,17 @@ impl<'a> Race<'a> {
     /// Runs the race to its end.
     pub fn run(&mut self) -> Result<(), RunError> {
         self.screen_families()?;
+        self.note("families screened");
         self.screen_others()?;
+        self.note("others screened");
         loop {
             self.find_incumbents()?;
+            self.note("incumbents found");
             self.challenge_until_stable()?;
-            if self.lengthen()? {
+            self.note("no challenge left");
+            let is_cheaper = self.lengthen()?;
+            self.note("undecided ones run longer");
+            if is_cheaper {
                 continue;
             }
             let Some(longer) = self.longer_for_best() else { return Ok(()) };
@@ -87,6 +93,15 @@ impl<'a> Race<'a> {
             self.evaluated.clear();
             self.refuted.clear();
         }
+    }
+
+    /// Logs how far the search is.
+    pub fn note(&self, what: &str) {
+        let (runs, requests) = (self.bench.runs(), self.length.requests());
+        tracing::debug!(
+            "advise: {what}; {runs} runs so far, of {requests:?} requests; best cost {:?}",
+            self.best().map(|(_, cost)| cost)
+        );
     }
 
     /// The requests of the search for a design.

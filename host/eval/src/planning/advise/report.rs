@@ -50,7 +50,7 @@ pub(super) fn advice(config: &AdviseConfig, race: &Race, found: &Found) -> Resul
         unit: first[0].unit,
         objective: if has_prices { "usd_per_hour" } else { "gpus" }.to_owned(),
         budget: config.budget.text(),
-        changes: choice.map(|choice| changes(race, choice, &found.rows)).unwrap_or_default(),
+        changes: choice.map(|choice| changes(race, choice, &found.rows, config.risk)).unwrap_or_default(),
         others: if config.all { 0 } else { count },
         deployments,
         nearest,
@@ -240,28 +240,34 @@ fn nearest(race: &Race) -> Result<Option<NearMiss>, RunError> {
     let mut closest: Vec<(usize, &Screened)> = screened.collect();
     let excess = |of: &Screened| of.run.results.iter().map(|of| of.excess).fold(f64::NEG_INFINITY, f64::max);
     closest.sort_by(|(a, one), (b, other)| excess(one).total_cmp(&excess(other)).then(a.cmp(b)));
-    let mut best: Option<(usize, Layout, Evaluated, bool)> = None;
+    let mut best: Option<(Deployed, Evaluated)> = None;
     for (index, of) in closest.into_iter().take(CLOSEST) {
         let loads = race.loads(index)?;
         let of_all = race.bench.evaluate(index, of.layout, &loads, EarlyStop(f64::INFINITY))?;
-        let is_better = best.as_ref().is_none_or(|(_, _, known, _)| of_all.slack > known.slack);
-        if is_better {
-            best = Some((index, of.layout, of_all, matches!(of.result, Fewest::Idle(_))));
+        if best.as_ref().is_none_or(|(_, known)| of_all.slack > known.slack) {
+            best = Some(((index, of.layout), of_all));
         }
     }
-    Ok(best.map(|(index, layout, of, idle)| NearMiss {
+    best.map(|(deployed, of)| near_miss(race, deployed, &of)).transpose()
+}
+
+fn near_miss(race: &Race, (index, layout): Deployed, of: &Evaluated) -> Result<NearMiss, RunError> {
+    /// Almost no load.
+    const ALONE: f64 = 0.01;
+    let design = &race.designs[index];
+    let first = &race.loads(index)?[..1];
+    let alone = race.bench.evaluate_at(index, layout, first, ALONE, EarlyStop(f64::INFINITY))?;
+    let slo = of.binding(race.bench.slos);
+    Ok(NearMiss {
         deployment: words(race, (index, layout)),
-        settings: race.designs[index].settings.clone(),
-        gpus: u64::from(layout.replicas) * u64::from(race.designs[index].gpus),
-        usd_per_hour: usd(&race.designs[index], layout),
+        settings: design.settings.clone(),
+        gpus: u64::from(layout.replicas) * u64::from(design.gpus),
+        usd_per_hour: usd(design, layout),
         values_ms: finite(&of.values_ms),
-        binding: figure(
-            &race.bench.slos[of.binding(race.bench.slos)],
-            of.values_ms[of.binding(race.bench.slos)].unwrap_or(f64::INFINITY),
-        ),
+        binding: figure(&race.bench.slos[slo], of.values_ms[slo].unwrap_or(f64::INFINITY)),
         overloaded: of.is_overloaded(),
-        idle,
-    }))
+        idle: alone.slack < 0.0,
+    })
 }
 
 /// Designs that are no choice, by reason: before anything is simulated, then by their screening.
@@ -280,8 +286,8 @@ fn left_out(config: &AdviseConfig, race: &Race) -> Vec<CutCount> {
     counts.into_iter().map(|(reason, designs)| CutCount { reason: reason.to_owned(), designs }).collect()
 }
 
-/// What would change the choice: the load, a price, a limit.
-fn changes(race: &Race, choice: &Finalist, rows: &[Finalist]) -> Vec<String> {
+/// What would change the choice: the load, a limit, the error of the model where a share `within_risk` of draws may fail, a price.
+fn changes(race: &Race, choice: &Finalist, rows: &[Finalist], within_risk: f64) -> Vec<String> {
     let mut changes = Vec::new();
     let loads = race.loads(choice.deployed.0);
     if let (Some(room), Ok(loads)) = (choice.head_room, loads) {
@@ -305,6 +311,18 @@ fn changes(race: &Race, choice: &Finalist, rows: &[Finalist]) -> Vec<String> {
             let count = crate::workload_config::plural(fewer.check.count.into(), "replica");
             changes.push(format!("limit: with {} = {} {count} would do", slos[slo].figure(), milliseconds(ms * 1.02)));
         }
+    }
+    if let Some(risk) = choice.risk {
+        let own = choice.deployed.1.replicas;
+        let share = 100.0 - 100.0 * within_risk;
+        changes.push(match risk.replicas_within_risk {
+            Some(count) if count <= own => format!("error of the model: none that {share:.0} % of the draws have"),
+            Some(count) => {
+                let count = crate::workload_config::plural(count.into(), "replica");
+                format!("error of the model: {count} hold in {share:.0} % of the draws")
+            }
+            None => format!("error of the model: no number of replicas holds in {share:.0} % of the draws"),
+        });
     }
     changes.extend(price_changes(race, choice, rows));
     changes
@@ -386,7 +404,7 @@ fn without_choice(advice: &Advice) -> String {
     let within = if advice.budget.is_empty() { String::new() } else { format!(" within {}", advice.budget) };
     let Some(nearest) = &advice.nearest else { return format!("Nothing{within} holds") };
     let why = match (nearest.overloaded, nearest.idle) {
-        (_, true) => "at any number of replicas",
+        (_, true) => "also without load",
         (true, false) => "overloaded",
         (false, false) => "the load is too high",
     };

@@ -22,6 +22,7 @@ fn search(config: &AdviseConfig) -> Result<Advice, RunError> {
     let mut race = Race::new(config)?;
     race.run()?;
     let rows = finalists(&mut race, config.risk)?;
+    race.note("rows examined");
     if let Some(choice) = rows.first() {
         choice.evaluated.runs.iter().try_for_each(|run| race.length.check(run, &config.slos))?;
     }

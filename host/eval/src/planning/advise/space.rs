@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blis_config::policy::SettingSource;
-use blis_config::{Catalogue, ConfigError, Deployment, short_name};
+use blis_config::{Catalogue, ConfigError, Deployment, ModelArgs, short_name};
 use blis_sim::cluster::InstanceRole;
 
 use crate::disaggregation::has_roles;
@@ -34,7 +34,7 @@ const ROUTERS: [&str; 3] = ["round-robin", "token-aware", "weighted"];
 /// The designs that can be deployed, and how many cannot.
 pub(super) struct Space {
     pub designs: Vec<Design>,
-    /// Combinations, all of them.
+    /// Different combinations, also those that cannot be deployed.
     pub size: usize,
     /// How many are left out before anything is simulated, by reason.
     pub cut: BTreeMap<&'static str, usize>,
@@ -181,6 +181,13 @@ fn is_main(name: &str) -> bool {
     !["max-num-batched-tokens", "max-num-seqs", "routing-policy"].contains(&name)
 }
 
+/// What decides about the axes of a model.
+struct AxisFacts {
+    has_experts: bool,
+    /// Whether its weights are published with fewer bits than its activations.
+    is_quantised: bool,
+}
+
 /// The axes as they are put together.
 struct Axes<'a> {
     /// The settings that all designs have.
@@ -205,7 +212,8 @@ impl Axes<'_> {
         if is_vllm && self.is_free("kv-cache-dtype") {
             self.list.push(Axis::of("kv-cache-dtype", &["fp8"], true).beside_default());
         }
-        if is_vllm && self.is_free("enable-expert-parallel") {
+        let has_experts = models.iter().any(|model| self.facts(model).is_some_and(|facts| facts.has_experts));
+        if is_vllm && has_experts && self.is_free("enable-expert-parallel") {
             self.list.push(Axis::of("enable-expert-parallel", &["true"], true).beside_default());
         }
         if is_vllm && self.may_have_roles() {
@@ -226,6 +234,17 @@ impl Axes<'_> {
     /// Whether the user left open what the setting is.
     fn is_free(&self, name: &'static str) -> bool {
         !self.spec.has(name) && !self.varied.contains(name)
+    }
+
+    /// What decides about the axes of `model`; `None` if its config is not known.
+    fn facts(&self, model: &str) -> Option<AxisFacts> {
+        let folder = self.spec.model_config_folder.clone();
+        let args = ModelArgs { model: model.to_owned(), folder, tensor: 1, ..ModelArgs::default() };
+        let facts = blis_config::explain_model(&args).ok()?;
+        Some(AxisFacts {
+            has_experts: facts.active_parameters < facts.parameters,
+            is_quantised: facts.quantization.is_some(),
+        })
     }
 
     /// Whether prefill apart from decode is tried.
@@ -271,7 +290,8 @@ impl Axes<'_> {
         let named = |name: String| (SettingKey::named("model"), name);
         let mut values = vec![vec![named(model.to_owned())]];
         let is_vllm = self.spec.parity() == ParityName::Vllm;
-        if is_vllm && self.is_free("quantization") && self.is_free("dtype") {
+        let is_quantised = self.facts(model).is_some_and(|facts| facts.is_quantised);
+        if is_vllm && !is_quantised && self.is_free("quantization") && self.is_free("dtype") {
             if weights.contains(&Weights::Fp8) {
                 values.push(vec![named(model.to_owned()), (SettingKey::named("quantization"), "fp8".to_owned())]);
             }
@@ -306,7 +326,6 @@ struct Filling {
 mod reason {
     pub const MEMORY: &str = "does not fit the memory";
     pub const BUDGET: &str = "one replica exceeds the budget";
-    pub const SAME: &str = "same as another";
     pub const FORMAT: &str = "format of weights not possible";
     pub const REFUSED: &str = "cannot be deployed";
 }
@@ -319,7 +338,6 @@ impl Filling {
             let what = format!("there are {size} combinations of values, more than {MOST_DESIGNS}");
             return Err(RunError::usage(what).hint("set what is decided, as `--tp 2`, or vary fewer settings"));
         }
-        self.space.size = size;
         let mut families: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
         for mut number in 0..size {
             let mut indices = vec![0; axes.len()];
@@ -339,6 +357,7 @@ impl Filling {
     }
 
     fn cut(&mut self, reason: &'static str, example: String) {
+        self.space.size += usize::from(reason != reason::BUDGET);
         *self.space.cut.entry(reason).or_default() += 1;
         self.space.examples.entry(reason).or_insert(example);
     }
@@ -356,7 +375,6 @@ impl Filling {
         let roles = has_roles(&spec);
         if roles && varies && !has_roles(base) {
             // Batches and routers of a design with roles have their defaults.
-            self.cut(reason::SAME, String::new());
             return Ok(());
         }
         let service = Experiment::new(spec.clone(), OutputFiles::default())?;
@@ -369,9 +387,9 @@ impl Filling {
             return Ok(());
         }
         if !self.is_new(&service, &deployment, &settings) {
-            self.cut(reason::SAME, String::new());
             return Ok(());
         }
+        self.space.size += 1;
         let usd_per_gpu_hour = service.usd_per_gpu_hour(&deployment)?;
         let fixed_roles = has_roles(base).then(|| Layout::of_roles(&service)).flatten();
         let pinned = spec.num_instances.or(fixed_roles.map(|layout| layout.replicas));

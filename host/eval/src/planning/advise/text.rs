@@ -56,24 +56,24 @@ impl Advice {
         let mut heading = vec![String::new(), "GPUs".to_owned()];
         heading.extend(has_prices.then(|| "$/h".to_owned()));
         heading.extend(self.slo.iter().map(|slo| slo.figure()));
-        heading.extend(["load", "draws", "lost", "deployment"].map(str::to_owned));
+        heading.extend(["load", "draws", "lost"].map(str::to_owned));
         let rows = self.deployments.iter().map(|of| of.cells(has_prices));
         let lines: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
         table(f, &lines, 1)?;
         let others = if self.others > 0 { format!("{} others hold: --all\n", self.others) } else { String::new() };
         write!(f, "{others}")?;
-        writeln!(f, "GPUs: with those that the errors of the model may need; load: up to which it holds;")?;
-        writeln!(f, "draws: of these errors in which it holds; lost: whether it holds with one replica fewer")
+        writeln!(f, "GPUs: in brackets with errors of the model; load: up to which it holds; draws: of")?;
+        writeln!(f, "these errors, in which it holds; lost: whether it holds with one replica fewer")
     }
 
     fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = self.deployments.iter().filter(|of| !of.why_not_cheaper.is_empty());
-        let lines: Vec<[String; 2]> =
-            reasons.map(|of| [format!("  {}", of.rank), of.why_not_cheaper.clone()]).collect();
-        if lines.is_empty() {
-            return Ok(());
-        }
-        writeln!(f, "\nWhy not cheaper")?;
+        let reason = |of: &AdvisedDeployment| match of.why_not_cheaper.as_str() {
+            "" => of.deployment.clone(),
+            why => format!("{} ({why})", of.deployment),
+        };
+        writeln!(f, "\nDeployments, and why nothing cheaper")?;
+        let rows = self.deployments.iter();
+        let lines: Vec<[String; 2]> = rows.map(|of| [of.rank.to_string(), reason(of)]).collect();
         table(f, &lines, 1)
     }
 }
@@ -90,7 +90,7 @@ impl AdvisedDeployment {
         cells.extend(self.values_ms.iter().map(|value| value.map_or("-".to_owned(), milliseconds)));
         cells.push(self.head_room.map_or("-".to_owned(), HeadRoom::text));
         cells.push(self.model_risk.map_or("-".to_owned(), |risk| format!("{}/{}", risk.held, risk.draws)));
-        cells.extend([self.lost().to_owned(), self.deployment.clone()]);
+        cells.push(self.lost().to_owned());
         cells
     }
 
@@ -99,7 +99,6 @@ impl AdvisedDeployment {
         match self.robustness.iter().find(|of| of.change == LOST) {
             None => "-",
             Some(of) if of.result == SizeResult::Holds => "yes",
-            Some(of) if of.overloaded => "overload",
             Some(_) => "no",
         }
     }
