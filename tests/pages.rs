@@ -22,6 +22,7 @@ fn every_command_with_a_result_has_a_page() {
         ("compare", format!("compare round-robin least-loaded {LOAD} --num-instances 2 --rate 10 --seeds 2")),
         ("sweep", format!("sweep {LOAD} --vary rate=2,4 --seeds 1")),
         ("size", format!("size {LOAD} --rate 5 --slo ttft_p90=500ms --seeds 2")),
+        ("advise", format!("advise {LOAD} --rate 5 --slo ttft_p90=500ms --seeds 2 --tp 1")),
         (
             "capacity",
             format!(

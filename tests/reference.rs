@@ -167,6 +167,18 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
             "sweep",
             format!("sweep {planned} --gpu-memory-utilization 0.5 --vary tp=1,2 --vary hardware=H100,L4"),
         ),
+        (
+            "planning",
+            "advise",
+            format!(
+                "advise {planned} --rate 20 --prices examples/autoscaling/prices.yaml --hardware H100 --vary tp=1,2 --budget 20"
+            ),
+        ),
+        (
+            "planning",
+            "advise",
+            format!("advise {} --hardware H100 --tp 1 --max-gpus 1", planned.replace("=1s", "=1us")),
+        ),
         ("regret", "regret_document", format!("regret {model} --look-ahead --bound --allow-large-components")),
         ("decisions", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions", "decisions_show", format!("decisions show {b} --request 39")),

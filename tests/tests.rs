@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make the files that they read")]
 
+mod advise;
 mod architectures;
 mod autoscaling;
 mod batching;

@@ -75,12 +75,13 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
     },
     DocumentSchema {
         name: "planning",
-        heading: "`blis capacity`, `blis size`, `blis sweep`",
-        title: "JSON of blis capacity, blis size and blis sweep: the document on standard output",
+        heading: "`blis advise`, `blis capacity`, `blis size`, `blis sweep`",
+        title: "JSON of blis advise, blis capacity, blis size and blis sweep: the document on standard output",
         printed: &[
             ("capacity", "Document<Capacity>"),
             ("size", "Document<ServiceSize>"),
             ("elastic", "Document<ElasticCurve>"),
+            ("advise", "Document<Advice>"),
             ("sweep", "Document<Sweep>"),
         ],
         others: &[],

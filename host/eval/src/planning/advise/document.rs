@@ -37,7 +37,7 @@ pub struct Advice {
     pub left_out: Vec<CutCount>,
     /// Deployments that were simulated: designs with a number of replicas each. Unit: deployments.
     pub simulated: u64,
-    /// Simulations, over all deployments and seeds. Unit: runs.
+    /// Simulations of the search and of the checks, those at critical loads left out. Unit: runs.
     pub runs: u64,
     /// Level of the intervals that decide. Unit: share.
     pub confidence: f64,

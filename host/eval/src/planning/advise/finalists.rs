@@ -218,7 +218,6 @@ fn head_room(race: &Race, (index, layout): Deployed, loads: &Loads, seeds: usize
     let design = &race.designs[index];
     let service = design.with(layout);
     let critical = |seeded: &crate::planning::load::SeededLoad| {
-        race.bench.count_run();
         let hint = seeded.usual * hint;
         Some(critical_load(&service, &design.deployment, seeded, race.bench.slos, hint)? / seeded.usual)
     };

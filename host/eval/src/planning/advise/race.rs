@@ -35,7 +35,7 @@ const LEADERS: usize = 4;
 /// Seeds of a challenge.
 const CHALLENGE_SEEDS: usize = 2;
 /// Ties that are not halved.
-const FEWEST_TIES: usize = 16;
+const FEWEST_TIES: usize = 40;
 /// How many undecided designs are run longer, by attempt.
 const LENGTHENED: [usize; 3] = [12, 6, 3];
 

@@ -18,7 +18,7 @@ impl Display for Advice {
         writeln!(f, "{} {} within {}{budget}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
         writeln!(
             f,
-            "{} of {} designs tried; {}",
+            "{} of {} designs simulated; {}",
             plural(self.simulated, "deployment"),
             self.space,
             self.seeds_in_words()
@@ -62,8 +62,8 @@ impl Advice {
         table(f, &lines, 1)?;
         let others = if self.others > 0 { format!("{} others hold: --all\n", self.others) } else { String::new() };
         write!(f, "{others}")?;
-        writeln!(f, "GPUs: in brackets with errors of the model; load: up to which it holds; draws: of")?;
-        writeln!(f, "these errors, in which it holds; lost: whether it holds with one replica fewer")
+        writeln!(f, "In brackets: GPUs with errors of the model. Load: up to which it holds. Draws: of")?;
+        writeln!(f, "these errors, in which it holds. Lost: whether it holds with one replica fewer.")
     }
 
     fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
