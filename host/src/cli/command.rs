@@ -16,7 +16,7 @@ use super::mock_server::MockServerArgs;
 use super::observe::ObserveArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
-use super::planning::{CapacityArgs, SizeArgs, SweepArgs};
+use super::planning::{CapacityArgs, DiagnoseArgs, SizeArgs, SweepArgs};
 use super::plot::PlotArgs;
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
@@ -95,6 +95,13 @@ pub(super) enum Command {
         override_usage = "blis advise [OPTIONS] --model <NAME> --slo <LIMIT,…>"
     )]
     Advise(Box<AdviseArgs>),
+    /// What binds a service: the time of its requests by cause, and the knobs tried and ranked
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis diagnose [OPTIONS] --model <NAME>"
+    )]
+    Diagnose(Box<DiagnoseArgs>),
     /// A page with charts of results: one HTML file
     View(ViewArgs),
     /// A figure of results for a paper: SVG or PNG, with its numbers beside it

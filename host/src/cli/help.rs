@@ -41,7 +41,7 @@ const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, 
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "search", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions", "view", "plot"]),
-    ("Plan capacity", &["advise", "capacity", "size", "sweep"]),
+    ("Plan capacity", &["advise", "capacity", "size", "sweep", "diagnose"]),
     ("Real servers", &["observe", "calibrate", "mock-server"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
@@ -135,6 +135,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("100 requests to one server", "blis run --model qwen/qwen3-14b --rate 2"),
         ("Four instances behind a router, under a chat workload", "blis run --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted \\\n--workload chatbot --rate 20 --num-requests 400"),
         ("A recorded trace, results as JSON", "blis run --model qwen/qwen3-14b --workload-trace examples/replay-a-trace/chat.csv --output json"),
+    ]),
+    ("blis diagnose", &[
+        ("What binds a service without limits", "blis diagnose --model qwen/qwen3-14b --rate 8 --num-requests 400"),
+        ("What keeps it from its SLOs", "blis diagnose --model qwen/qwen3-14b --rate 8 --num-requests 400 --slo ttft_p95=200ms,tpot_p90=20ms"),
     ]),
     ("blis view", &[
         ("A page with a run", "blis run --model qwen/qwen3-14b --rate 2 --output json > run.json\nblis view run.json --report run.html"),

@@ -149,6 +149,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Size(args)) => planning::size(&args),
         Some(Command::Sweep(args)) => planning::sweep(&args),
         Some(Command::Advise(args)) => advise::advise(&args),
+        Some(Command::Diagnose(args)) => planning::diagnose(&args),
         Some(Command::View(args)) => view::view(&args),
         Some(Command::Plot(args)) => plot::plot_results(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),

@@ -1,11 +1,13 @@
-//! `blis capacity`, `blis size`, `blis sweep`: planning of capacity within SLOs.
+//! `blis capacity`, `blis size`, `blis sweep`, `blis diagnose`: planning of capacity within SLOs, and what binds.
 
 use std::fmt::Display;
 use std::path::PathBuf;
 
 use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
-use blis_eval::planning::{self, ComparedBy, CsvTable, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation};
+use blis_eval::planning::{
+    self, ComparedBy, CsvTable, DiagnoseConfig, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation,
+};
 use blis_eval::spec::{commands, parse};
 use blis_report::{Concludes, check_target, write_text};
 use blis_sim::units::Micros;
@@ -81,6 +83,20 @@ pub(super) struct SweepArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct DiagnoseArgs {
+    #[command(flatten)]
+    given: Settings<{ commands::DIAGNOSE }>,
+    /// SLOs, as for `blis capacity`: the figure of the worst violated one counts [default: p95 TTFT or mean E2E, where
+    /// more of the time is lost]
+    #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = Slo::parse, help_heading = PLANNING)]
+    slo: Vec<Slo>,
+    #[command(flatten)]
+    replications: ReplicationFlags,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
 struct ReplicationFlags {
     /// Replications: seeds from --seed on, each with requests of its own. A trace has the same requests under every seed,
     /// and one is used
@@ -89,7 +105,7 @@ struct ReplicationFlags {
     /// Threads; 0 for one per core. Results do not depend on it
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = PLANNING)]
     threads: usize,
-    /// File for the table as CSV: a line for each policy, number of replicas or point
+    /// File for the table as CSV: a line for each policy, number of replicas, point or knob
     #[arg(long, value_name = "FILE", help_heading = PLANNING)]
     csv: Option<PathBuf>,
 }
@@ -184,4 +200,22 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let envelope =
         services.find_map(Result::ok).unwrap_or_else(|| Envelope::in_words("points that cannot be deployed"));
     replications.show("Sweep", &found, &envelope, output)
+}
+
+/// `blis diagnose`.
+pub(super) fn diagnose(args: &DiagnoseArgs) -> Result<(), RunError> {
+    let DiagnoseArgs { given, slo, replications, output } = args;
+    output.begin();
+    let (seeds, threads) = replications.checked(output)?;
+    let spec = given.over(output.config.as_deref())?;
+    let config = DiagnoseConfig::new(spec, slo, seeds, threads)?;
+    if output.explain_config {
+        return explain_policies(&[("service".to_owned(), config.base.clone())]);
+    }
+    let spinner = Spinner::start("trying knobs", output.no_progress);
+    let found = planning::diagnose(&config);
+    drop(spinner);
+    let found = found?;
+    warn_of_policies(&[("service".to_owned(), config.base)]);
+    replications.show("Diagnosis", &found, output)
 }

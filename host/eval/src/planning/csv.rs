@@ -1,6 +1,7 @@
 //! Results as CSV: a line for each policy, number of replicas, period or point.
 
 use super::capacity::Capacity;
+use super::diagnose::{Diagnosis, KnobResult};
 use super::elastic::ElasticCurve;
 use super::size::ServiceSize;
 use super::slo::Slo;
@@ -106,6 +107,34 @@ impl CsvTable for Sweep {
                 None => cells.resize(names.len() + self.figures.len() + 8, String::new()),
             }
             table.line(cells);
+        }
+        table.0
+    }
+}
+
+/// A line for each knob.
+impl CsvTable for Diagnosis {
+    fn csv(&self) -> String {
+        let heading =
+            ["knob", "result", "change_percent", "low_percent", "high_percent", "figure_ms", "gpus", "refused"];
+        let mut table = CsvText::new(heading.map(str::to_owned));
+        for knob in &self.knobs {
+            let result = match knob.result {
+                KnobResult::Better => "better",
+                KnobResult::Undecided => "undecided",
+                KnobResult::Worse => "worse",
+                KnobResult::Refused => "refused",
+            };
+            table.line([
+                knob.knob.to_owned(),
+                result.to_owned(),
+                optional(knob.change_percent),
+                optional(knob.low_percent),
+                optional(knob.high_percent),
+                optional(knob.figure_ms),
+                optional(knob.gpus),
+                knob.refused.clone().unwrap_or_default(),
+            ]);
         }
         table.0
     }

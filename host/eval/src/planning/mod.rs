@@ -9,6 +9,7 @@ pub mod advise;
 mod capacity;
 mod conclusions;
 mod csv;
+mod diagnose;
 mod elastic;
 mod length;
 mod load;
@@ -32,6 +33,7 @@ use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 pub use capacity::{Capacity, PolicyCapacity, capacity};
 pub use csv::CsvTable;
+pub use diagnose::{Cause, CauseShare, CheckedSlo, DiagnoseConfig, Diagnosis, KnobResult, TriedKnob, diagnose};
 pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};

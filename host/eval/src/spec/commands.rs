@@ -22,8 +22,10 @@ pub const OBSERVE: u16 = 1 << 8;
 pub const TRACES: u16 = 1 << 9;
 /// The flags of `blis advise`.
 pub const ADVISE: u16 = 1 << 10;
+/// The flags of `blis diagnose`.
+pub const DIAGNOSE: u16 = 1 << 11;
 /// The commands that search over several runs.
-pub const PLANNING: u16 = CAPACITY | SIZE | SWEEP | ADVISE;
+pub const PLANNING: u16 = CAPACITY | SIZE | SWEEP | ADVISE | DIAGNOSE;
 /// The commands that simulate a service.
 pub const SIMULATED: u16 = RUN | REPLAY | COMPARE | PLANNING | CALIBRATE | MOCK;
 /// The commands that generate requests.
