@@ -28,7 +28,7 @@ fn the_choice_is_the_size_of_its_design() {
     assert_eq!(choice["replicas"], sized["replicas"], "{size}");
     assert_eq!(choice["check"]["result"], "holds");
     assert_ne!(choice["fewer"]["result"], "holds", "{choice}");
-    assert_eq!(found["conclusion"].as_str().expect("a sentence").find("Cheapest: "), Some(0));
+    assert_eq!(found["conclusion"]["text"].as_str().expect("a sentence").find("Cheapest: "), Some(0));
     let costs: Vec<u64> =
         found["deployments"].as_array().unwrap().iter().map(|of| of["gpus"].as_u64().unwrap()).collect();
     assert!(costs.is_sorted() && costs.len() <= 7, "{costs:?}");
@@ -38,7 +38,7 @@ fn the_choice_is_the_size_of_its_design() {
 fn what_cannot_hold_is_no_recommendation() {
     let found = advise(&format!("{SMALL} --slo ttft_p90=60ms,tpot_p90=25ms --max-gpus 1"));
     assert_eq!(found["deployments"].as_array().map(Vec::len), Some(0));
-    let text = found["conclusion"].as_str().expect("a sentence");
+    let text = found["conclusion"]["text"].as_str().expect("a sentence");
     assert!(text.starts_with("Nothing within 1 GPU holds: 1 × H100 TP 1") && text.contains("overloaded"), "{text}");
 }
 

@@ -222,17 +222,28 @@ pub struct Deployment {
 }
 
 /// How latencies were compared with measurements.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Validation {
     /// On what, and the largest errors there.
     pub text: String,
     /// Whether it was on this deployment, or on one of its class.
     pub is_tested: bool,
+    /// The largest errors of this very deployment, if its coefficients were measured on it.
+    pub largest: Option<LargestErrors>,
+}
+
+/// The largest relative errors of the tests of a deployment, shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LargestErrors {
+    /// Of the mean TTFT.
+    pub prefill: f64,
+    /// Of the mean end-to-end latency.
+    pub decode: f64,
 }
 
 impl Validation {
     pub(crate) fn missing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_tested: false }
+        Self { text: text.into(), is_tested: false, largest: None }
     }
 }
 

@@ -35,7 +35,9 @@ mod short_name;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
 pub use cpu_tier::{OffloadArgs, SecondaryArgs};
-pub use deployment::{DeployedMemory, Deployment, DeploymentArgs, KvBlocksSource, MemoryWarning, Validation};
+pub use deployment::{
+    DeployedMemory, Deployment, DeploymentArgs, KvBlocksSource, LargestErrors, MemoryWarning, Validation,
+};
 pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware, same_hardware};
 pub use known::{KnownModel, known_hardware, known_models};

@@ -19,7 +19,7 @@ use blis_sim::offload::OffloadConfig;
 use super::adapters::DeployedAdapters;
 use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
-use super::deployment::{StatedCoefficients, Validation};
+use super::deployment::{LargestErrors, StatedCoefficients, Validation};
 use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network, UsualGpu};
@@ -513,7 +513,13 @@ impl Resolution<'_> {
             Some(class) => format!("on {} runs of its class, {class}, {which}", worst.runs),
         };
         match untested[..] {
-            [] => Validation { text: format!("{worst} {runs}"), is_tested: true },
+            [] => {
+                let share = |percent: f64| percent / 100.0;
+                let largest = LargestErrors { prefill: share(worst.mean_ttft), decode: share(worst.mean_e2e) };
+                // Errors of a class are those of other deployments.
+                let largest = class.is_none().then_some(largest);
+                Validation { text: format!("{worst} {runs}"), is_tested: true, largest }
+            }
             _ => Validation::missing(format!("never tested with {}", untested.join(" and "))),
         }
     }

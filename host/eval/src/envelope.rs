@@ -68,6 +68,13 @@ impl Envelope {
         Self { subject, caveats: Vec::new(), settings: None, notes: Vec::new() }
     }
 
+    /// The same of `count` deployments, the first of which is the subject.
+    #[must_use]
+    pub fn among(mut self, count: usize) -> Self {
+        self.subject.text = format!("{}, and {} other deployments", self.subject.text, count.saturating_sub(1));
+        self
+    }
+
     /// Of runs of the service `base` under `seeds`. `compared`: names of what is compared, policies or deployments; may be empty.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::planning::advise::{self, AdviceFile, AdviseConfig, AdviseOptions, Budget, Weights};
 use blis_eval::planning::{CsvTable as _, Slo, Variation};
@@ -11,12 +12,12 @@ use clap::Args;
 use strum::VariantNames as _;
 
 use super::args::Settings;
-use super::output::{print_document, print_text, wants_text_form};
+use super::envelope::{csv_header, print_result, write_report};
 use super::planning::PLANNING;
 use super::policies::explain_policies;
 use super::progress::Spinner;
 use super::run_args::OutputFlags;
-use super::view::{check_page, write_report};
+use super::view::check_page;
 
 #[derive(Debug, Args)]
 pub(super) struct AdviseArgs {
@@ -81,11 +82,14 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<(), RunError> {
     let found = advise::advise(&config);
     drop(spinner);
     let found = found?;
-    if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }?;
-    let write = |path: &PathBuf| write_text(path, &found.csv()).map_err(|error| RunError::file(&error));
+    let designs: Vec<_> = config.experiments().map(|(name, experiment)| (name, experiment.clone())).collect();
+    let about = Envelope::of_service(config.base(), config.seeds(), &[])?.among(designs.len());
+    print_result(output.output, &found, &about, &found)?;
+    let csv = || format!("{}{}", csv_header(&found, &about), found.csv());
+    let write = |path: &PathBuf| write_text(path, &csv()).map_err(|error| RunError::file(&error));
     args.csv.iter().try_for_each(write)?;
     args.out.as_deref().map_or(Ok(()), |folder| write_files(folder, &advise::files(&config, &found)))?;
-    write_report(output.report.as_deref(), "Advice", &found)
+    write_report(output.report.as_deref(), "Advice", &found, &about)
 }
 
 impl AdviseArgs {

@@ -2,11 +2,12 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use blis_eval::envelope::Envelope;
 use blis_eval::error::RunError;
 use blis_eval::planning::{
-    self, ComparedBy, CsvTable, DiagnoseConfig, ElasticCurve, PlanConfig, Slo, SweepConfig, Variation,
+    self, ComparedBy, CsvTable, DiagnoseConfig, ElasticCurve, ModelErrorDraws, PlanConfig, Slo, SweepConfig, Variation,
 };
 use blis_eval::spec::{commands, parse};
 use blis_report::{Concludes, check_target, write_text};
@@ -32,6 +33,11 @@ pub(super) struct PlanArgs<const COMMANDS: u16> {
     #[arg(long, value_name = "LIMIT,…", required = true, value_delimiter = ',', value_parser = Slo::parse,
           help_heading = PLANNING)]
     slo: Vec<Slo>,
+    /// Errors of the latency model like those of measured deployments are drawn, and what they change is shown: on (20 draws, 5 where
+    /// runs are long), off, or their number
+    #[arg(long, value_name = "on|off|N", default_value = "on", value_parser = ModelErrorDraws::from_str,
+          help_heading = PLANNING)]
+    model_error: ModelErrorDraws,
     #[command(flatten)]
     replications: ReplicationFlags,
     #[command(flatten)]
@@ -158,7 +164,7 @@ fn plan<T: Display + Serialize + CsvTable + Concludes, const COMMANDS: u16>(
     what: &'static str,
     search: impl FnOnce(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
-    let PlanArgs { given, slo, replications, output } = args;
+    let PlanArgs { given, slo, model_error, replications, output } = args;
     output.begin();
     let (seeds, threads) = replications.checked(output)?;
     let spec = given.over(output.config.as_deref())?;
@@ -166,6 +172,7 @@ fn plan<T: Display + Serialize + CsvTable + Concludes, const COMMANDS: u16>(
         [] => PlanConfig::new(spec, slo, seeds, threads)?,
         vary => PlanConfig::of_settings(spec, vary, slo, seeds, threads)?,
     };
+    let config = config.with_model_error(*model_error);
     if output.explain_config {
         return explain_policies(&config.policies);
     }
@@ -216,6 +223,8 @@ pub(super) fn diagnose(args: &DiagnoseArgs) -> Result<(), RunError> {
     let found = planning::diagnose(&config);
     drop(spinner);
     let found = found?;
-    warn_of_policies(&[("service".to_owned(), config.base)]);
-    replications.show("Diagnosis", &found, output)
+    let service = [("service".to_owned(), config.base)];
+    warn_of_policies(&service);
+    let about = Envelope::of_service(&service[0].1, &found.seeds, &[])?;
+    replications.show("Diagnosis", &found, &about, output)
 }

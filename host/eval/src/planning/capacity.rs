@@ -6,6 +6,8 @@
 //! the same requests of the same seeds.
 
 use blis_config::Deployment;
+use blis_plugin::Kind;
+use blis_stats::StepFactors;
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -17,6 +19,7 @@ use super::PlanConfig;
 use super::length::{self, RunLength};
 use super::load::{LoadUnit, SeededLoad};
 use super::load_run::{ALONE, EarlyStop, LoadRun};
+use super::model_error::{OUTSIDE, factors, scaled};
 use super::size::SizeSearch;
 use super::slo::Slo;
 
@@ -63,6 +66,10 @@ pub struct PolicyCapacity {
     pub high: Option<f64>,
     /// The critical load of each seed. Unit: as `unit`.
     pub by_seed: Vec<f64>,
+    /// With `--model-error`, the capacity in draws of the latency model's error, 5 % and 95 % of them; absent without draws. Unit: as
+    /// `unit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with_model_error: Option<[f64; 2]>,
     /// The figure that a higher load misses first under most seeds, or `saturation`.
     pub binding: String,
     /// By SLO: the figure at the highest load that met all, median over the seeds; `null` without a sample.
@@ -112,6 +119,7 @@ fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, R
             .map(|(((name, service), deployment), of)| summary(name, service, deployment, of, &config.slos))
             .collect();
         add_savings(&mut policies, config, deployments, &loads)?;
+        add_model_error(&mut policies, config, deployments, &loads)?;
         return Ok(document(config, &deployments[0], &loads, policies));
     }
 }
@@ -373,9 +381,37 @@ fn summary(
         by_seed: of.iter().map(|critical| critical.load).collect(),
         binding: most_frequent(&of.iter().map(|critical| critical.binding(slos)).collect::<Vec<_>>()),
         values_ms: values.collect(),
+        with_model_error: None,
         replicas_needed: None,
         gpus_saved: None,
     }
+}
+
+/// Adds what the capacity of each policy would be in draws of the model's error, with the requests of one seed.
+fn add_model_error(
+    policies: &mut [PolicyCapacity],
+    config: &PlanConfig,
+    deployments: &[Deployment],
+    loads: &[SeededLoad],
+) -> Result<(), RunError> {
+    let seeded = loads[0].shortened();
+    let draws = config.model_error.count(seeded.requests());
+    for ((of, (_, service)), deployment) in policies.iter_mut().zip(&config.policies).zip(deployments) {
+        // The error of a latency model that is a plugin is unknown.
+        if draws == 0 || service.cluster.policies.plugin(Kind::Latency).is_some() {
+            continue;
+        }
+        let one = |&drawn: &StepFactors, _: u64| -> Result<Option<f64>, RunError> {
+            Ok(critical_load(service, &scaled(deployment, drawn), &seeded, &config.slos, of.capacity))
+        };
+        let drawn = run_all(&factors(deployment, draws)?, &[0], one)?;
+        // A draw in which no load is within the SLOs has no capacity.
+        let mut drawn: Vec<f64> = drawn.into_iter().flatten().map(|load| load.unwrap_or(0.0)).collect();
+        drawn.sort_by(f64::total_cmp);
+        let outside = (OUTSIDE * draws as f64) as usize;
+        of.with_model_error = Some([drawn[outside], drawn[draws - 1 - outside]]);
+    }
+    Ok(())
 }
 
 /// The first of the most frequent texts.

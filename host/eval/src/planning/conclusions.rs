@@ -25,7 +25,11 @@ impl Concludes for Capacity {
         let limits = joined(&self.slo);
         if others.is_empty() {
             let replicas = plural(self.replicas.into(), "replica");
-            let text = format!("{} {unit} within {limits} on {replicas}; {} binds", figure(first), first.binding);
+            let drawn = first.with_model_error.map_or(String::new(), |[low, high]| {
+                format!("; with the model's error {}–{}", three_digits(low), three_digits(high))
+            });
+            let text =
+                format!("{} {unit} within {limits} on {replicas}{drawn}; {} binds", figure(first), first.binding);
             return Conclusion::new(ConclusionKind::Holds, text);
         }
         let best = self.policies.iter().max_by(|one, other| one.capacity.total_cmp(&other.capacity)).unwrap_or(first);
@@ -55,10 +59,17 @@ impl Concludes for ServiceSize {
             SizeResult::Undecided => format!("; of {} it is undecided", fewer.count),
         });
         let (load, unit) = (three_digits(self.load), self.unit.name());
+        let drawn = self.model_error.map_or(String::new(), |risk| {
+            let end = |count: Option<u32>| count.map_or("no number".to_owned(), |count| count.to_string());
+            match (risk.replicas_low, risk.replicas_high) {
+                (low, high) if low == high && low.is_some() => String::new(),
+                (low, high) => format!(", {}–{} with the model's error", end(low), end(high)),
+            }
+        });
         let verb = if self.replicas == 1 { "serves" } else { "serve" };
         let replicas = plural(self.replicas.into(), "replica");
         let text = format!(
-            "{replicas} ({}) {verb} {load} {unit} within {}{fewer}",
+            "{replicas} ({}{drawn}) {verb} {load} {unit} within {}{fewer}",
             plural(self.gpus, "GPU"),
             joined(&self.slo)
         );

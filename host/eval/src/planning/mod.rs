@@ -11,9 +11,11 @@ mod conclusions;
 mod csv;
 mod diagnose;
 mod elastic;
+mod fewest;
 mod length;
 mod load;
 mod load_run;
+mod model_error;
 mod size;
 mod slo;
 mod sweep;
@@ -36,6 +38,7 @@ pub use csv::CsvTable;
 pub use diagnose::{Cause, CauseShare, CheckedSlo, DiagnoseConfig, Diagnosis, KnobResult, TriedKnob, diagnose};
 pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
+pub use model_error::{ModelErrorDraws, ModelRisk};
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
 pub use sweep::{ComparedBy, MeasuredPoint, Sweep, SweepConfig, SweepPoint, sweep};
@@ -59,6 +62,8 @@ pub struct PlanConfig {
     has_fixed_length: bool,
     /// Number of threads; 0 for one per core.
     threads: usize,
+    /// Draws of the error of the latency model.
+    model_error: ModelErrorDraws,
 }
 
 impl PlanConfig {
@@ -120,10 +125,17 @@ impl PlanConfig {
             seeds: (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect(),
             has_fixed_length: load::has_fixed_length(&base, has_end),
             threads,
+            model_error: ModelErrorDraws::Off,
             own_deployments: false,
             base,
             policies,
         })
+    }
+
+    /// The same with draws of the error of the latency model.
+    #[must_use]
+    pub fn with_model_error(self, model_error: ModelErrorDraws) -> Self {
+        Self { model_error, ..self }
     }
 
     /// The seeds of the search.

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 
 use blis_config::Deployment;
+use blis_plugin::Kind;
+use blis_stats::StepFactors;
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -16,15 +18,21 @@ use crate::paired::{CONFIDENCE, mean_interval};
 use crate::runs::{at_once, on_threads, run_all};
 
 use super::PlanConfig;
+use super::fewest::{Fewest, Probe, fewest};
 use super::length::{self, RunLength};
 use super::load::{LoadUnit, SeededLoad};
 use super::load_run::{ALONE, EarlyStop, LoadRun};
+use super::model_error::{ModelRisk, factors, scaled};
 use super::slo::Slo;
 
 /// A run ends early with that many times the violations that a percentile allows: the excess is then far above 0.
 const STOP: EarlyStop = EarlyStop(5.0);
 /// Replicas at most.
 const MOST: u32 = 65_536;
+/// How many times the replicas a draw of the model's error may need.
+const MOST_TIMES: u32 = 8;
+/// Share of the draws that may fail.
+const RISK: f64 = 0.1;
 
 /// What `blis size` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
@@ -56,6 +64,9 @@ pub struct ServiceSize {
     pub requests_per_run: Option<u64>,
     /// That number of replicas, and one fewer, under the unseen seeds if there are any.
     pub checks: Vec<SizeCheck>,
+    /// What draws of the latency model's error would change, with `--model-error`; absent without draws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_error: Option<ModelRisk>,
     /// What to know about the figures.
     pub notes: Vec<String>,
 }
@@ -181,7 +192,9 @@ fn search(
     let checks = numbers.into_iter().flatten().map(|count| Ok(sizes.tried(count)?.clone()));
     let checks: Vec<SizeCheck> = checks.collect::<Result<_, RunError>>()?;
     let gpus = u64::from(replicas) * u64::from(deployment.gpus());
+    let model_error = model_error(config, service, deployment, &checked[0], replicas)?;
     Ok(ServiceSize {
+        model_error,
         slo: config.slos.clone(),
         load,
         unit,
@@ -197,6 +210,35 @@ fn search(
         notes: notes(config, &checks),
         checks,
     })
+}
+
+/// The replicas that each draw of the model's error needs, with the requests of one seed: errors are larger than what seeds change.
+fn model_error(
+    config: &PlanConfig,
+    service: &Experiment,
+    deployment: &Deployment,
+    seeded: &SeededLoad,
+    replicas: u32,
+) -> Result<Option<ModelRisk>, RunError> {
+    let draws = config.model_error.count(seeded.requests());
+    // The error of a latency model that is a plugin is unknown.
+    if draws == 0 || service.cluster.policies.plugin(Kind::Latency).is_some() {
+        return Ok(None);
+    }
+    let seeded = seeded.shortened();
+    let load = seeded.usual;
+    let needed = |&factors: &StepFactors, _: u64| -> Result<Option<u32>, RunError> {
+        let deployment = scaled(deployment, factors);
+        let found = fewest(replicas, 1, replicas.saturating_mul(MOST_TIMES).min(MOST), |count| {
+            let mut service = service.clone();
+            service.cluster.num_instances = count;
+            Ok(probe(&LoadRun::new(&service, &deployment, &seeded, load, &config.slos, EarlyStop(1.0))?, count))
+        })?;
+        Ok(if let Fewest::Found(count) = found { Some(count) } else { None })
+    };
+    let draws = factors(deployment, draws)?;
+    let needed: Vec<Option<u32>> = run_all(&draws, &[0], needed)?.into_iter().flatten().collect();
+    Ok(Some(ModelRisk::new(&needed, replicas, RISK)))
 }
 
 fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
@@ -347,6 +389,17 @@ impl<'a> SizeSearch<'a> {
 
     pub(super) fn check_length(&self, fewest: u32, length: RunLength) -> Result<(), RunError> {
         self.tried[&fewest].1.iter().try_for_each(|run| length.check(run, self.slos))
+    }
+}
+
+/// What one run says of its number of replicas.
+pub(in crate::planning) fn probe(run: &LoadRun, replicas: u32) -> Probe {
+    if run.meets_all() || length::may_only_fill(run) {
+        Probe::Holds
+    } else if is_idle(run, replicas) {
+        Probe::Idle
+    } else {
+        Probe::Fails
     }
 }
 

@@ -38,6 +38,16 @@ impl Display for Capacity {
             let (unit, replicas) = (self.unit.name(), plural(self.replicas.into(), "replica"));
             writeln!(f, "saved: GPUs for {planned} {unit}, which {replicas} serve under {}", first.policy)?;
         }
+        for of in &self.policies {
+            if let Some([low, high]) = of.with_model_error {
+                let (low, high, unit) = (load(self.unit, low), load(self.unit, high), self.unit.name());
+                writeln!(
+                    f,
+                    "{}: {low} to {high} {unit} in 18 of 20 errors of the latency model like those measured",
+                    of.policy
+                )?;
+            }
+        }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }
@@ -58,6 +68,23 @@ impl Display for ServiceSize {
             [check.count.to_string(), saturated, check.result.into_str().to_owned(), values]
         }));
         table(f, &lines, 2)?;
+        if let Some(risk) = self.model_error {
+            let count = |count: Option<u32>| {
+                count.map_or("no number of replicas".to_owned(), |count| plural(count.into(), "replica"))
+            };
+            writeln!(
+                f,
+                "\nErrors of the latency model, drawn {} times from those of measured deployments:",
+                risk.draws
+            )?;
+            writeln!(
+                f,
+                "{} hold in {} draws; {} in 9 of 10",
+                self.replicas,
+                risk.held,
+                count(risk.replicas_within_risk)
+            )?;
+        }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }

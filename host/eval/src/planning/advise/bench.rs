@@ -10,10 +10,9 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::planning::load::SeededLoad;
 use crate::planning::load_run::{EarlyStop, LoadRun};
-use crate::planning::size::{self, SizeCheck, SizeResult};
+use crate::planning::size::{SizeCheck, SizeResult};
 use crate::planning::slo::{self, Slo};
 
-use super::fewest::Probe;
 use super::space::{Design, Layout};
 
 /// The requests of some seeds.
@@ -159,17 +158,6 @@ impl<'a> Bench<'a> {
 fn changed_load(seeded: &SeededLoad, factor: f64) -> f64 {
     let load = seeded.usual * factor;
     if seeded.unit.is_whole() { load.round().max(1.0) } else { load }
-}
-
-/// What one run says of its number of replicas.
-pub(super) fn probe(run: &LoadRun, replicas: u32) -> Probe {
-    if run.meets_all() || crate::planning::length::may_only_fill(run) {
-        Probe::Holds
-    } else if size::is_idle(run, replicas) {
-        Probe::Idle
-    } else {
-        Probe::Fails
-    }
 }
 
 /// The requests of the search by block size, since the size decides which prefixes they share; drawn when they are first needed.

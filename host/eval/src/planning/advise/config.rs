@@ -1,6 +1,7 @@
 //! What is recommended for: checked settings.
 
 use crate::error::RunError;
+use crate::experiment::Experiment;
 use crate::planning::variation::Variation;
 use crate::planning::{PlanConfig, Slo};
 use crate::spec::{ExperimentSpec, SettingKey};
@@ -41,6 +42,18 @@ pub struct AdviseOptions {
 }
 
 impl AdviseConfig {
+    /// The service of the first deployment.
+    #[must_use]
+    pub fn base(&self) -> &Experiment {
+        &self.plan.base
+    }
+
+    /// The seeds of the search.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        self.plan.seeds()
+    }
+
     /// `spec`: the workload, and the settings that all deployments have; several models, GPUs and routing policies are separated by commas.
     ///
     /// # Errors
@@ -72,7 +85,7 @@ impl AdviseConfig {
     }
 
     /// The experiment of each design that is tried, behind its settings in words.
-    pub fn experiments(&self) -> impl Iterator<Item = (String, &crate::experiment::Experiment)> {
+    pub fn experiments(&self) -> impl Iterator<Item = (String, &Experiment)> {
         self.space
             .designs
             .iter()

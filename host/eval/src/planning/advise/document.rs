@@ -1,6 +1,9 @@
 //! The document of a recommendation.
 
+use blis_report::{Concludes, Conclusion, ConclusionKind};
 use serde::Serialize;
+
+use crate::planning::model_error::ModelRisk;
 
 use crate::planning::LoadUnit;
 use crate::planning::size::{SizeCheck, SizeResult};
@@ -11,7 +14,8 @@ use crate::planning::variation::VariedSetting;
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
     /// What follows, in a sentence.
-    pub conclusion: String,
+    #[serde(skip)]
+    pub sentence: String,
     /// The SLOs, as they were set.
     pub slo: Vec<Slo>,
     /// The load that is served. Unit: as `unit`.
@@ -112,21 +116,6 @@ pub struct HeadRoom {
     pub high: Option<f64>,
 }
 
-/// A deployment under draws of the error of the latency model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ModelRisk {
-    /// Equally likely errors of the times of prefill and decode. Unit: draws.
-    pub draws: u64,
-    /// Draws in which the deployment holds. Unit: draws.
-    pub held: u64,
-    /// The fewest replicas that hold, 5 % of the draws; `null` if no number holds in most draws. Unit: replicas.
-    pub replicas_low: Option<u32>,
-    /// The same, 95 % of the draws; `null` if no number holds in that draw. Unit: replicas.
-    pub replicas_high: Option<u32>,
-    /// The fewest replicas that hold in all draws but the share `risk`; `null` if no number does. Unit: replicas.
-    pub replicas_within_risk: Option<u32>,
-}
-
 /// A deployment under another load, or with fewer replicas.
 #[derive(Clone, Debug, Serialize)]
 pub struct Robustness {
@@ -173,13 +162,14 @@ pub struct CutCount {
     pub designs: u64,
 }
 
-impl Advice {
-    /// What follows, in a sentence.
-    #[must_use]
-    pub fn conclusion(&self) -> String {
-        self.conclusion.clone()
+impl Concludes for Advice {
+    fn conclusion(&self) -> Conclusion {
+        let kind = if self.deployments.is_empty() { ConclusionKind::Fails } else { ConclusionKind::Holds };
+        Conclusion::new(kind, self.sentence.clone())
     }
+}
 
+impl Advice {
     /// The recommended deployment, if one holds.
     #[must_use]
     pub fn choice(&self) -> Option<&AdvisedDeployment> {

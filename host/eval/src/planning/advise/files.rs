@@ -30,7 +30,7 @@ pub fn files(config: &AdviseConfig, advice: &Advice) -> Vec<AdviceFile> {
     });
     let file = |name, text| AdviceFile { name, text };
     let Some(chosen) = choice else {
-        return vec![file("README.md", format!("# No deployment\n\n{}\n", advice.conclusion))];
+        return vec![file("README.md", format!("# No deployment\n\n{}\n", advice.sentence))];
     };
     let picker = chosen.picker();
     let mut files = vec![
@@ -155,7 +155,7 @@ impl<'a> Chosen<'a> {
     }
 
     fn readme(&self, advice: &Advice, has_picker: bool) -> String {
-        let mut text = format!("# {}\n\n{}\n\n", self.choice.deployment, advice.conclusion);
+        let mut text = format!("# {}\n\n{}\n\n", self.choice.deployment, advice.sentence);
         let slos: Vec<String> = advice.slo.iter().map(ToString::to_string).collect();
         text.push_str(&format!(
             "For {} {} within {}: simulated, not measured.\n\n| file | |\n|---|---|\n",

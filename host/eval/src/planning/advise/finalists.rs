@@ -6,11 +6,12 @@ use crate::error::RunError;
 use crate::paired::mean_interval;
 use crate::planning::capacity::critical_load;
 use crate::planning::load_run::EarlyStop;
+use crate::planning::model_error::{ModelRisk, factors};
 use crate::planning::size::{SizeCheck, SizeResult};
 use crate::runs::run_all;
 
 use super::bench::{Evaluated, Loads};
-use super::document::{HeadRoom, ModelRisk, Robustness};
+use super::document::{HeadRoom, Robustness};
 use super::race::{Deployed, Race, Search};
 use super::risk;
 use super::space::Layout;
@@ -199,7 +200,7 @@ fn examined(race: &Race, rank: usize, of: &Confirmed, risk: f64) -> Result<Final
             fewer_head_room = head_room(race, (index, fewer), &loads, FEWER_SEEDS.min(loads.len()), 0.9);
         }
     }
-    let draws = risk::factors(if rank == 0 { DRAWS } else { COARSE_DRAWS })?;
+    let draws = factors(&race.bench.designs[index].deployment, if rank == 0 { DRAWS } else { COARSE_DRAWS })?;
     Ok(Finalist {
         deployed: of.deployed,
         evaluated: of.evaluated.clone(),
@@ -221,8 +222,8 @@ fn head_room(race: &Race, (index, layout): Deployed, loads: &Loads, seeds: usize
         let hint = seeded.usual * hint;
         Some(critical_load(&service, &design.deployment, seeded, race.bench.slos, hint)? / seeded.usual)
     };
-    let factors: Option<Vec<f64>> = loads[..seeds].iter().map(critical).collect();
-    let logs: Vec<f64> = factors?.into_iter().map(f64::ln).collect();
+    let multiples: Option<Vec<f64>> = loads[..seeds].iter().map(critical).collect();
+    let logs: Vec<f64> = multiples?.into_iter().map(f64::ln).collect();
     let interval = mean_interval(&logs);
     Some(HeadRoom {
         factor: (logs.iter().sum::<f64>() / logs.len() as f64).exp(),

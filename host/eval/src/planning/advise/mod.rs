@@ -12,7 +12,6 @@ mod bench;
 mod budget;
 mod config;
 mod document;
-mod fewest;
 mod files;
 mod finalists;
 mod race;
@@ -25,6 +24,6 @@ mod text;
 
 pub use budget::{Budget, Weights};
 pub use config::{AdviseConfig, AdviseOptions};
-pub use document::{Advice, AdvisedDeployment, CutCount, HeadRoom, ModelRisk, NearMiss, Robustness};
+pub use document::{Advice, AdvisedDeployment, CutCount, HeadRoom, NearMiss, Robustness};
 pub use files::{AdviceFile, files};
 pub use search::advise;

@@ -19,9 +19,9 @@ use crate::runs::run_all;
 
 use super::bench::{Bench, Evaluated, Loads, Requests, slack};
 use super::config::AdviseConfig;
-use super::fewest::{Fewest, Probe, fewest};
 use super::screening::{Screened, best_division, first_guess, screen};
 use super::space::{Design, Layout, MOST_REPLICAS};
+use crate::planning::fewest::{Fewest, Probe, fewest};
 
 /// A run ends early with that many times the violations that a percentile allows, as in `blis size`.
 const STOP: EarlyStop = EarlyStop(5.0);

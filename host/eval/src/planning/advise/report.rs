@@ -12,11 +12,11 @@ use crate::planning::sweep;
 use super::bench::Evaluated;
 use super::config::AdviseConfig;
 use super::document::{Advice, AdvisedDeployment, CutCount, NearMiss};
-use super::fewest::Fewest;
 use super::finalists::Finalist;
 use super::race::{Deployed, Race};
 use super::screening::Screened;
 use super::space::{Design, Layout};
+use crate::planning::fewest::Fewest;
 
 /// The deployments that are shown, the choice first.
 pub(super) struct Found {
@@ -44,7 +44,7 @@ pub(super) fn advice(config: &AdviseConfig, race: &Race, found: &Found) -> Resul
     notes.extend(config.space.notes.iter().cloned());
     notes.extend(caveats(race, choice));
     let mut advice = Advice {
-        conclusion: String::new(),
+        sentence: String::new(),
         slo: config.slos.clone(),
         load: first[0].usual,
         unit: first[0].unit,
@@ -65,7 +65,7 @@ pub(super) fn advice(config: &AdviseConfig, race: &Race, found: &Found) -> Resul
         risk: config.risk,
         notes,
     };
-    advice.conclusion = conclusion(&advice);
+    advice.sentence = conclusion(&advice);
     Ok(advice)
 }
 

@@ -8,9 +8,11 @@ use crate::planning::load_run::{EarlyStop, LoadRun};
 use crate::planning::slo::Slo;
 use blis_sim::latency::Batch;
 
-use super::bench::{Bench, probe};
-use super::fewest::{Fewest, Probe, fewest};
+use crate::planning::size::probe;
+
+use super::bench::Bench;
 use super::space::{Design, Layout};
+use crate::planning::fewest::{Fewest, Probe, fewest};
 
 /// A run ends once it misses a percentile.
 const STOP: EarlyStop = EarlyStop(1.0);

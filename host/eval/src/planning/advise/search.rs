@@ -152,6 +152,6 @@ mod tests {
         let found = advise(&config(&SMALL, &["ttft_p90=1ms"], &["max-num-seqs=16,64"], 1)).expect("runs");
         let nearest = found.nearest.as_ref().expect("one comes closest");
         assert!(found.deployments.is_empty() && nearest.idle, "{nearest:?}");
-        assert!(found.conclusion.contains("Nothing within 8 GPUs holds"), "{}", found.conclusion);
+        assert!(found.sentence.contains("Nothing within 8 GPUs holds"), "{}", found.sentence);
     }
 }

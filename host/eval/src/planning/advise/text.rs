@@ -7,13 +7,13 @@ use crate::planning::size::SizeResult;
 use crate::planning::text::{joined, load, runs, table};
 use crate::workload_config::plural;
 
-use super::document::{Advice, AdvisedDeployment, HeadRoom, ModelRisk};
+use super::document::{Advice, AdvisedDeployment, HeadRoom};
 use super::finalists::LOST;
 use super::report::milliseconds;
+use crate::planning::model_error::ModelRisk;
 
 impl Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.conclusion)?;
         let budget = if self.budget.is_empty() { String::new() } else { format!(" for at most {}", self.budget) };
         writeln!(f, "{} {} within {}{budget}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
         writeln!(

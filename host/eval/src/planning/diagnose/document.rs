@@ -1,5 +1,6 @@
 //! What `blis diagnose` finds.
 
+use blis_report::{Concludes, Conclusion, ConclusionKind};
 use serde::Serialize;
 
 use super::super::variation::VariedSetting;
@@ -9,7 +10,8 @@ use super::cause::Cause;
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
     /// What binds, in a sentence of at most 160 characters.
-    pub conclusion: String,
+    #[serde(skip)]
+    pub sentence: String,
     /// The cause that binds.
     pub cause: Cause,
     /// Whether the knob that is ranked first relieves this cause.
@@ -53,6 +55,13 @@ pub struct Diagnosis {
     pub confidence: f64,
     /// What limits the diagnosis.
     pub notes: Vec<String>,
+}
+
+impl Concludes for Diagnosis {
+    fn conclusion(&self) -> Conclusion {
+        let kind = if self.overloaded { ConclusionKind::Overloaded } else { ConclusionKind::Measured };
+        Conclusion::new(kind, self.sentence.clone())
+    }
 }
 
 /// An SLO of the service.

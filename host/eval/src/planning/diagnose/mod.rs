@@ -237,7 +237,7 @@ fn document(
     let sum = |of: fn(&AttributedRequest) -> u64| service.attributed.iter().map(of).sum();
     let overloaded = service.runs.iter().filter(|run| run.state == Some(LoadState::Overloaded)).count();
     let mut diagnosis = Diagnosis {
-        conclusion: String::new(),
+        sentence: String::new(),
         cause,
         confirmed,
         meets_slos: target.meets_slos,
@@ -260,7 +260,7 @@ fn document(
         confidence: crate::paired::CONFIDENCE,
         notes: notes(config, service, target),
     };
-    diagnosis.conclusion = conclusion(&diagnosis, &target.figure, target.infeasible);
+    diagnosis.sentence = conclusion(&diagnosis, &target.figure, target.infeasible);
     diagnosis
 }
 

@@ -114,7 +114,6 @@ fn time(ms: Option<f64>) -> String {
 
 impl Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", wrapped(&self.conclusion))?;
         self.of_what(f)?;
         let mut lines = vec![["share".to_owned(), "mean".into(), "of the time".into()]];
         lines.extend(
@@ -133,10 +132,6 @@ impl Display for Diagnosis {
         self.knob_table(f)?;
         self.notes.iter().try_for_each(|note| write!(f, "{}", blis_diag::wrapped(&format!("note: {note}\n"))))
     }
-}
-
-fn wrapped(sentence: &str) -> String {
-    blis_diag::wrapped(&format!("{sentence}\n")).trim_end().to_owned()
 }
 
 impl Diagnosis {
