@@ -25,6 +25,8 @@ const STOP: EarlyStop = EarlyStop(5.0);
 /// Draws of the model's error: of the choice, and of the others.
 const DRAWS: usize = 20;
 const COARSE_DRAWS: usize = 5;
+/// Requests of a run up to which everything is known of every row; of longer ones, only of the choice.
+const MOST_DETAILED: u64 = 20_000;
 /// Seeds of the head-room of what is not the choice.
 const FEWER_SEEDS: usize = 3;
 
@@ -170,7 +172,7 @@ fn other_families(race: &mut Race, choice: &Confirmed) -> Result<Vec<Deployed>, 
         let by_cost = race.cost((*a, one.layout)).total_cmp(&race.cost((*b, other.layout)));
         by_cost.then(super::race::slack_of(race, other).total_cmp(&super::race::slack_of(race, one))).then(a.cmp(b))
     });
-    let room = (ROWS - 1).saturating_sub(rows.len());
+    let room = (ROWS - 1).min(race.searches_affordable()?).saturating_sub(rows.len());
     let searches = screened.into_iter().filter(|(index, of)| seen.insert(family(race, (*index, of.layout)))).take(room);
     let searches: Vec<Search> = searches
         .map(|(index, of)| Search { index, start: of.layout.replicas, least: 1, most: race.designs[index].most })
@@ -179,7 +181,7 @@ fn other_families(race: &mut Race, choice: &Confirmed) -> Result<Vec<Deployed>, 
     let holders = race.holders();
     let found = searches.iter().filter_map(|search| holders.iter().find(|(index, _)| *index == search.index));
     rows.extend(found.copied().collect::<Vec<_>>());
-    rows.truncate(ROWS - 1);
+    rows.truncate((ROWS - 1).min(race.searches_affordable()?));
     Ok(rows)
 }
 
@@ -188,7 +190,8 @@ fn examined(race: &Race, rank: usize, of: &Confirmed, risk: f64) -> Result<Final
     let (index, layout) = of.deployed;
     let design = &race.designs[index];
     let loads = race.loads(index)?;
-    let seeds = if rank == 0 { loads.len() } else { FEWER_SEEDS.min(loads.len()) };
+    let is_detailed = race.requests_of_run()? <= MOST_DETAILED;
+    let few = FEWER_SEEDS.min(loads.len());
     let fewer = layout.replicas.checked_sub(1).filter(|&fewer| fewer >= design.least && design.least < design.most);
     let fewer = fewer.map(|fewer| race.layout_from(index, layout, fewer)).transpose()?;
     let (mut fewer_seen, mut fewer_check, mut fewer_head_room) = (None, None, None);
@@ -196,22 +199,30 @@ fn examined(race: &Race, rank: usize, of: &Confirmed, risk: f64) -> Result<Final
         let evaluated = seen(race, (index, fewer))?;
         fewer_check = Some(checked(race, (index, fewer), &evaluated, unseen(race, index)?.as_ref())?);
         fewer_seen = Some(evaluated);
-        if rank == 0 {
-            fewer_head_room = head_room(race, (index, fewer), &loads, FEWER_SEEDS.min(loads.len()), 0.9);
+        if rank == 0 && is_detailed {
+            fewer_head_room = head_room(race, (index, fewer), &loads, few, 0.9);
         }
     }
-    let draws = factors(&race.bench.designs[index].deployment, if rank == 0 { DRAWS } else { COARSE_DRAWS })?;
-    Ok(Finalist {
+    let mut finalist = Finalist {
         deployed: of.deployed,
         evaluated: of.evaluated.clone(),
         check: of.check.clone(),
         fewer: fewer_seen,
         fewer_check,
-        head_room: head_room(race, of.deployed, &loads, seeds, 1.1),
+        head_room: None,
         fewer_head_room,
-        risk: Some(risk::model_risk(&race.bench, index, layout, &loads[0], &draws, risk)?),
-        robustness: robustness(race, of.deployed, &loads, fewer)?,
-    })
+        risk: None,
+        robustness: Vec::new(),
+    };
+    if is_detailed || rank == 0 {
+        let seeds = if rank == 0 && is_detailed { loads.len() } else { few };
+        finalist.head_room = head_room(race, of.deployed, &loads, seeds, 1.1);
+        let draws = factors(&design.deployment, if rank == 0 { DRAWS } else { COARSE_DRAWS })?;
+        let seeded = if is_detailed { loads[0].clone() } else { race.screening_load(index)? };
+        finalist.risk = Some(risk::model_risk(&race.bench, index, layout, &seeded, &draws, risk)?);
+        finalist.robustness = robustness(race, of.deployed, &loads, fewer)?;
+    }
+    Ok(finalist)
 }
 
 /// The load at which the first SLO is missed, as a multiple of the load; `None` if the SLOs hold at any, or at none.

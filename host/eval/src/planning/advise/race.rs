@@ -39,6 +39,13 @@ const FEWEST_TIES: usize = 40;
 /// How many undecided designs are run longer, by attempt.
 const LENGTHENED: [usize; 3] = [12, 6, 3];
 
+/// Requests of all runs of a stage, about: of long runs, fewer designs are looked at.
+const STAGE: u64 = 4_000_000;
+/// Runs of a design, about: of the screening, of a challenge, of a search with all seeds, as a part of the seeds.
+const SCREENING_RUNS: u64 = 3;
+const CHALLENGE_RUNS: u64 = 4;
+const SEARCH_ROUNDS: u64 = 3;
+
 /// A deployment: the index of its design, and its replicas.
 pub(super) type Deployed = (usize, Layout);
 
@@ -93,6 +100,23 @@ impl<'a> Race<'a> {
             self.evaluated.clear();
             self.refuted.clear();
         }
+    }
+
+    /// How many designs a stage has time for, at least 1, if each takes `runs` runs of `requests` requests.
+    fn affordable(runs: u64, requests: u64) -> usize {
+        (STAGE / (runs * requests).max(1)).clamp(1, u64::from(u32::MAX)) as usize
+    }
+
+    /// How many designs a stage has time for that searches each with all seeds.
+    pub fn searches_affordable(&self) -> Result<usize, RunError> {
+        let runs = SEARCH_ROUNDS * self.config.seeds.len() as u64;
+        Ok(Self::affordable(runs, self.requests_of_run()?))
+    }
+
+    /// Requests of a run.
+    pub fn requests_of_run(&self) -> Result<u64, RunError> {
+        let loads = self.requests.of(0, &self.config.seeds[..1], self.length.requests())?;
+        Ok(loads[0].requests().unwrap_or(1))
     }
 
     /// Logs how far the search is.
@@ -186,12 +210,18 @@ impl<'a> Race<'a> {
         const WITHOUT_COST: u32 = 64;
         let cost = self.screened_cost();
         let mut family_layout: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut family_cost: BTreeMap<usize, f64> = BTreeMap::new();
         for (index, of) in self.screened.iter().enumerate() {
-            let found = of.as_ref().filter(|of| of.holds()).map(|of| of.layout.replicas);
-            found.map(|replicas| family_layout.insert(self.designs[index].family, replicas));
+            let Some(of) = of.as_ref().filter(|of| of.holds()) else { continue };
+            family_layout.insert(self.designs[index].family, of.layout.replicas);
+            family_cost.insert(self.designs[index].family, self.cost((index, of.layout)));
         }
         let others = (0..self.designs.len()).filter(|&index| self.screened[index].is_none());
-        let others: Vec<usize> = others.collect();
+        let mut others: Vec<usize> = others.collect();
+        let of_family = |&index: &usize| family_cost.get(&self.designs[index].family).copied().unwrap_or(f64::INFINITY);
+        others.sort_by(|a, b| of_family(a).total_cmp(&of_family(b)).then(a.cmp(b)));
+        let requests = self.screening_load(0)?.requests().unwrap_or(1);
+        others.truncate(Self::affordable(SCREENING_RUNS, requests));
         let found = run_all(&others, &[0], |&index, _| {
             let design = &self.designs[index];
             let most = cost.map_or(design.most.min(WITHOUT_COST), |cost| design.replicas_for(cost * SCREENED_UP_TO));
@@ -220,7 +250,8 @@ impl<'a> Race<'a> {
             other.holds().cmp(&one.holds()).then(by_cost).then(excess(one).total_cmp(&excess(other))).then(a.cmp(b))
         });
         let mut seen = std::collections::BTreeSet::new();
-        let leaders = order.into_iter().filter(|(index, _)| seen.insert(self.designs[*index].family)).take(LEADERS);
+        let leaders = order.into_iter().filter(|(index, _)| seen.insert(self.designs[*index].family));
+        let leaders = leaders.take(LEADERS.min(self.searches_affordable()?));
         let leaders: Vec<Search> = leaders
             .map(|(index, of)| Search { index, start: of.layout.replicas, least: 1, most: self.designs[index].most })
             .collect();
@@ -296,7 +327,12 @@ impl<'a> Race<'a> {
 
     /// Tries everything that may cost as little as `cost`, or less.
     fn challenge(&mut self, cost: f64) -> Result<(), RunError> {
-        let challengers: Vec<usize> = (0..self.designs.len()).filter(|&index| self.may_cost(index, cost)).collect();
+        let mut challengers: Vec<usize> = (0..self.designs.len()).filter(|&index| self.may_cost(index, cost)).collect();
+        let affordable = Self::affordable(CHALLENGE_RUNS, self.requests_of_run()?);
+        if challengers.len() > affordable {
+            self.best_first(&mut challengers);
+            challengers.truncate(affordable);
+        }
         let tried = run_all(&challengers, &[0], |&index, _| self.tried_with_two(index, cost))?;
         let mut ties: Vec<Challenge> = Vec::new();
         let mut searches = Vec::new();
@@ -313,7 +349,7 @@ impl<'a> Race<'a> {
             }
         }
         ties.sort_by(|a, b| b.slack.total_cmp(&a.slack).then(a.index.cmp(&b.index)));
-        ties.truncate((ties.len() / 2).max(FEWEST_TIES));
+        ties.truncate((ties.len() / 2).max(FEWEST_TIES).min(self.searches_affordable()?));
         searches.extend(ties.iter().map(|of| Search {
             index: of.index,
             start: of.most,
@@ -321,6 +357,25 @@ impl<'a> Race<'a> {
             most: of.most,
         }));
         self.search_all(&searches)
+    }
+
+    /// Sorts designs by their screening: the best of each family, then the others.
+    fn best_first(&self, designs: &mut [usize]) {
+        let key = |index: usize| {
+            let screened = self.screened[index].as_ref();
+            let cost = screened.map_or(f64::INFINITY, |of| self.cost((index, of.layout)));
+            (cost, screened.map_or(f64::NEG_INFINITY, |of| slack_of(self, of)))
+        };
+        let by_key = |&a: &usize, &b: &usize| {
+            let ((cost_a, slack_a), (cost_b, slack_b)) = (key(a), key(b));
+            cost_a.total_cmp(&cost_b).then(slack_b.total_cmp(&slack_a)).then(a.cmp(&b))
+        };
+        designs.sort_by(by_key);
+        let mut seen = std::collections::BTreeSet::new();
+        let firsts: Vec<usize> =
+            designs.iter().copied().filter(|&index| seen.insert(self.designs[index].family)).collect();
+        // Stable: among the first ones, and among the others, the order stays.
+        designs.sort_by_key(|index| !firsts.contains(index));
     }
 
     /// Whether a design may hold at that `cost`, by its screening, and was not tried there.

@@ -241,7 +241,7 @@ fn nearest(race: &Race) -> Result<Option<NearMiss>, RunError> {
     let excess = |of: &Screened| of.run.results.iter().map(|of| of.excess).fold(f64::NEG_INFINITY, f64::max);
     closest.sort_by(|(a, one), (b, other)| excess(one).total_cmp(&excess(other)).then(a.cmp(b)));
     let mut best: Option<(Deployed, Evaluated)> = None;
-    for (index, of) in closest.into_iter().take(CLOSEST) {
+    for (index, of) in closest.into_iter().take(CLOSEST.min(race.searches_affordable()?)) {
         let loads = race.loads(index)?;
         let of_all = race.bench.evaluate(index, of.layout, &loads, EarlyStop(f64::INFINITY))?;
         if best.as_ref().is_none_or(|(_, known)| of_all.slack > known.slack) {
