@@ -31,7 +31,7 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     ),
     ("vllm bench serve", &["append-result", "goodput", "save-detailed", "save-result"]),
     ("GenAI-Perf and guidellm", &["measurement-interval", "output-details"]),
-    ("scripts of sdk/ and .ci/", &["all", "list"]),
+    ("scripts of sdk/ and .ci/", &["list"]),
     ("componentize-py and jco", &["aot", "disable", "env", "stub-wasi", "sync"]),
     (
         "ray and python -m blis_sim.ray",

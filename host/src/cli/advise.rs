@@ -35,11 +35,11 @@ pub(super) struct AdviseArgs {
           help_heading = PLANNING)]
     budget: Option<f64>,
     /// Formats of weights to try beside those of the model: published (none), fp8 (quantised as they are loaded, where the GPU computes in
-    /// FP8), nvfp4 (a checkpoint whose name ends with -nvfp4, where the GPU computes in FP4)
+    /// FP8), nvfp4 (a checkpoint with -nvfp4 at the end of its name, where the GPU computes in FP4)
     #[arg(long, value_name = "FORMAT,…", value_delimiter = ',', value_parser = weights, default_value = "fp8",
           help_heading = PLANNING)]
     allow: Vec<Weights>,
-    /// Values of a flag of `blis run` to try, as tp=1,2; in place of those that are tried by themselves. May be given several times. A setting that is
+    /// Values of a flag of `blis run` to try, as tp=1,2; instead of those that are tried by themselves. May be given several times. A setting that is
     /// set, as --tp 2, is not varied
     #[arg(long, value_name = "FLAG=VALUE,…", value_parser = Variation::parse, help_heading = PLANNING)]
     vary: Vec<Variation>,

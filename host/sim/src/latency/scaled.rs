@@ -120,7 +120,7 @@ impl LatencyModel for Scaled {
 
 /// A lower bound of a time that is multiplied by `factor` before or after it is rounded.
 fn shortened(time: Micros, factor: f64) -> Micros {
-    Micros((time.0.saturating_sub(1) as f64 * factor * (1.0 - 1e-9)) as u64).max(Micros(1))
+    Micros::from_f64(((time.0 as f64 - 1.0) * factor * (1.0 - 1e-9) - 1.0).max(0.0)).max(Micros(1))
 }
 
 #[cfg(test)]

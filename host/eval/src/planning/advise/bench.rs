@@ -189,7 +189,7 @@ impl<'a> Requests<'a> {
             return Ok(Arc::clone(loads));
         }
         // Lengths that are no longer needed would fill the memory.
-        known.retain(|other, _| other.length == length || other.length < length);
+        known.retain(|other, _| other.length <= length);
         let load = |&seed: &u64| SeededLoad::new(service, seed, length, self.lives);
         let loads: Loads = Arc::new(seeds.iter().map(load).collect::<Result<_, _>>()?);
         known.insert(key, Arc::clone(&loads));

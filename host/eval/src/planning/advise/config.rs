@@ -3,7 +3,7 @@
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::planning::variation::Variation;
-use crate::planning::{PlanConfig, Slo};
+use crate::planning::{PlanConfig, Slo, end_of_runs};
 use crate::spec::{ExperimentSpec, SettingKey};
 
 use super::budget::{Budget, Weights};
@@ -63,10 +63,16 @@ impl AdviseConfig {
             let what = "`--num-instances` cannot be used with numbers of instances by role";
             return Err(RunError::usage(what).hint("leave out one of them"));
         }
-        let space = Space::new(spec, options.budget, &options.weights, &options.variations)?;
+        // Users need an end, which the length of the runs replaces.
+        let mut with_end = spec.clone();
+        let has_end = end_of_runs(&mut with_end);
+        let space = Space::new(&with_end, options.budget, &options.weights, &options.variations)?;
         let first = space.designs.first().ok_or_else(|| space::without_designs(&space))?;
         let mut with_first = first.spec.clone();
         with_first.unset(SettingKey::named("num-instances"));
+        if !has_end {
+            with_first.unset(SettingKey::named("num-requests"));
+        }
         let plan = PlanConfig::new(with_first, slos, options.seeds, options.threads)?;
         plan.check_equal_replicas("advise")?;
         if matches!(options.budget, Budget::UsdPerHour(_)) && plan.base.prices.is_none() {

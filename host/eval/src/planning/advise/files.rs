@@ -8,7 +8,6 @@ use blis_plugin::Kind;
 
 use crate::experiment::Experiment;
 use crate::explain::explain;
-use crate::planning::sweep;
 
 use super::config::AdviseConfig;
 use super::document::{Advice, AdvisedDeployment};
@@ -26,7 +25,7 @@ pub struct AdviceFile {
 pub fn files(config: &AdviseConfig, advice: &Advice) -> Vec<AdviceFile> {
     let choice = advice.choice().and_then(|choice| {
         let design = config.space.designs.iter().find(|design| design.settings == choice.settings)?;
-        Some(Chosen::new(choice, design))
+        Some(Chosen::new(choice, design, advice.requests_per_run))
     });
     let file = |name, text| AdviceFile { name, text };
     let Some(chosen) = choice else {
@@ -51,10 +50,13 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(choice: &'a AdvisedDeployment, design: &'a Design) -> Self {
+    fn new(choice: &'a AdvisedDeployment, design: &'a Design, requests: Option<u64>) -> Self {
         let layout = Layout { replicas: choice.replicas, prefill: choice.prefill_replicas };
         // The settings say how many, so that the configuration does.
         let mut spec = design.spec.clone();
+        if spec.concurrency.is_some() {
+            spec.num_requests = requests.and_then(|requests| u32::try_from(requests).ok()).or(spec.num_requests);
+        }
         let count = |count: u32| std::num::NonZeroU32::new(count).map(std::num::NonZeroU32::get);
         if design.fixed_roles.is_none() && design.has_roles {
             spec.prefill_instances = count(layout.prefill);
@@ -70,15 +72,6 @@ impl<'a> Chosen<'a> {
         &self.design.deployment
     }
 
-    /// The command of a replica, with the connector of roles.
-    fn command(&self) -> String {
-        let mut line = sweep::launch(&self.service, self.deployment());
-        if self.design.has_roles {
-            line.push_str(" --kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}'");
-        }
-        line
-    }
-
     fn vllm(&self) -> String {
         let (replicas, prefill) = (self.choice.replicas, self.choice.prefill_replicas);
         let roles = match prefill {
@@ -92,7 +85,7 @@ impl<'a> Chosen<'a> {
         format!(
             "#!/bin/sh\n# {}\n# {roles}: run this on the GPUs of each.\nset -eu\nexec {}\n",
             self.choice.deployment,
-            self.command()
+            self.design.launch()
         )
     }
 
@@ -100,7 +93,7 @@ impl<'a> Chosen<'a> {
     fn llm_d_values(&self) -> String {
         let model = &self.service.deployment.model;
         let name = kubernetes_name(&short_name(model));
-        let command = self.command();
+        let command = self.design.launch();
         let args: Vec<&str> = command.split_whitespace().skip(3).collect();
         let roles = self.choice.prefill_replicas;
         let mut text = format!(
@@ -148,10 +141,7 @@ impl<'a> Chosen<'a> {
 
     /// The configuration of llm-d's endpoint picker, if the router has a counterpart there.
     fn picker(&self) -> Option<String> {
-        let mut page = YamlPage::without_sources();
-        self.service.cluster.policies.explain(&mut page);
-        let bundle = Bundle::parse("policies", &page.to_string()).ok()?;
-        EndpointPicker::of_bundle(&bundle).ok().map(|picker| picker.to_config())
+        picker(&self.service).map(|picker| picker.to_config())
     }
 
     fn readme(&self, advice: &Advice, has_picker: bool) -> String {
@@ -173,6 +163,9 @@ impl<'a> Chosen<'a> {
         if !has_picker {
             text.push_str(&format!("* The router `{router}` has no counterpart in llm-d's endpoint picker.\n"));
         }
+        if has_picker && picker_reads_caches(&self.service) {
+            text.push_str("* `llm-d-epp.yaml`: set `modelName` and `url` of `token-producer`, if it has one, to the model and a server.\n");
+        }
         if let Some(risk) = self.choice.model_risk {
             text.push_str(&format!(
                 "* The latency model errs: it holds in {} of {} equally likely errors that were measured on other deployments.",
@@ -190,6 +183,18 @@ impl<'a> Chosen<'a> {
         advice.changes.iter().for_each(|change| text.push_str(&format!("* {change}\n")));
         text
     }
+}
+
+/// llm-d's endpoint picker with the policies of `service`, if they have a counterpart there.
+fn picker(service: &Experiment) -> Option<EndpointPicker> {
+    let mut page = YamlPage::without_sources();
+    service.cluster.policies.explain(&mut page);
+    let bundle = Bundle::parse("policies", &page.to_string()).ok()?;
+    EndpointPicker::of_bundle(&bundle).ok()
+}
+
+fn picker_reads_caches(service: &Experiment) -> bool {
+    picker(service).is_some_and(|picker| picker.reads_prefix_caches())
 }
 
 /// Lower-case letters, digits and `-`.

@@ -192,7 +192,7 @@ fn examined(race: &Race, rank: usize, of: &Confirmed, risk: f64) -> Result<Final
     let loads = race.loads(index)?;
     let is_detailed = race.requests_of_run()? <= MOST_DETAILED;
     let few = FEWER_SEEDS.min(loads.len());
-    let fewer = layout.replicas.checked_sub(1).filter(|&fewer| fewer >= design.least && design.least < design.most);
+    let fewer = layout.replicas.checked_sub(1).filter(|&fewer| fewer >= design.least);
     let fewer = fewer.map(|fewer| race.layout_from(index, layout, fewer)).transpose()?;
     let (mut fewer_seen, mut fewer_check, mut fewer_head_room) = (None, None, None);
     if let Some(fewer) = fewer {
@@ -262,7 +262,8 @@ fn robustness(
         let of = race.bench.evaluate(index, layout, &longer, WHOLE)?;
         found.push(entry(format!("lengths × {LONGER}"), &of));
     }
-    match fewer {
+    let is_plain = !race.designs[index].has_roles && layout.replicas > 1;
+    match fewer.or(is_plain.then(|| Layout::of(layout.replicas - 1))) {
         Some(fewer) => {
             let of = race.bench.evaluate(index, fewer, loads, WHOLE)?;
             found.push(entry(LOST.to_owned(), &of));

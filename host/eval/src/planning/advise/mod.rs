@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All designs serve the same requests of the same seeds. The fewest replicas of a design hold by the rule of `blis size`. The cheapest is the choice;
-//! of equally cheap ones, the one whose worst figure is furthest below its limit.
+//! of equally cheap ones, that with the worst figure furthest below its limit.
 
 mod bench;
 mod budget;

@@ -41,8 +41,11 @@ const LENGTHENED: [usize; 3] = [12, 6, 3];
 
 /// Requests of all runs of a stage, about: of long runs, fewer designs are looked at.
 const STAGE: u64 = 4_000_000;
-/// Runs of a design, about: of the screening, of a challenge, of a search with all seeds, as a part of the seeds.
+/// The same of sessions, which have long prompts and take longer to simulate.
+const STAGE_OF_SESSIONS: u64 = 1_000_000;
+/// Runs of a design, about: of the screening, and that of the first of a family; of a challenge; of a search, as a multiple of the seeds.
 const SCREENING_RUNS: u64 = 3;
+const FAMILY_RUNS: u64 = 5;
 const CHALLENGE_RUNS: u64 = 4;
 const SEARCH_ROUNDS: u64 = 3;
 
@@ -56,6 +59,8 @@ pub(super) struct Race<'a> {
     pub bench: Bench<'a>,
     pub requests: Requests<'a>,
     pub length: RunLength,
+    /// Requests of all runs of a stage, about.
+    stage: u64,
     /// By design; `None` of those that were never tried.
     pub screened: Vec<Option<Screened>>,
     /// Under all seeds.
@@ -67,12 +72,15 @@ pub(super) struct Race<'a> {
 impl<'a> Race<'a> {
     pub fn new(config: &'a AdviseConfig) -> Result<Self, RunError> {
         let designs = &config.space.designs[..];
+        let (requests, length) = (Requests::new(designs, &config.slos), RunLength::new(&config.plan)?);
+        let is_of_sessions = requests.of(0, &config.plan.seeds[..1], length.requests())?[0].sessions.is_some();
         Ok(Self {
             config: &config.plan,
             designs,
             bench: Bench::new(designs, &config.slos),
-            requests: Requests::new(designs, &config.slos),
-            length: RunLength::new(&config.plan)?,
+            requests,
+            length,
+            stage: if is_of_sessions { STAGE_OF_SESSIONS } else { STAGE },
             screened: designs.iter().map(|_| None).collect(),
             evaluated: BTreeMap::new(),
             refuted: BTreeMap::new(),
@@ -103,14 +111,14 @@ impl<'a> Race<'a> {
     }
 
     /// How many designs a stage has time for, at least 1, if each takes `runs` runs of `requests` requests.
-    fn affordable(runs: u64, requests: u64) -> usize {
-        (STAGE / (runs * requests).max(1)).clamp(1, u64::from(u32::MAX)) as usize
+    fn affordable(&self, runs: u64, requests: u64) -> usize {
+        (self.stage / (runs * requests).max(1)).clamp(1, u64::from(u32::MAX)) as usize
     }
 
     /// How many designs a stage has time for that searches each with all seeds.
     pub fn searches_affordable(&self) -> Result<usize, RunError> {
         let runs = SEARCH_ROUNDS * self.config.seeds.len() as u64;
-        Ok(Self::affordable(runs, self.requests_of_run()?))
+        Ok(self.affordable(runs, self.requests_of_run()?))
     }
 
     /// Requests of a run.
@@ -168,8 +176,15 @@ impl<'a> Race<'a> {
     fn screen_families(&mut self) -> Result<(), RunError> {
         let mut seen = std::collections::BTreeSet::new();
         let firsts = (0..self.designs.len()).filter(|&index| seen.insert(self.designs[index].family));
-        let firsts: Vec<usize> = firsts.collect();
+        let mut firsts: Vec<usize> = firsts.collect();
         loop {
+            let requests = self.screening_load(firsts[0])?.requests().unwrap_or(1);
+            let affordable = 2 * self.affordable(FAMILY_RUNS, requests);
+            if firsts.len() > affordable {
+                // The plain ones first: whole requests, then formats as published.
+                firsts.sort_by_key(|&index| (self.designs[index].has_roles, self.designs[index].settings.len(), index));
+                firsts.truncate(affordable);
+            }
             let found = run_all(&firsts, &[0], |&index, _| {
                 let seeded = self.screening_load(index)?;
                 let design = &self.designs[index];
@@ -221,7 +236,7 @@ impl<'a> Race<'a> {
         let of_family = |&index: &usize| family_cost.get(&self.designs[index].family).copied().unwrap_or(f64::INFINITY);
         others.sort_by(|a, b| of_family(a).total_cmp(&of_family(b)).then(a.cmp(b)));
         let requests = self.screening_load(0)?.requests().unwrap_or(1);
-        others.truncate(Self::affordable(SCREENING_RUNS, requests));
+        others.truncate(self.affordable(SCREENING_RUNS, requests));
         let found = run_all(&others, &[0], |&index, _| {
             let design = &self.designs[index];
             let most = cost.map_or(design.most.min(WITHOUT_COST), |cost| design.replicas_for(cost * SCREENED_UP_TO));
@@ -328,7 +343,7 @@ impl<'a> Race<'a> {
     /// Tries everything that may cost as little as `cost`, or less.
     fn challenge(&mut self, cost: f64) -> Result<(), RunError> {
         let mut challengers: Vec<usize> = (0..self.designs.len()).filter(|&index| self.may_cost(index, cost)).collect();
-        let affordable = Self::affordable(CHALLENGE_RUNS, self.requests_of_run()?);
+        let affordable = self.affordable(CHALLENGE_RUNS, self.requests_of_run()?);
         if challengers.len() > affordable {
             self.best_first(&mut challengers);
             challengers.truncate(affordable);
@@ -340,10 +355,12 @@ impl<'a> Race<'a> {
             self.refuted.extend(of.refuted.iter().map(|&deployed| (deployed, ())));
             let is_tie = self.designs[of.index].unit_cost() * f64::from(of.most) >= cost * (1.0 - 1e-9);
             match (of.most_may_hold, of.fewer_may_hold) {
-                (_, true) => searches.push(Search { index: of.index, start: of.most - 1, least: 1, most: of.most }),
+                (_, true) => {
+                    searches.push(Search { index: of.index, start: of.most - 1, least: 1, most: of.most });
+                }
                 (true, false) if is_tie => ties.push(of),
                 (true, false) => {
-                    searches.push(Search { index: of.index, start: of.most, least: of.most, most: of.most })
+                    searches.push(Search { index: of.index, start: of.most, least: of.most, most: of.most });
                 }
                 (false, false) => {}
             }

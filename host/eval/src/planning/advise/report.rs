@@ -7,7 +7,6 @@ use crate::paired::CONFIDENCE;
 use crate::planning::load_run::EarlyStop;
 use crate::planning::size::SizeResult;
 use crate::planning::slo::Slo;
-use crate::planning::sweep;
 
 use super::bench::Evaluated;
 use super::config::AdviseConfig;
@@ -18,22 +17,17 @@ use super::screening::Screened;
 use super::space::{Design, Layout};
 use crate::planning::fewest::Fewest;
 
-/// The deployments that are shown, the choice first.
-pub(super) struct Found {
-    pub rows: Vec<Finalist>,
-}
-
 /// The longest conclusion, characters.
 const LONGEST: usize = 160;
 
-/// The document of what `race` found.
-pub(super) fn advice(config: &AdviseConfig, race: &Race, found: &Found) -> Result<Advice, RunError> {
+/// The document of what `race` found; `rows`: the deployments that are shown, the choice first.
+pub(super) fn advice(config: &AdviseConfig, race: &Race, rows: &[Finalist]) -> Result<Advice, RunError> {
     let has_prices = race.designs.iter().any(|design| design.usd_per_gpu_hour.is_some());
     let first = race.loads(0)?;
-    let choice = found.rows.first();
-    let rows = found.rows.iter().enumerate();
-    let mut deployments: Vec<AdvisedDeployment> = rows.map(|(rank, row)| entry(race, rank, row, choice)).collect();
-    let others = other_entries(race, &found.rows);
+    let choice = rows.first();
+    let mut deployments: Vec<AdvisedDeployment> =
+        rows.iter().enumerate().map(|(rank, row)| entry(race, rank, row, choice)).collect();
+    let others = other_entries(race, rows);
     let count = others.len() as u64;
     if config.all {
         deployments.extend(others);
@@ -50,7 +44,7 @@ pub(super) fn advice(config: &AdviseConfig, race: &Race, found: &Found) -> Resul
         unit: first[0].unit,
         objective: if has_prices { "usd_per_hour" } else { "gpus" }.to_owned(),
         budget: config.budget.text(),
-        changes: choice.map(|choice| changes(race, choice, &found.rows, config.risk)).unwrap_or_default(),
+        changes: choice.map(|choice| changes(race, choice, rows, config.risk)).unwrap_or_default(),
         others: if config.all { 0 } else { count },
         deployments,
         nearest,
@@ -143,7 +137,7 @@ fn plain_entry(race: &Race, (index, layout): Deployed, values_ms: &[Option<f64>]
         model_risk: None,
         robustness: Vec::new(),
         why_not_cheaper: String::new(),
-        launch: sweep::launch(&design.service, &design.deployment),
+        launch: design.launch(),
     }
 }
 
@@ -173,7 +167,7 @@ fn why(race: &Race, rank: usize, row: &Finalist, choice: Option<&Finalist>) -> S
     }
     match &row.fewer {
         Some(fewer) => missed(race.bench.slos, fewer),
-        None if race.designs[row.deployed.0].least == race.designs[row.deployed.0].most => "its size is set".to_owned(),
+        None if race.designs[row.deployed.0].is_sized => "its size is set".to_owned(),
         None => "there is no smaller one".to_owned(),
     }
 }
@@ -279,7 +273,8 @@ fn left_out(config: &AdviseConfig, race: &Race) -> Vec<CutCount> {
             Some(Fewest::Idle(_)) => "misses an SLO at any number of replicas",
             Some(Fewest::Beyond(most)) if most >= design.most => "misses an SLO within the budget",
             Some(Fewest::Beyond(_)) => "needs a third more than the cheapest",
-            Some(Fewest::Found(_)) | None => continue,
+            None => "not simulated, because runs are long: vary fewer settings",
+            Some(Fewest::Found(_)) => continue,
         };
         *counts.entry(reason).or_default() += 1;
     }
@@ -316,7 +311,7 @@ fn changes(race: &Race, choice: &Finalist, rows: &[Finalist], within_risk: f64) 
         let own = choice.deployed.1.replicas;
         let share = 100.0 - 100.0 * within_risk;
         changes.push(match risk.replicas_within_risk {
-            Some(count) if count <= own => format!("error of the model: none that {share:.0} % of the draws have"),
+            Some(count) if count <= own => format!("error of the model: not in {share:.0} % of the draws"),
             Some(count) => {
                 let count = crate::workload_config::plural(count.into(), "replica");
                 format!("error of the model: {count} hold in {share:.0} % of the draws")

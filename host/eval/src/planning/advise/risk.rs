@@ -41,7 +41,7 @@ fn needed(
     const STOP: EarlyStop = EarlyStop(1.0);
     let design = &bench.designs[index];
     let deployment = scaled(&design.deployment, factors);
-    let most = if design.least == design.most { layout.replicas } else { layout.replicas.saturating_mul(MOST_TIMES) };
+    let most = if design.is_sized { layout.replicas } else { layout.replicas.saturating_mul(MOST_TIMES) };
     let share = f64::from(layout.prefill) / f64::from(layout.replicas);
     let found = fewest(layout.replicas, design.least, most, |replicas| {
         let prefill = (f64::from(replicas) * share).round() as u32;

@@ -7,7 +7,7 @@ use super::config::AdviseConfig;
 use super::document::Advice;
 use super::finalists::finalists;
 use super::race::Race;
-use super::report::{Found, advice};
+use super::report::advice;
 
 /// Searches the cheapest deployment of `config`. The result does not depend on the number of threads.
 ///
@@ -26,7 +26,7 @@ fn search(config: &AdviseConfig) -> Result<Advice, RunError> {
     if let Some(choice) = rows.first() {
         choice.evaluated.runs.iter().try_for_each(|run| race.length.check(run, &config.slos))?;
     }
-    advice(config, &race, &Found { rows })
+    advice(config, &race, &rows)
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
         AdviseConfig::new(&spec, &slos, &options).expect("valid")
     }
 
-    /// An engine that is cheap to simulate, whose steps take longer the larger they are.
+    /// An engine that is cheap to simulate: its steps take longer the larger they are.
     const SMALL: [(&str, &str); 7] = [
         ("model", "llama-3.1-8b-instruct"),
         ("latency-model", "blackbox"),

@@ -13,6 +13,7 @@ use crate::disaggregation::has_roles;
 use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
 use crate::open;
+use crate::planning::sweep;
 use crate::planning::variation::{Variation, VariedSetting};
 use crate::spec::{ExperimentSpec, ParityName, SettingKey};
 
@@ -20,7 +21,7 @@ use super::budget::{Budget, Weights};
 
 /// Replicas at most, whatever the budget.
 pub(super) const MOST_REPLICAS: u32 = 4096;
-/// Combinations at most.
+/// Combinations of the values of all axes at most.
 const MOST_DESIGNS: usize = 20_000;
 /// GPUs of a node, up to which tensor parallelism is tried.
 const TENSOR_SIZES: [&str; 4] = ["1", "2", "4", "8"];
@@ -61,6 +62,8 @@ pub(super) struct Design {
     pub has_roles: bool,
     /// Its replicas, where the user set them by role.
     pub fixed_roles: Option<Layout>,
+    /// Whether the user set the number of replicas.
+    pub is_sized: bool,
     /// Fewest and most replicas.
     pub least: u32,
     pub most: u32,
@@ -104,6 +107,15 @@ impl Design {
     pub fn replicas_for(&self, cost: f64) -> u32 {
         const ROUNDING: f64 = 1e-9;
         ((cost / self.unit_cost() * (1.0 + ROUNDING)).min(f64::from(MOST_REPLICAS)) as u32).min(self.most)
+    }
+
+    /// The command that serves a replica with vLLM, with the connector of roles.
+    pub fn launch(&self) -> String {
+        let mut line = sweep::launch(&self.service, &self.deployment);
+        if self.has_roles {
+            line.push_str(" --kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}'");
+        }
+        line
     }
 
     /// The service with that many replicas.
@@ -408,6 +420,7 @@ impl Filling {
             family,
             has_roles: roles,
             fixed_roles,
+            is_sized: pinned.is_some(),
             least,
             most,
             spec,
@@ -422,13 +435,18 @@ impl Filling {
     /// # Errors
     /// If the reason is no matter of the axes: the first design of all says so, unless it does not fit.
     fn refused(&mut self, service: &Experiment, error: RunError) -> Result<(), RunError> {
-        let reason = match blis_config::resolve(&service.deployment) {
-            Err(ConfigError::Capacity { .. }) => reason::MEMORY,
+        let found = blis_config::resolve(&service.deployment);
+        let what = error.diagnostic().headline().to_string();
+        let reason = match found {
+            // With a set parallel size, what is too large for the memory is a conflict of settings.
+            Err(ConfigError::Capacity { .. } | ConfigError::Conflict { .. }) if is_about_memory(&what) => {
+                reason::MEMORY
+            }
             Err(ConfigError::Conflict { .. }) if service.spec.quantization.is_some() => reason::FORMAT,
             Err(ConfigError::Unknown { .. } | ConfigError::Read { .. } | ConfigError::Parse(_)) => return Err(error),
             _ => reason::REFUSED,
         };
-        self.cut(reason, error.diagnostic().headline().to_string());
+        self.cut(reason, what);
         Ok(())
     }
 
@@ -455,11 +473,15 @@ impl Filling {
     }
 }
 
+/// Whether a message is about a model that is too large.
+fn is_about_memory(what: &str) -> bool {
+    ["does not fit", "memory"].iter().any(|words| what.contains(words))
+}
+
 /// Whether the GPU computes in the format to which weights are quantised, if they are.
 fn can_compute(service: &Experiment, deployment: &Deployment) -> bool {
-    let gpu = Catalogue::load(service.deployment.hardware_config.as_deref())
-        .and_then(|catalogue| catalogue.find(&deployment.hardware).map(|found| found.gpu));
-    let Ok(gpu) = gpu else { return true };
+    let Ok(catalogue) = Catalogue::load(service.deployment.hardware_config.as_deref()) else { return true };
+    let Ok(gpu) = catalogue.find(&deployment.hardware).map(|found| found.gpu) else { return true };
     let needs_fp8 = service.spec.quantization.is_some() && deployment.precision.changed;
     let needs_fp4 = service.deployment.model.to_lowercase().ends_with("-nvfp4");
     (!needs_fp8 || gpu.tflops_fp8 > 0.0) && (!needs_fp4 || gpu.tflops_fp4 > 0.0)

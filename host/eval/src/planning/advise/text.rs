@@ -62,8 +62,8 @@ impl Advice {
         table(f, &lines, 1)?;
         let others = if self.others > 0 { format!("{} others hold: --all\n", self.others) } else { String::new() };
         write!(f, "{others}")?;
-        writeln!(f, "In brackets: GPUs with errors of the model. Load: up to which it holds. Draws: of")?;
-        writeln!(f, "these errors, in which it holds. Lost: whether it holds with one replica fewer.")
+        writeln!(f, "In brackets: GPUs with errors of the model. Load: up to which it holds.")?;
+        writeln!(f, "Draws: of these errors, in which it holds. Lost: with one replica fewer.")
     }
 
     fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
