@@ -81,7 +81,7 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
             ("capacity", "Document<Capacity>"),
             ("size", "Document<ServiceSize>"),
             ("elastic", "Document<ElasticCurve>"),
-            ("advise", "Document<Advice>"),
+            ("advise", "Document<DeploymentAdvice>"),
             ("sweep", "Document<Sweep>"),
         ],
         others: &[],

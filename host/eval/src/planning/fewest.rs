@@ -4,7 +4,7 @@ use crate::error::RunError;
 
 /// What a number of replicas does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Probe {
+pub(super) enum ProbeResult {
     Holds,
     Fails,
     /// It fails although the replicas have almost nothing to do: more of them change nothing.
@@ -26,15 +26,15 @@ pub(super) fn fewest(
     start: u32,
     least: u32,
     most: u32,
-    mut probe: impl FnMut(u32) -> Result<Probe, RunError>,
+    mut probe: impl FnMut(u32) -> Result<ProbeResult, RunError>,
 ) -> Result<Fewest, RunError> {
     let (mut below, mut above, mut step) = (least.saturating_sub(1), None::<u32>, 1);
     let mut count = start.clamp(least, most);
     loop {
         match probe(count)? {
-            Probe::Holds => above = Some(count),
-            Probe::Fails => below = count,
-            Probe::Idle => return Ok(Fewest::Idle(count)),
+            ProbeResult::Holds => above = Some(count),
+            ProbeResult::Fails => below = count,
+            ProbeResult::Idle => return Ok(Fewest::Idle(count)),
         }
         count = match above {
             Some(above) if above - below == 1 => return Ok(Fewest::Found(above)),
@@ -60,7 +60,7 @@ mod tests {
             let probe = |count: u32| {
                 tried += 1;
                 assert!((least..=most).contains(&count));
-                Ok(if count >= needed { Probe::Holds } else { Probe::Fails })
+                Ok(if count >= needed { ProbeResult::Holds } else { ProbeResult::Fails })
             };
             let found = fewest(start, least, most, probe).expect("no run fails");
             let expected = if needed > most { Fewest::Beyond(most) } else { Fewest::Found(needed.max(least)) };
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn idle_replicas_end_the_search() {
-        let probe = |count: u32| Ok(if count < 8 { Probe::Fails } else { Probe::Idle });
+        let probe = |count: u32| Ok(if count < 8 { ProbeResult::Fails } else { ProbeResult::Idle });
         assert_eq!(fewest(1, 1, 1000, probe), Ok(Fewest::Idle(8)));
     }
 }

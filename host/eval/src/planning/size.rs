@@ -18,7 +18,7 @@ use crate::paired::{CONFIDENCE, mean_interval};
 use crate::runs::{at_once, on_threads, run_all};
 
 use super::PlanConfig;
-use super::fewest::{Fewest, Probe, fewest};
+use super::fewest::{Fewest, ProbeResult, fewest};
 use super::length::{self, RunLength};
 use super::load::{LoadUnit, SeededLoad};
 use super::load_run::{ALONE, EarlyStop, LoadRun};
@@ -393,13 +393,13 @@ impl<'a> SizeSearch<'a> {
 }
 
 /// What one run says of its number of replicas.
-pub(in crate::planning) fn probe(run: &LoadRun, replicas: u32) -> Probe {
+pub(in crate::planning) fn probe(run: &LoadRun, replicas: u32) -> ProbeResult {
     if run.meets_all() || length::may_only_fill(run) {
-        Probe::Holds
+        ProbeResult::Holds
     } else if is_idle(run, replicas) {
-        Probe::Idle
+        ProbeResult::Idle
     } else {
-        Probe::Fails
+        ProbeResult::Fails
     }
 }
 

@@ -13,7 +13,7 @@ use crate::planning::load_run::{EarlyStop, LoadRun};
 use crate::planning::size::{SizeCheck, SizeResult};
 use crate::planning::slo::{self, Slo};
 
-use super::space::{Design, Layout};
+use super::space::{Design, ReplicaLayout};
 
 /// The requests of some seeds.
 pub(super) type Loads = Arc<Vec<SeededLoad>>;
@@ -22,13 +22,13 @@ pub(super) type Loads = Arc<Vec<SeededLoad>>;
 pub(super) struct Bench<'a> {
     pub designs: &'a [Design],
     pub slos: &'a [Slo],
-    simulated: Mutex<BTreeSet<(usize, Layout)>>,
+    simulated: Mutex<BTreeSet<(usize, ReplicaLayout)>>,
     runs: AtomicU64,
 }
 
 /// A deployment under all seeds of a set.
 #[derive(Clone, Debug)]
-pub(super) struct Evaluated {
+pub(super) struct EvaluatedDeployment {
     pub check: SizeCheck,
     pub runs: Vec<LoadRun>,
     /// By SLO: the median over the seeds of its figure, ms; infinite if too many requests do not complete, `None` without a sample.
@@ -37,7 +37,7 @@ pub(super) struct Evaluated {
     pub slack: f64,
 }
 
-impl Evaluated {
+impl EvaluatedDeployment {
     fn new(replicas: u32, runs: Vec<LoadRun>, slos: &[Slo]) -> Self {
         let values_ms: Vec<Option<f64>> = (0..slos.len()).map(|slo| median(&runs, slo)).collect();
         let check = SizeCheck::of(replicas, &runs, slos);
@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
     pub fn run(
         &self,
         index: usize,
-        layout: Layout,
+        layout: ReplicaLayout,
         seeded: &SeededLoad,
         load_factor: f64,
         stop: EarlyStop,
@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
         LoadRun::new(&design.with(layout), &design.deployment, seeded, load, self.slos, stop)
     }
 
-    fn note(&self, index: usize, layout: Layout) {
+    fn note(&self, index: usize, layout: ReplicaLayout) {
         self.simulated.lock().unwrap_or_else(PoisonError::into_inner).insert((index, layout));
         self.count_run();
     }
@@ -128,10 +128,10 @@ impl<'a> Bench<'a> {
     pub fn evaluate(
         &self,
         index: usize,
-        layout: Layout,
+        layout: ReplicaLayout,
         loads: &[SeededLoad],
         stop: EarlyStop,
-    ) -> Result<Evaluated, RunError> {
+    ) -> Result<EvaluatedDeployment, RunError> {
         self.evaluate_at(index, layout, loads, 1.0, stop)
     }
 
@@ -139,18 +139,18 @@ impl<'a> Bench<'a> {
     pub fn evaluate_at(
         &self,
         index: usize,
-        layout: Layout,
+        layout: ReplicaLayout,
         loads: &[SeededLoad],
         load_factor: f64,
         stop: EarlyStop,
-    ) -> Result<Evaluated, RunError> {
+    ) -> Result<EvaluatedDeployment, RunError> {
         let design = &self.designs[index];
         let service: Experiment = design.with(layout);
         let runs = loads.iter().map(|seeded| {
             self.note(index, layout);
             LoadRun::new(&service, &design.deployment, seeded, changed_load(seeded, load_factor), self.slos, stop)
         });
-        Ok(Evaluated::new(layout.replicas, runs.collect::<Result<_, _>>()?, self.slos))
+        Ok(EvaluatedDeployment::new(layout.replicas, runs.collect::<Result<_, _>>()?, self.slos))
     }
 }
 
@@ -161,21 +161,21 @@ fn changed_load(seeded: &SeededLoad, factor: f64) -> f64 {
 }
 
 /// The requests of the search by block size, since the size decides which prefixes they share; drawn when they are first needed.
-pub(super) struct Requests<'a> {
+pub(super) struct SearchRequests<'a> {
     designs: &'a [Design],
     lives: f64,
-    known: Mutex<BTreeMap<RequestKey, Loads>>,
+    known: Mutex<BTreeMap<LoadsKey, Loads>>,
 }
 
 /// Which requests are meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RequestKey {
+struct LoadsKey {
     block_size: u32,
     seeds: Vec<u64>,
     length: Option<u64>,
 }
 
-impl<'a> Requests<'a> {
+impl<'a> SearchRequests<'a> {
     pub fn new(designs: &'a [Design], slos: &[Slo]) -> Self {
         Self { designs, lives: slo::lives(slos), known: Mutex::default() }
     }
@@ -183,7 +183,7 @@ impl<'a> Requests<'a> {
     /// The requests for the design `index`; `length`: their number, unless the workload fixes it.
     pub fn of(&self, index: usize, seeds: &[u64], length: Option<u64>) -> Result<Loads, RunError> {
         let service = &self.designs[index].service;
-        let key = RequestKey { block_size: service.block_size(), seeds: seeds.to_vec(), length };
+        let key = LoadsKey { block_size: service.block_size(), seeds: seeds.to_vec(), length };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loads) = known.get(&key) {
             return Ok(Arc::clone(loads));

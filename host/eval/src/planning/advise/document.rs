@@ -12,7 +12,7 @@ use crate::planning::variation::VariedSetting;
 
 /// What `blis advise` prints with `--output json`; docs/planning.md defines it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Advice {
+pub struct DeploymentAdvice {
     /// What follows, in a sentence.
     #[serde(skip)]
     pub sentence: String,
@@ -162,14 +162,14 @@ pub struct CutCount {
     pub designs: u64,
 }
 
-impl Concludes for Advice {
+impl Concludes for DeploymentAdvice {
     fn conclusion(&self) -> Conclusion {
         let kind = if self.deployments.is_empty() { ConclusionKind::Fails } else { ConclusionKind::Holds };
         Conclusion::new(kind, self.sentence.clone())
     }
 }
 
-impl Advice {
+impl DeploymentAdvice {
     /// The recommended deployment, if one holds.
     #[must_use]
     pub fn choice(&self) -> Option<&AdvisedDeployment> {

@@ -10,8 +10,8 @@ use crate::experiment::Experiment;
 use crate::explain::explain;
 
 use super::config::AdviseConfig;
-use super::document::{Advice, AdvisedDeployment};
-use super::space::{Design, Layout};
+use super::document::{AdvisedDeployment, DeploymentAdvice};
+use super::space::{Design, ReplicaLayout};
 
 /// A file of the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct AdviceFile {
 
 /// The files of the choice of `advice`, which is that of `config`; only a README if nothing holds.
 #[must_use]
-pub fn files(config: &AdviseConfig, advice: &Advice) -> Vec<AdviceFile> {
+pub fn files(config: &AdviseConfig, advice: &DeploymentAdvice) -> Vec<AdviceFile> {
     let choice = advice.choice().and_then(|choice| {
         let design = config.space.designs.iter().find(|design| design.settings == choice.settings)?;
         Some(Chosen::new(choice, design, advice.requests_per_run))
@@ -51,7 +51,7 @@ struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     fn new(choice: &'a AdvisedDeployment, design: &'a Design, requests: Option<u64>) -> Self {
-        let layout = Layout { replicas: choice.replicas, prefill: choice.prefill_replicas };
+        let layout = ReplicaLayout { replicas: choice.replicas, prefill: choice.prefill_replicas };
         // The settings say how many, so that the configuration does.
         let mut spec = design.spec.clone();
         if spec.concurrency.is_some() {
@@ -144,7 +144,7 @@ impl<'a> Chosen<'a> {
         picker(&self.service).map(|picker| picker.to_config())
     }
 
-    fn readme(&self, advice: &Advice, has_picker: bool) -> String {
+    fn readme(&self, advice: &DeploymentAdvice, has_picker: bool) -> String {
         let mut text = format!("# {}\n\n{}\n\n", self.choice.deployment, advice.sentence);
         let slos: Vec<String> = advice.slo.iter().map(ToString::to_string).collect();
         text.push_str(&format!(

@@ -10,11 +10,11 @@ use crate::planning::model_error::{ModelRisk, factors};
 use crate::planning::size::{SizeCheck, SizeResult};
 use crate::runs::run_all;
 
-use super::bench::{Evaluated, Loads};
+use super::bench::{EvaluatedDeployment, Loads};
 use super::document::{HeadRoom, Robustness};
-use super::race::{Deployed, Race, Search};
+use super::race::{Deployed, DesignSearch, Race};
 use super::risk;
-use super::space::Layout;
+use super::space::ReplicaLayout;
 
 /// Rows that are shown.
 pub(super) const ROWS: usize = 7;
@@ -33,9 +33,9 @@ const FEWER_SEEDS: usize = 3;
 /// A deployment that is shown.
 pub(super) struct Finalist {
     pub deployed: Deployed,
-    pub evaluated: Evaluated,
+    pub evaluated: EvaluatedDeployment,
     pub check: SizeCheck,
-    pub fewer: Option<Evaluated>,
+    pub fewer: Option<EvaluatedDeployment>,
     pub fewer_check: Option<SizeCheck>,
     pub head_room: Option<HeadRoom>,
     /// The factor of the load up to which one replica fewer would do.
@@ -67,7 +67,7 @@ pub(super) fn finalists(race: &mut Race, risk: f64) -> Result<Vec<Finalist>, Run
 #[derive(Clone)]
 struct Confirmed {
     deployed: Deployed,
-    evaluated: Evaluated,
+    evaluated: EvaluatedDeployment,
     check: SizeCheck,
 }
 
@@ -130,7 +130,7 @@ fn unseen(race: &Race, index: usize) -> Result<Option<Loads>, RunError> {
 }
 
 /// A deployment under the seeds of the search.
-fn seen(race: &Race, deployed: Deployed) -> Result<Evaluated, RunError> {
+fn seen(race: &Race, deployed: Deployed) -> Result<EvaluatedDeployment, RunError> {
     if let Some(known) = race.evaluated.get(&deployed) {
         return Ok(known.clone());
     }
@@ -142,7 +142,7 @@ fn seen(race: &Race, deployed: Deployed) -> Result<Evaluated, RunError> {
 fn checked(
     race: &Race,
     (index, layout): Deployed,
-    seen: &Evaluated,
+    seen: &EvaluatedDeployment,
     unseen: Option<&Loads>,
 ) -> Result<SizeCheck, RunError> {
     let Some(unseen) = unseen else { return Ok(seen.check.clone()) };
@@ -174,8 +174,8 @@ fn other_families(race: &mut Race, choice: &Confirmed) -> Result<Vec<Deployed>, 
     });
     let room = (ROWS - 1).min(race.searches_affordable()?).saturating_sub(rows.len());
     let searches = screened.into_iter().filter(|(index, of)| seen.insert(family(race, (*index, of.layout)))).take(room);
-    let searches: Vec<Search> = searches
-        .map(|(index, of)| Search { index, start: of.layout.replicas, least: 1, most: race.designs[index].most })
+    let searches: Vec<DesignSearch> = searches
+        .map(|(index, of)| DesignSearch { index, start: of.layout.replicas, least: 1, most: race.designs[index].most })
         .collect();
     race.search_all(&searches)?;
     let holders = race.holders();
@@ -248,7 +248,7 @@ fn robustness(
     race: &Race,
     (index, layout): Deployed,
     loads: &Loads,
-    fewer: Option<Layout>,
+    fewer: Option<ReplicaLayout>,
 ) -> Result<Vec<Robustness>, RunError> {
     const LONGER: f64 = 1.2;
     const WHOLE: EarlyStop = EarlyStop(f64::INFINITY);
@@ -263,7 +263,7 @@ fn robustness(
         found.push(entry(format!("lengths × {LONGER}"), &of));
     }
     let is_plain = !race.designs[index].has_roles && layout.replicas > 1;
-    match fewer.or(is_plain.then(|| Layout::of(layout.replicas - 1))) {
+    match fewer.or(is_plain.then(|| ReplicaLayout::of(layout.replicas - 1))) {
         Some(fewer) => {
             let of = race.bench.evaluate(index, fewer, loads, WHOLE)?;
             found.push(entry(LOST.to_owned(), &of));
@@ -282,7 +282,7 @@ fn robustness(
 /// What the loss of a replica is called.
 pub(super) const LOST: &str = "one replica lost";
 
-fn entry(change: String, of: &Evaluated) -> Robustness {
+fn entry(change: String, of: &EvaluatedDeployment) -> Robustness {
     Robustness {
         change,
         result: of.check.result,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! AdviseConfig ─► space (designs, static cuts) ─► screening (one seed, few requests) ─► race (all seeds, ties, lengthening)
-//!               ─► finalists (unseen seeds, head-room, errors of the model, robustness) ─► Advice (document, text, files)
+//!               ─► finalists (unseen seeds, head-room, errors of the model, robustness) ─► DeploymentAdvice (document, text, files)
 //! ```
 //!
 //! All designs serve the same requests of the same seeds. The fewest replicas of a design hold by the rule of `blis size`. The cheapest is the choice;
@@ -24,6 +24,6 @@ mod text;
 
 pub use budget::{Budget, Weights};
 pub use config::{AdviseConfig, AdviseOptions};
-pub use document::{Advice, AdvisedDeployment, CutCount, HeadRoom, NearMiss, Robustness};
+pub use document::{AdvisedDeployment, CutCount, DeploymentAdvice, HeadRoom, NearMiss, Robustness};
 pub use files::{AdviceFile, files};
 pub use search::advise;

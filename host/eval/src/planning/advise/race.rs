@@ -17,11 +17,11 @@ use crate::planning::load_run::EarlyStop;
 use crate::planning::size::SizeResult;
 use crate::runs::run_all;
 
-use super::bench::{Bench, Evaluated, Loads, Requests, slack};
+use super::bench::{Bench, EvaluatedDeployment, Loads, SearchRequests, slack};
 use super::config::AdviseConfig;
 use super::screening::{Screened, best_division, first_guess, screen};
-use super::space::{Design, Layout, MOST_REPLICAS};
-use crate::planning::fewest::{Fewest, Probe, fewest};
+use super::space::{Design, MOST_REPLICAS, ReplicaLayout};
+use crate::planning::fewest::{Fewest, ProbeResult, fewest};
 
 /// A run ends early with that many times the violations that a percentile allows, as in `blis size`.
 const STOP: EarlyStop = EarlyStop(5.0);
@@ -50,21 +50,21 @@ const CHALLENGE_RUNS: u64 = 4;
 const SEARCH_ROUNDS: u64 = 3;
 
 /// A deployment: the index of its design, and its replicas.
-pub(super) type Deployed = (usize, Layout);
+pub(super) type Deployed = (usize, ReplicaLayout);
 
 /// A race and what it found.
 pub(super) struct Race<'a> {
     pub config: &'a PlanConfig,
     pub designs: &'a [Design],
     pub bench: Bench<'a>,
-    pub requests: Requests<'a>,
+    pub requests: SearchRequests<'a>,
     pub length: RunLength,
     /// Requests of all runs of a stage, about.
     stage: u64,
     /// By design; `None` of those that were never tried.
     pub screened: Vec<Option<Screened>>,
     /// Under all seeds.
-    pub evaluated: BTreeMap<Deployed, Evaluated>,
+    pub evaluated: BTreeMap<Deployed, EvaluatedDeployment>,
     /// Under two seeds: those that fail.
     refuted: BTreeMap<Deployed, ()>,
 }
@@ -72,7 +72,7 @@ pub(super) struct Race<'a> {
 impl<'a> Race<'a> {
     pub fn new(config: &'a AdviseConfig) -> Result<Self, RunError> {
         let designs = &config.space.designs[..];
-        let (requests, length) = (Requests::new(designs, &config.slos), RunLength::new(&config.plan)?);
+        let (requests, length) = (SearchRequests::new(designs, &config.slos), RunLength::new(&config.plan)?);
         let is_of_sessions = requests.of(0, &config.plan.seeds[..1], length.requests())?[0].sessions.is_some();
         Ok(Self {
             config: &config.plan,
@@ -267,25 +267,30 @@ impl<'a> Race<'a> {
         let mut seen = std::collections::BTreeSet::new();
         let leaders = order.into_iter().filter(|(index, _)| seen.insert(self.designs[*index].family));
         let leaders = leaders.take(LEADERS.min(self.searches_affordable()?));
-        let leaders: Vec<Search> = leaders
-            .map(|(index, of)| Search { index, start: of.layout.replicas, least: 1, most: self.designs[index].most })
+        let leaders: Vec<DesignSearch> = leaders
+            .map(|(index, of)| DesignSearch {
+                index,
+                start: of.layout.replicas,
+                least: 1,
+                most: self.designs[index].most,
+            })
             .collect();
         self.search_all(&leaders)
     }
 
     /// Searches each with all seeds.
-    pub fn search_all(&mut self, searches: &[Search]) -> Result<(), RunError> {
+    pub fn search_all(&mut self, searches: &[DesignSearch]) -> Result<(), RunError> {
         let found = run_all(searches, &[0], |search, _| self.search(search))?;
         self.evaluated.extend(found.into_iter().flatten().flatten());
         Ok(())
     }
 
     /// The fewest replicas that hold with all seeds: everything that was tried.
-    fn search(&self, search: &Search) -> Result<Vec<(Deployed, Evaluated)>, RunError> {
-        let &Search { index, start, least, most } = search;
+    fn search(&self, search: &DesignSearch) -> Result<Vec<(Deployed, EvaluatedDeployment)>, RunError> {
+        let &DesignSearch { index, start, least, most } = search;
         let design = &self.designs[index];
         let loads = self.loads(index)?;
-        let mut tried: Vec<(Deployed, Evaluated)> = Vec::new();
+        let mut tried: Vec<(Deployed, EvaluatedDeployment)> = Vec::new();
         let least = least.max(design.least);
         fewest(start, least, most.max(least), |replicas| {
             let layout = self.layout(index, replicas)?;
@@ -293,11 +298,11 @@ impl<'a> Race<'a> {
             let of = known.map_or_else(|| self.bench.evaluate(index, layout, &loads, STOP), Ok)?;
             let idle = of.runs.iter().all(|run| crate::planning::size::is_idle(run, replicas));
             let found = if of.holds() {
-                Probe::Holds
+                ProbeResult::Holds
             } else if idle {
-                Probe::Idle
+                ProbeResult::Idle
             } else {
-                Probe::Fails
+                ProbeResult::Fails
             };
             tried.push(((index, layout), of));
             Ok(found)
@@ -306,13 +311,13 @@ impl<'a> Race<'a> {
     }
 
     /// The replicas of a design, divided into roles if it has some.
-    pub fn layout(&self, index: usize, replicas: u32) -> Result<Layout, RunError> {
+    pub fn layout(&self, index: usize, replicas: u32) -> Result<ReplicaLayout, RunError> {
         let design = &self.designs[index];
         if let Some(fixed) = design.fixed_roles {
             return Ok(fixed);
         }
         if !design.has_roles {
-            return Ok(Layout::of(replicas));
+            return Ok(ReplicaLayout::of(replicas));
         }
         let screened = self.screened[index].as_ref().map(|of| of.layout);
         if let Some(known) = screened.filter(|layout| layout.replicas == replicas) {
@@ -323,7 +328,7 @@ impl<'a> Race<'a> {
     }
 
     /// As [`Self::layout`], divided as `near` is.
-    pub fn layout_from(&self, index: usize, near: Layout, replicas: u32) -> Result<Layout, RunError> {
+    pub fn layout_from(&self, index: usize, near: ReplicaLayout, replicas: u32) -> Result<ReplicaLayout, RunError> {
         if near.replicas == replicas { Ok(near) } else { self.layout(index, replicas) }
     }
 
@@ -356,18 +361,18 @@ impl<'a> Race<'a> {
             let is_tie = self.designs[of.index].unit_cost() * f64::from(of.most) >= cost * (1.0 - 1e-9);
             match (of.most_may_hold, of.fewer_may_hold) {
                 (_, true) => {
-                    searches.push(Search { index: of.index, start: of.most - 1, least: 1, most: of.most });
+                    searches.push(DesignSearch { index: of.index, start: of.most - 1, least: 1, most: of.most });
                 }
                 (true, false) if is_tie => ties.push(of),
                 (true, false) => {
-                    searches.push(Search { index: of.index, start: of.most, least: of.most, most: of.most });
+                    searches.push(DesignSearch { index: of.index, start: of.most, least: of.most, most: of.most });
                 }
                 (false, false) => {}
             }
         }
         ties.sort_by(|a, b| b.slack.total_cmp(&a.slack).then(a.index.cmp(&b.index)));
         ties.truncate((ties.len() / 2).max(FEWEST_TIES).min(self.searches_affordable()?));
-        searches.extend(ties.iter().map(|of| Search {
+        searches.extend(ties.iter().map(|of| DesignSearch {
             index: of.index,
             start: of.most,
             least: of.most,
@@ -484,7 +489,7 @@ impl<'a> Race<'a> {
 }
 
 /// A search of the fewest replicas.
-pub(super) struct Search {
+pub(super) struct DesignSearch {
     pub index: usize,
     pub start: u32,
     pub least: u32,

@@ -8,20 +8,20 @@ use crate::planning::load_run::EarlyStop;
 use crate::planning::size::SizeResult;
 use crate::planning::slo::Slo;
 
-use super::bench::Evaluated;
+use super::bench::EvaluatedDeployment;
 use super::config::AdviseConfig;
-use super::document::{Advice, AdvisedDeployment, CutCount, NearMiss};
+use super::document::{AdvisedDeployment, CutCount, DeploymentAdvice, NearMiss};
 use super::finalists::Finalist;
 use super::race::{Deployed, Race};
 use super::screening::Screened;
-use super::space::{Design, Layout};
+use super::space::{Design, ReplicaLayout};
 use crate::planning::fewest::Fewest;
 
 /// The longest conclusion, characters.
 const LONGEST: usize = 160;
 
 /// The document of what `race` found; `rows`: the deployments that are shown, the choice first.
-pub(super) fn advice(config: &AdviseConfig, race: &Race, rows: &[Finalist]) -> Result<Advice, RunError> {
+pub(super) fn advice(config: &AdviseConfig, race: &Race, rows: &[Finalist]) -> Result<DeploymentAdvice, RunError> {
     let has_prices = race.designs.iter().any(|design| design.usd_per_gpu_hour.is_some());
     let first = race.loads(0)?;
     let choice = rows.first();
@@ -37,7 +37,7 @@ pub(super) fn advice(config: &AdviseConfig, race: &Race, rows: &[Finalist]) -> R
     let mut notes = config.plan.notes();
     notes.extend(config.space.notes.iter().cloned());
     notes.extend(caveats(race, choice));
-    let mut advice = Advice {
+    let mut advice = DeploymentAdvice {
         sentence: String::new(),
         slo: config.slos.clone(),
         load: first[0].usual,
@@ -107,7 +107,7 @@ fn format_name(name: &str) -> String {
     }
 }
 
-fn usd(design: &Design, layout: Layout) -> Option<f64> {
+fn usd(design: &Design, layout: ReplicaLayout) -> Option<f64> {
     design.usd_per_gpu_hour.map(|_| design.cost(layout))
 }
 
@@ -173,7 +173,7 @@ fn why(race: &Race, rank: usize, row: &Finalist, choice: Option<&Finalist>) -> S
 }
 
 /// What a deployment misses: `6 replicas: tpot_p90 44.7 ms of 40 ms`.
-fn missed(slos: &[Slo], of: &Evaluated) -> String {
+fn missed(slos: &[Slo], of: &EvaluatedDeployment) -> String {
     let count = crate::workload_config::plural(of.check.count.into(), "replica");
     let slo = of.binding(slos);
     if of.is_overloaded() {
@@ -234,7 +234,7 @@ fn nearest(race: &Race) -> Result<Option<NearMiss>, RunError> {
     let mut closest: Vec<(usize, &Screened)> = screened.collect();
     let excess = |of: &Screened| of.run.results.iter().map(|of| of.excess).fold(f64::NEG_INFINITY, f64::max);
     closest.sort_by(|(a, one), (b, other)| excess(one).total_cmp(&excess(other)).then(a.cmp(b)));
-    let mut best: Option<(Deployed, Evaluated)> = None;
+    let mut best: Option<(Deployed, EvaluatedDeployment)> = None;
     for (index, of) in closest.into_iter().take(CLOSEST.min(race.searches_affordable()?)) {
         let loads = race.loads(index)?;
         let of_all = race.bench.evaluate(index, of.layout, &loads, EarlyStop(f64::INFINITY))?;
@@ -245,7 +245,7 @@ fn nearest(race: &Race) -> Result<Option<NearMiss>, RunError> {
     best.map(|(deployed, of)| near_miss(race, deployed, &of)).transpose()
 }
 
-fn near_miss(race: &Race, (index, layout): Deployed, of: &Evaluated) -> Result<NearMiss, RunError> {
+fn near_miss(race: &Race, (index, layout): Deployed, of: &EvaluatedDeployment) -> Result<NearMiss, RunError> {
     /// Almost no load.
     const ALONE: f64 = 0.01;
     let design = &race.designs[index];
@@ -376,7 +376,7 @@ fn caveats(race: &Race, choice: Option<&Finalist>) -> Vec<String> {
 }
 
 /// What follows, in a sentence of at most [`LONGEST`] characters.
-fn conclusion(advice: &Advice) -> String {
+fn conclusion(advice: &DeploymentAdvice) -> String {
     let cost = |usd: Option<f64>, gpus: u64| match usd {
         Some(usd) => format!("{usd:.2} $/h"),
         None => crate::workload_config::plural(gpus, "GPU"),
@@ -395,7 +395,7 @@ fn conclusion(advice: &Advice) -> String {
     shortened(text)
 }
 
-fn without_choice(advice: &Advice) -> String {
+fn without_choice(advice: &DeploymentAdvice) -> String {
     let within = if advice.budget.is_empty() { String::new() } else { format!(" within {}", advice.budget) };
     let Some(nearest) = &advice.nearest else { return format!("Nothing{within} holds") };
     let why = match (nearest.overloaded, nearest.idle) {

@@ -10,7 +10,7 @@ use crate::planning::model_error::{ModelRisk, scaled};
 use crate::planning::size::probe;
 
 use super::bench::Bench;
-use super::space::Layout;
+use super::space::ReplicaLayout;
 use crate::planning::fewest::{Fewest, fewest};
 
 /// How many times the replicas a draw may need.
@@ -20,7 +20,7 @@ const MOST_TIMES: u32 = 8;
 pub(super) fn model_risk(
     bench: &Bench,
     index: usize,
-    layout: Layout,
+    layout: ReplicaLayout,
     seeded: &SeededLoad,
     draws: &[StepFactors],
     risk: f64,
@@ -34,7 +34,7 @@ pub(super) fn model_risk(
 fn needed(
     bench: &Bench,
     index: usize,
-    layout: Layout,
+    layout: ReplicaLayout,
     seeded: &SeededLoad,
     factors: StepFactors,
 ) -> Result<Option<u32>, RunError> {
@@ -46,7 +46,7 @@ fn needed(
     let found = fewest(layout.replicas, design.least, most, |replicas| {
         let prefill = (f64::from(replicas) * share).round() as u32;
         let prefill = if layout.prefill > 0 { prefill.clamp(1, replicas.max(2) - 1) } else { 0 };
-        let service = design.with(Layout { replicas, prefill });
+        let service = design.with(ReplicaLayout { replicas, prefill });
         bench.count_run();
         let run = LoadRun::new(&service, &deployment, seeded, seeded.usual, bench.slos, STOP)?;
         Ok(probe(&run, replicas))

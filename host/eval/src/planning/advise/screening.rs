@@ -11,8 +11,8 @@ use blis_sim::latency::Batch;
 use crate::planning::size::probe;
 
 use super::bench::Bench;
-use super::space::{Design, Layout};
-use crate::planning::fewest::{Fewest, Probe, fewest};
+use super::space::{Design, ReplicaLayout};
+use crate::planning::fewest::{Fewest, ProbeResult, fewest};
 
 /// A run ends once it misses a percentile.
 const STOP: EarlyStop = EarlyStop(1.0);
@@ -24,7 +24,7 @@ const DIVISIONS: usize = 5;
 pub(super) struct Screened {
     pub result: Fewest,
     /// The fewest that held, or the most that were tried.
-    pub layout: Layout,
+    pub layout: ReplicaLayout,
     /// The run of that layout.
     pub run: LoadRun,
 }
@@ -44,7 +44,7 @@ pub(super) fn screen(
     most: u32,
 ) -> Result<Screened, RunError> {
     let design = &bench.designs[index];
-    let mut tried: BTreeMap<u32, (Layout, LoadRun)> = BTreeMap::new();
+    let mut tried: BTreeMap<u32, (ReplicaLayout, LoadRun)> = BTreeMap::new();
     let mut share = 0.5;
     let result = fewest(start, design.least, most.max(design.least), |replicas| {
         let (layout, run) = best_division(bench, index, seeded, replicas, share)?;
@@ -68,22 +68,22 @@ pub(super) fn best_division(
     seeded: &SeededLoad,
     replicas: u32,
     share: f64,
-) -> Result<(Layout, LoadRun), RunError> {
+) -> Result<(ReplicaLayout, LoadRun), RunError> {
     let design = &bench.designs[index];
-    let run = |layout: Layout| Ok::<_, RunError>((layout, bench.run(index, layout, seeded, 1.0, STOP)?));
+    let run = |layout: ReplicaLayout| Ok::<_, RunError>((layout, bench.run(index, layout, seeded, 1.0, STOP)?));
     if let Some(fixed) = design.fixed_roles {
         return run(fixed);
     }
     if !design.has_roles {
-        return run(Layout::of(replicas));
+        return run(ReplicaLayout::of(replicas));
     }
     let first = (f64::from(replicas) * share).round() as u32;
     let mut prefill = first.clamp(1, replicas - 1);
     let mut tried: BTreeMap<u32, LoadRun> = BTreeMap::new();
     for _ in 0..DIVISIONS {
-        let (_, of) = run(Layout { replicas, prefill })?;
+        let (_, of) = run(ReplicaLayout { replicas, prefill })?;
         let wants_prefill = misses_first_tokens(&of, bench.slos);
-        let is_found = probe(&of, replicas) == Probe::Holds;
+        let is_found = probe(&of, replicas) == ProbeResult::Holds;
         tried.insert(prefill, of);
         let next = if wants_prefill { prefill + 1 } else { prefill - 1 };
         if is_found || next == 0 || next >= replicas || tried.contains_key(&next) {
@@ -95,7 +95,7 @@ pub(super) fn best_division(
     let best = tried
         .into_iter()
         .min_by(|(_, a), (_, b)| (b.meets_all().cmp(&a.meets_all())).then(excess(a).total_cmp(&excess(b))));
-    best.map(|(prefill, run)| (Layout { replicas, prefill }, run))
+    best.map(|(prefill, run)| (ReplicaLayout { replicas, prefill }, run))
         .ok_or_else(|| RunError::runtime("no division into roles was tried"))
 }
 

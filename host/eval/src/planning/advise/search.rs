@@ -4,7 +4,7 @@ use crate::error::RunError;
 use crate::runs::{at_once, on_threads};
 
 use super::config::AdviseConfig;
-use super::document::Advice;
+use super::document::DeploymentAdvice;
 use super::finalists::finalists;
 use super::race::Race;
 use super::report::advice;
@@ -13,12 +13,12 @@ use super::report::advice;
 ///
 /// # Errors
 /// If the workload or a policy is invalid, a run fails, or the runs are too short to tell.
-pub fn advise(config: &AdviseConfig) -> Result<Advice, RunError> {
+pub fn advise(config: &AdviseConfig) -> Result<DeploymentAdvice, RunError> {
     let requests = [config.plan.base.spec.num_requests.map(u64::from)];
     on_threads(at_once(config.threads, requests.into_iter()), || search(config))?
 }
 
-fn search(config: &AdviseConfig) -> Result<Advice, RunError> {
+fn search(config: &AdviseConfig) -> Result<DeploymentAdvice, RunError> {
     let mut race = Race::new(config)?;
     race.run()?;
     let rows = finalists(&mut race, config.risk)?;
@@ -33,11 +33,11 @@ fn search(config: &AdviseConfig) -> Result<Advice, RunError> {
 mod tests {
     use super::*;
     use crate::planning::Slo;
-    use crate::planning::advise::bench::Evaluated;
+    use crate::planning::advise::bench::EvaluatedDeployment;
     use crate::planning::advise::budget::{Budget, Weights};
     use crate::planning::advise::config::AdviseOptions;
     use crate::planning::advise::race::Deployed;
-    use crate::planning::advise::space::Layout;
+    use crate::planning::advise::space::ReplicaLayout;
     use crate::planning::load_run::EarlyStop;
     use crate::planning::variation::Variation;
     use crate::spec::ExperimentSpec;
@@ -72,11 +72,11 @@ mod tests {
     ];
 
     /// Every number of replicas of every design, with all seeds: the cheapest that holds, of equal ones that with the most slack.
-    fn exhaustive(race: &Race) -> Option<(Deployed, Evaluated)> {
-        let mut best: Option<(Deployed, Evaluated)> = None;
+    fn exhaustive(race: &Race) -> Option<(Deployed, EvaluatedDeployment)> {
+        let mut best: Option<(Deployed, EvaluatedDeployment)> = None;
         for (index, design) in race.designs.iter().enumerate() {
             for replicas in design.least..=design.most {
-                let layout = Layout::of(replicas);
+                let layout = ReplicaLayout::of(replicas);
                 let loads = race.loads(index).expect("requests");
                 let of = race.bench.evaluate(index, layout, &loads, EarlyStop(5.0)).expect("runs");
                 if !of.holds() {

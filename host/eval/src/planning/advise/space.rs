@@ -61,7 +61,7 @@ pub(super) struct Design {
     /// Whether prefill instances are apart from decode instances.
     pub has_roles: bool,
     /// Its replicas, where the user set them by role.
-    pub fixed_roles: Option<Layout>,
+    pub fixed_roles: Option<ReplicaLayout>,
     /// Whether the user set the number of replicas.
     pub is_sized: bool,
     /// Fewest and most replicas.
@@ -71,14 +71,14 @@ pub(super) struct Design {
 
 /// A deployment as it is: how many replicas a design has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Layout {
+pub(super) struct ReplicaLayout {
     /// All of them. Unit: replicas.
     pub replicas: u32,
     /// Those that prefill apart from the others; 0 without roles. Unit: replicas.
     pub prefill: u32,
 }
 
-impl Layout {
+impl ReplicaLayout {
     /// Replicas without roles.
     pub const fn of(replicas: u32) -> Self {
         Self { replicas, prefill: 0 }
@@ -94,7 +94,7 @@ impl Layout {
 
 impl Design {
     /// What `layout` costs: $/h with prices, else GPUs.
-    pub fn cost(&self, layout: Layout) -> f64 {
+    pub fn cost(&self, layout: ReplicaLayout) -> f64 {
         f64::from(layout.replicas) * self.unit_cost()
     }
 
@@ -119,7 +119,7 @@ impl Design {
     }
 
     /// The service with that many replicas.
-    pub fn with(&self, layout: Layout) -> Experiment {
+    pub fn with(&self, layout: ReplicaLayout) -> Experiment {
         let mut service = self.service.clone();
         if self.fixed_roles.is_some() {
             return service;
@@ -136,11 +136,11 @@ impl Design {
 }
 
 /// A setting with its value.
-type Values = Vec<(&'static SettingKey, String)>;
+type SettingValues = Vec<(&'static SettingKey, String)>;
 
 /// The values of an axis: the settings of each.
 struct Axis {
-    values: Vec<Values>,
+    values: Vec<SettingValues>,
     /// Whether its values make families.
     is_main: bool,
 }
@@ -178,7 +178,7 @@ impl Space {
             Axis::of(variation.key.name, &values, is_main(variation.key.name))
         });
         axes.list.extend(varied);
-        let mut filled = Filling { budget, space: Self::empty(axes.notes), known: BTreeSet::new() };
+        let mut filled = SpaceFilling { budget, space: Self::empty(axes.notes), known: BTreeSet::new() };
         filled.add_combinations(&axes.spec, &axes.list)?;
         Ok(filled.space)
     }
@@ -298,7 +298,7 @@ impl Axes<'_> {
     }
 
     /// `model` as published, and in the formats that are allowed.
-    fn weights_of(&self, model: &str, weights: &[Weights]) -> Vec<Values> {
+    fn weights_of(&self, model: &str, weights: &[Weights]) -> Vec<SettingValues> {
         let named = |name: String| (SettingKey::named("model"), name);
         let mut values = vec![vec![named(model.to_owned())]];
         let is_vllm = self.spec.parity() == ParityName::Vllm;
@@ -327,7 +327,7 @@ impl Axes<'_> {
 }
 
 /// The space as it is filled.
-struct Filling {
+struct SpaceFilling {
     budget: Budget,
     space: Space,
     /// What tells designs apart; one that is known is left out.
@@ -342,7 +342,7 @@ mod reason {
     pub const REFUSED: &str = "cannot be deployed";
 }
 
-impl Filling {
+impl SpaceFilling {
     fn add_combinations(&mut self, spec: &ExperimentSpec, axes: &[Axis]) -> Result<(), RunError> {
         let axes: Vec<&Axis> = axes.iter().filter(|axis| !axis.values.is_empty()).collect();
         let size = axes.iter().fold(1_usize, |size, axis| size.saturating_mul(axis.values.len()));
@@ -360,7 +360,7 @@ impl Filling {
             let main = indices.iter().zip(&axes).filter(|(_, axis)| axis.is_main).map(|(&index, _)| index);
             let next = families.len();
             let family = *families.entry(main.collect()).or_insert(next);
-            let settings: Values =
+            let settings: SettingValues =
                 indices.iter().zip(&axes).flat_map(|(&index, axis)| axis.values[index].iter().cloned()).collect();
             let varies_batches = indices.iter().zip(&axes).any(|(&index, axis)| !axis.is_main && index > 0);
             self.add(spec, settings, family, varies_batches)?;
@@ -375,7 +375,13 @@ impl Filling {
     }
 
     /// Adds the design with these `settings`, or counts why it is left out. `varies`: it is not the first of its family.
-    fn add(&mut self, base: &ExperimentSpec, settings: Values, family: usize, varies: bool) -> Result<(), RunError> {
+    fn add(
+        &mut self,
+        base: &ExperimentSpec,
+        settings: SettingValues,
+        family: usize,
+        varies: bool,
+    ) -> Result<(), RunError> {
         let mut spec = base.clone();
         for (key, value) in &settings {
             spec.unset(key);
@@ -403,7 +409,7 @@ impl Filling {
         }
         self.space.size += 1;
         let usd_per_gpu_hour = service.usd_per_gpu_hour(&deployment)?;
-        let fixed_roles = has_roles(base).then(|| Layout::of_roles(&service)).flatten();
+        let fixed_roles = has_roles(base).then(|| ReplicaLayout::of_roles(&service)).flatten();
         let pinned = spec.num_instances.or(fixed_roles.map(|layout| layout.replicas));
         let within = self.budget.replicas(deployment.gpus(), usd_per_gpu_hour, MOST_REPLICAS);
         let least = pinned.unwrap_or(if roles { 2 } else { 1 });
@@ -451,7 +457,7 @@ impl Filling {
     }
 
     /// Whether no design before resolves to the same deployment, and what its formats need exists on the GPU.
-    fn is_new(&mut self, service: &Experiment, deployment: &Deployment, settings: &Values) -> bool {
+    fn is_new(&mut self, service: &Experiment, deployment: &Deployment, settings: &SettingValues) -> bool {
         let of_axes = ["model", "quantization", "max-num-batched-tokens", "max-num-seqs", "kv-cache-dtype"];
         let of_axes = of_axes.into_iter().chain(["enable-expert-parallel"]);
         let of_axes: BTreeSet<&str> = of_axes.collect();

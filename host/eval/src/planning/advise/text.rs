@@ -7,12 +7,12 @@ use crate::planning::size::SizeResult;
 use crate::planning::text::{joined, load, runs, table};
 use crate::workload_config::plural;
 
-use super::document::{Advice, AdvisedDeployment, HeadRoom};
+use super::document::{AdvisedDeployment, DeploymentAdvice, HeadRoom};
 use super::finalists::LOST;
 use super::report::milliseconds;
 use crate::planning::model_error::ModelRisk;
 
-impl Display for Advice {
+impl Display for DeploymentAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let budget = if self.budget.is_empty() { String::new() } else { format!(" for at most {}", self.budget) };
         writeln!(f, "{} {} within {}{budget}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
@@ -45,7 +45,7 @@ impl Display for Advice {
     }
 }
 
-impl Advice {
+impl DeploymentAdvice {
     fn seeds_in_words(&self) -> String {
         let checked = if self.unseen_seeds.is_empty() { "" } else { "; checked with others" };
         format!("{}{checked}", runs(&self.seeds, self.requests_per_run))
@@ -123,7 +123,7 @@ impl ModelRisk {
 }
 
 /// A line for each deployment.
-impl CsvTable for Advice {
+impl CsvTable for DeploymentAdvice {
     fn csv(&self) -> String {
         let heading = ["rank", "deployment", "replicas", "prefill_replicas", "gpus", "usd_per_hour", "slack"];
         let last = ["head_room", "draws", "held", "replicas_low", "replicas_high", "why_not_cheaper", "launch"];
