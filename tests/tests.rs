@@ -22,6 +22,7 @@ mod coverage;
 mod decisions;
 mod deployment_section;
 mod deployments;
+mod diagnose;
 mod disaggregation;
 mod disaggregation_plugins;
 mod documents;

@@ -75,14 +75,16 @@ pub(super) const DOCUMENTS: [DocumentSchema; 15] = [
     },
     DocumentSchema {
         name: "planning",
-        heading: "`blis advise`, `blis capacity`, `blis size`, `blis sweep`",
-        title: "JSON of blis advise, blis capacity, blis size and blis sweep: the document on standard output",
+        heading: "`blis advise`, `blis capacity`, `blis size`, `blis sweep`, `blis diagnose`",
+        title: "JSON of blis advise, blis capacity, blis size, blis sweep and blis diagnose: the document on standard output",
         printed: &[
             ("capacity", "Document<Capacity>"),
             ("size", "Document<ServiceSize>"),
             ("elastic", "Document<ElasticCurve>"),
             ("advise", "Document<DeploymentAdvice>"),
             ("sweep", "Document<Sweep>"),
+            ("diagnose", "Document<Diagnosis>"),
+            ("diagnose_metrics", "Document<ScrapeDiagnosis>"),
         ],
         others: &[],
     },

@@ -96,6 +96,10 @@ pub(super) struct DiagnoseArgs {
     /// more of the time is lost]
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = Slo::parse, help_heading = PLANNING)]
     slo: Vec<Slo>,
+    /// Instead of a simulated service a real one: two scrapes of the /metrics of vLLM, the earlier one first. Its counters
+    /// say what binds; no knob is tried
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], help_heading = PLANNING)]
+    metrics: Vec<PathBuf>,
     #[command(flatten)]
     replications: ReplicationFlags,
     #[command(flatten)]
@@ -209,12 +213,20 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     replications.show("Sweep", &found, &envelope, output)
 }
 
-/// `blis diagnose`.
+/// `blis diagnose`: what binds, as a sentence, a table of causes and one of knobs.
 pub(super) fn diagnose(args: &DiagnoseArgs) -> Result<(), RunError> {
-    let DiagnoseArgs { given, slo, replications, output } = args;
+    let DiagnoseArgs { given, slo, metrics, replications, output } = args;
     output.begin();
     let (seeds, threads) = replications.checked(output)?;
     let spec = given.over(output.config.as_deref())?;
+    if let [before, after] = &metrics[..] {
+        let flag = spec.entries().next().map(|(key, _)| key.name).or_else(|| slo.first().map(|_| "slo"));
+        if let Some(flag) = flag {
+            return Err(RunError::usage(format_args!("`--{flag}` has no effect with `--metrics`"))
+                .hint("counters are those of a real server: leave out what describes a simulated one"));
+        }
+        return replications.show("Diagnosis", &planning::diagnose_metrics(before, after)?, output);
+    }
     let config = DiagnoseConfig::new(spec, slo, seeds, threads)?;
     if output.explain_config {
         return explain_policies(&[("service".to_owned(), config.base.clone())]);

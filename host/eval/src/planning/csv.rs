@@ -1,7 +1,7 @@
 //! Results as CSV: a line for each policy, number of replicas, period or point.
 
 use super::capacity::Capacity;
-use super::diagnose::{Diagnosis, KnobResult};
+use super::diagnose::{Diagnosis, KnobResult, ScrapeDiagnosis};
 use super::elastic::ElasticCurve;
 use super::size::ServiceSize;
 use super::slo::Slo;
@@ -135,6 +135,17 @@ impl CsvTable for Diagnosis {
                 optional(knob.gpus),
                 knob.refused.clone().unwrap_or_default(),
             ]);
+        }
+        table.0
+    }
+}
+
+/// A line for each histogram.
+impl CsvTable for ScrapeDiagnosis {
+    fn csv(&self) -> String {
+        let mut table = CsvText::new(["metric", "before_s", "between_s"].map(str::to_owned));
+        for one in &self.moved {
+            table.line([one.metric.clone(), optional(one.before_s), one.between_s.to_string()]);
         }
         table.0
     }

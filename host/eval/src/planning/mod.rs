@@ -35,7 +35,10 @@ use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 pub use capacity::{Capacity, PolicyCapacity, capacity};
 pub use csv::CsvTable;
-pub use diagnose::{Cause, CauseShare, CheckedSlo, DiagnoseConfig, Diagnosis, KnobResult, TriedKnob, diagnose};
+pub use diagnose::{
+    Cause, CauseShare, CheckedSlo, DiagnoseConfig, Diagnosis, KnobResult, MovedHistogram, ScrapeDiagnosis, TriedKnob,
+    diagnose, diagnose_metrics,
+};
 pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
 pub use model_error::{ModelErrorDraws, ModelRisk};

@@ -5,7 +5,7 @@
 //!   anyhow: its prefill part is that of others, the rest decode.
 //! * **A step** takes T; without its prefill it would take T₀ (the latency model says both). (T − T₀)/T of its time is prefill: interference for the
 //!   requests that decode. A request that prefills n of its P tokens has T(P alone)·n/P for itself; what others prefill is
-//!   interference; what is left is the cost of cutting a prompt by the token budget.
+//!   interference, or the token budget if the step is full; what is left is the cost of cutting a prompt by the token budget.
 //! * **Preemption**: from there until the request has computed as many tokens as before. Of waiting for KV blocks, the part of all computed tokens
 //!   that had been computed before.
 //! * **Cold cache**: of prefill, the share of the tokens that the service had computed for an earlier request, as its instance did not have
@@ -29,7 +29,7 @@ use blis_sim::units::Micros;
 use super::cause::{Cause, TIMED};
 
 /// Time by cause, µs.
-pub(super) type Times = [f64; TIMED];
+pub(super) type CauseTimes = [f64; TIMED];
 
 /// What the observer needs to know of a service.
 #[derive(Clone, Debug)]
@@ -60,9 +60,9 @@ pub(super) struct AttributedRequest {
     pub life_us: f64,
     pub generated: u32,
     /// Up to the first token.
-    pub before: Times,
-    /// From there on.
-    pub after: Times,
+    pub before: CauseTimes,
+    /// From the first token to the end.
+    pub after: CauseTimes,
     pub preemptions: u32,
     pub recomputed_tokens: u64,
     pub cold_tokens: u64,
@@ -115,7 +115,7 @@ impl PrefillParts {
         }
     }
 
-    fn add_to(self, times: &mut Times) {
+    fn add_to(self, times: &mut CauseTimes) {
         times[Cause::Interference as usize] += self.interference;
         times[Cause::ColdCache as usize] += self.cold;
         times[Cause::Preemption as usize] += self.preemption;
@@ -135,7 +135,7 @@ struct InstanceLog {
 
 /// A request between its arrival and its end.
 #[derive(Debug)]
-struct LiveRequest {
+struct DividedRequest {
     request: Request,
     gateway_wait: Micros,
     /// Time at which it joined the waiting queue of the instance.
@@ -161,8 +161,8 @@ struct LiveRequest {
     preemptions: u32,
     recomputed_tokens: u64,
     stages: Option<StageTimes>,
-    before: Times,
-    after: Times,
+    before: CauseTimes,
+    after: CauseTimes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +171,7 @@ struct Preempted {
     furthest: u32,
 }
 
-impl LiveRequest {
+impl DividedRequest {
     fn new(request: &Request) -> Self {
         Self {
             request: request.clone(),
@@ -198,7 +198,7 @@ impl LiveRequest {
     }
 
     /// The part of its life that goes on.
-    fn times(&mut self) -> &mut Times {
+    fn times(&mut self) -> &mut CauseTimes {
         if self.first_token { &mut self.after } else { &mut self.before }
     }
 
@@ -208,20 +208,33 @@ impl LiveRequest {
     }
 }
 
-/// The observer.
+/// What the observer found.
+#[derive(Debug, Default)]
+pub(super) struct Attribution {
+    /// Requests that count, in the order of arrival.
+    pub divided: Vec<AttributedRequest>,
+    /// All requests as they arrived.
+    pub requests: Vec<Request>,
+    /// Those that can never be served, which are in no figure.
+    pub dropped: u64,
+}
+
+/// The observer: it divides the life of each request while the service runs.
 #[derive(Debug)]
 pub(super) struct AttributionLog {
     limits: ServiceLimits,
-    live: HashMap<u32, LiveRequest>,
+    live: HashMap<u32, DividedRequest>,
     instances: Vec<InstanceLog>,
     /// Blocks that an instance has computed.
     computed: HashSet<BlockKey>,
-    /// Times in which a replica started, in order; the number that starts now, and since when.
+    /// The times in which a replica started, in order; the number that starts now, and since when.
     starts: Vec<TimeSpan>,
     starting: HashSet<u32>,
     starting_since: Micros,
     ended: Vec<AttributedRequest>,
     longest_prompt: u32,
+    /// Requests that can never be served.
+    dropped: u64,
     /// All tokens that were computed, and those that had been computed before a preemption.
     computed_tokens: u64,
     recomputed_tokens: u64,
@@ -254,6 +267,8 @@ struct StepView {
     loads_us: f64,
     parts: PrefillParts,
     prefill_tokens: f64,
+    /// Whether it has as many tokens as a step may have.
+    is_full: bool,
 }
 
 impl AttributionLog {
@@ -268,6 +283,7 @@ impl AttributionLog {
             starting_since: Micros::ZERO,
             ended: Vec::new(),
             longest_prompt: 0,
+            dropped: 0,
             computed_tokens: 0,
             recomputed_tokens: 0,
             requests: Vec::new(),
@@ -275,7 +291,7 @@ impl AttributionLog {
     }
 
     /// The divided requests in the order of arrival, and all requests as they arrived.
-    pub fn finish(mut self) -> (Vec<AttributedRequest>, Vec<Request>) {
+    pub fn finish(mut self) -> Attribution {
         // Requests hold blocks for as long as they compute: the part of it that is for tokens computed before makes others wait.
         let again = self.recomputed_tokens as f64 / self.computed_tokens.max(1) as f64;
         for request in &mut self.ended {
@@ -286,7 +302,7 @@ impl AttributionLog {
             }
         }
         self.ended.sort_by_key(|request| (request.arrival, request.id.0));
-        (self.ended, self.requests)
+        Attribution { divided: self.ended, requests: self.requests, dropped: self.dropped }
     }
 
     fn instance(&mut self, instance: InstanceIndex) -> &mut InstanceLog {
@@ -357,7 +373,7 @@ impl AttributionLog {
     }
 
     /// Divides the time in the queue of `instance` in `span`. `idle`: the cause of time without steps.
-    fn waits(&self, instance: InstanceIndex, span: TimeSpan, idle: Cause, times: &mut Times) {
+    fn waits(&self, instance: InstanceIndex, span: TimeSpan, idle: Cause, times: &mut CauseTimes) {
         let steps = self.instances.get(instance.index()).map_or(&[][..], |log| &log.steps);
         let first = steps.partition_point(|step| step.end <= span.from);
         let mut covered = 0.0;
@@ -383,7 +399,7 @@ impl AttributionLog {
     }
 
     /// What an instance waits for that has requests and no step: adapters, or transfers that hold its blocks.
-    fn idle_cause(&self, live: &LiveRequest) -> Cause {
+    fn idle_cause(&self, live: &DividedRequest) -> Cause {
         match (live.decode.is_some(), self.limits.has_adapters) {
             (true, _) => Cause::Transfer,
             (false, true) => Cause::AdapterLoad,
@@ -392,7 +408,7 @@ impl AttributionLog {
     }
 
     /// Divides a piece of a step: the time of `cause`, or that of the step itself.
-    fn waits_through(&self, step: &StepShares, piece: TimeSpan, cause: Option<Cause>, times: &mut Times) {
+    fn waits_through(&self, step: &StepShares, piece: TimeSpan, cause: Option<Cause>, times: &mut CauseTimes) {
         let piece_us = us(piece.to.saturating_sub(piece.from));
         let starting = self.starting_us(piece).min(piece_us);
         times[Cause::ColdStart as usize] += starting;
@@ -480,6 +496,7 @@ impl AttributionLog {
         let whole = us(step.end.saturating_sub(step.now));
         let model = us(self.limits.latency.step_time(&batch));
         let without = if decodes.decode_requests > 0 { us(self.limits.latency.step_time(&decodes)) } else { 0.0 };
+        let max_tokens = self.limits.max_num_batched_tokens;
         let head = self.instance(instance).head;
         let reason = self.reason(step, batch.tokens(), head);
         let log = self.instance(instance);
@@ -493,9 +510,10 @@ impl AttributionLog {
         let prefill_tokens = batch.prefill_tokens as f64;
         let share = |tokens: f64| if prefill_tokens > 0.0 { prefill_us * tokens / prefill_tokens } else { 0.0 };
         let (cold, preemption) = (share(cold), share(again));
+        let is_full = batch.tokens() >= u64::from(max_tokens);
         let parts = PrefillParts { interference: (prefill_us - cold - preemption).max(0.0), cold, preemption };
         log.steps.push(StepShares { start: step.now, end: step.end, reason, parts, loads_us });
-        StepView { instance, end: step.end, duration_us, loads_us, parts, prefill_tokens }
+        StepView { instance, end: step.end, duration_us, loads_us, parts, prefill_tokens, is_full }
     }
 
     /// A request is scheduled: what it waited for, if it is new on the instance.
@@ -518,7 +536,7 @@ impl AttributionLog {
     }
 
     /// The prefill of `live` begins, with `context` tokens from the cache.
-    fn begins(&self, live: &mut LiveRequest, context: u32) {
+    fn begins(&self, live: &mut DividedRequest, context: u32) {
         let input = live.request.input_tokens;
         let block = self.limits.block_size.max(1);
         let findable = (input.saturating_sub(1) / block) as usize;
@@ -576,6 +594,10 @@ impl AttributionLog {
         if outcome.arrival < self.limits.warmup {
             return;
         }
+        if matches!(outcome.status, Status::Dropped(_)) {
+            self.dropped += 1;
+            return;
+        }
         let life = outcome.e2e.unwrap_or_else(|| outcome.ended_at.saturating_sub(outcome.arrival));
         let ended = outcome.arrival.saturating_add(life);
         match (live.instance, outcome.instance, live.queued, live.preempted) {
@@ -620,7 +642,7 @@ impl AttributionLog {
     }
 }
 
-impl LiveRequest {
+impl DividedRequest {
     fn prefill_step(&mut self, n: u32, step: &StepView) {
         let (tokens, n) = (f64::from(self.alone_tokens.max(1)), f64::from(n));
         let own = (self.alone_us * n / tokens).min(step.duration_us);
@@ -631,7 +653,13 @@ impl LiveRequest {
         let is_cut = n < tokens;
         let (cold_share, loads) = (self.cold_share, step.loads_us);
         let times = self.times();
-        others.add_to(times);
+        if step.is_full {
+            // Others took what it could have computed.
+            times[Cause::TokenBudget as usize] += others.interference;
+            PrefillParts { interference: 0.0, ..others }.add_to(times);
+        } else {
+            others.add_to(times);
+        }
         times[Cause::ColdCache as usize] += own * cold_share;
         times[Cause::OwnPrefill as usize] += own * (1.0 - cold_share);
         times[Cause::AdapterLoad as usize] += loads;
@@ -685,7 +713,7 @@ impl LiveRequest {
 }
 
 /// Makes `times` sum to `whole`: what is missing are fixed delays, what is too much is taken off in proportion.
-fn reconcile(times: &mut Times, whole: f64) {
+fn reconcile(times: &mut CauseTimes, whole: f64) {
     let whole = whole.max(0.0);
     times.iter_mut().for_each(|time| *time = time.max(0.0));
     let sum: f64 = times.iter().sum();
@@ -707,7 +735,7 @@ impl Observer for AttributionLog {
             SimEvent::Arrival(request) => {
                 self.longest_prompt = self.longest_prompt.max(request.input_tokens);
                 self.requests.push(request.clone());
-                self.live.insert(request.id.0, LiveRequest::new(request));
+                self.live.insert(request.id.0, DividedRequest::new(request));
             }
             SimEvent::Decision(decision) => self.decided(decision),
             SimEvent::Replica(event) => self.replica(event),

@@ -32,7 +32,7 @@ pub(super) const TIMED: usize = Cause::Infeasible as usize;
 /// What is known about a cause.
 pub(super) struct CauseRow {
     pub cause: Cause,
-    /// In documents.
+    /// The name of the cause in documents.
     pub name: &'static str,
     /// What a request does meanwhile, as tables show it.
     pub text: &'static str,

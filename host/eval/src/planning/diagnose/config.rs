@@ -14,11 +14,11 @@ const REQUESTS: u32 = 1000;
 
 /// A service to diagnose.
 pub struct DiagnoseConfig {
-    /// The service.
+    /// The service as its settings describe it.
     pub base: Experiment,
     pub(super) spec: ExperimentSpec,
     pub(super) slos: Vec<Slo>,
-    /// How many.
+    /// How many seeds, counted from that of the service.
     pub(super) seeds: u32,
     /// Number of threads; 0 for one per core.
     pub(super) threads: usize,

@@ -31,7 +31,7 @@ pub struct Diagnosis {
     pub limit_ms: Option<f64>,
     /// The value of the figure if each request is alone; `null` of a share.
     pub alone_ms: Option<f64>,
-    /// By SLO.
+    /// The SLOs of the service, in the order of the flag.
     pub slo: Vec<CheckedSlo>,
     /// The requests with the time that is divided: those that violate the worst SLO, or all. Unit: requests.
     pub requests: u64,
@@ -49,7 +49,7 @@ pub struct Diagnosis {
     pub gpus: f64,
     /// Those that were tried, the best first; then those that the deployment refuses.
     pub knobs: Vec<TriedKnob>,
-    /// The seeds.
+    /// The seeds of the runs; the first one has the time by cause.
     pub seeds: Vec<u64>,
     /// Level of the intervals. Unit: share, 0 to 1.
     pub confidence: f64,
@@ -82,7 +82,7 @@ pub struct CheckedSlo {
 /// A cause and its part of the time.
 #[derive(Clone, Debug, Serialize)]
 pub struct CauseShare {
-    /// The cause.
+    /// The cause of this part.
     pub cause: Cause,
     /// What a request does meanwhile.
     pub text: &'static str,
@@ -120,18 +120,18 @@ pub struct TriedKnob {
     pub gpus: Option<f64>,
     /// What it serves less; absent if it serves the same requests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gives_up: Option<&'static str>,
+    pub serves_less: Option<&'static str>,
 }
 
 /// What a knob does to the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnobResult {
-    /// The figure falls.
+    /// The figure falls, as far as the runs show.
     Better,
     /// The interval contains 0.
     Undecided,
-    /// The figure rises.
+    /// The figure rises, as far as the runs show.
     Worse,
     /// The deployment cannot have it.
     Refused,

@@ -5,7 +5,7 @@ use blis_stats::{
 };
 
 use super::super::slo::SloMetric;
-use super::figure::{Figure, LostValue, RunLatencies};
+use super::figure::{LostValue, RunLatencies, TargetFigure};
 
 /// A relative change: −0.4 is 40 % less.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ const LEAST: f64 = 1e-3;
 
 impl Effect {
     /// The change of `figure` from `before` to `after`, runs of the same seeds. `None` without samples.
-    pub fn between(figure: &Figure, before: &[RunLatencies], after: &[RunLatencies]) -> Option<Self> {
+    pub fn between(figure: &TargetFigure, before: &[RunLatencies], after: &[RunLatencies]) -> Option<Self> {
         let ratio = |(a, b): (&RunLatencies, &RunLatencies)| {
             let lost = LostValue::AtLeast(figure.largest(a));
             Some((figure.value(b, lost)?.max(LEAST) / figure.value(a, lost)?.max(LEAST)).ln())
@@ -51,7 +51,7 @@ impl Effect {
         }
     }
 
-    /// Whether it rises.
+    /// Whether the figure rises, as far as the runs show.
     pub fn is_worse(&self) -> bool {
         match self.interval {
             Some(interval) => interval.low > 0.0 && self.change > 0.005,
@@ -66,8 +66,8 @@ impl Effect {
 }
 
 /// The interval within one run, of the differences of the same requests.
-fn within_run(figure: &Figure, a: &RunLatencies, b: &RunLatencies) -> Option<ChangeInterval> {
-    if matches!(figure, Figure::Latency { metric: SloMetric::Itl, .. }) {
+fn within_run(figure: &TargetFigure, a: &RunLatencies, b: &RunLatencies) -> Option<ChangeInterval> {
+    if matches!(figure, TargetFigure::Latency { metric: SloMetric::Itl, .. }) {
         return None;
     }
     let lost = LostValue::AtLeast(figure.largest(a));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_halves_under_all_seeds_has_a_narrow_interval() {
-        let figure = Figure::overall(SloMetric::Ttft, SloStatistic::Mean);
+        let figure = TargetFigure::overall(SloMetric::Ttft, SloStatistic::Mean);
         let before: Vec<RunLatencies> = [10.0, 30.0, 20.0].map(|ms| run(&[ms, 2.0 * ms])).into();
         let after: Vec<RunLatencies> = [5.0, 15.0, 10.0].map(|ms| run(&[ms, 2.0 * ms])).into();
         let effect = Effect::between(&figure, &before, &after).expect("samples");
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn losing_what_is_slow_is_no_gain() {
-        let figure = Figure::overall(SloMetric::Ttft, SloStatistic::Mean);
+        let figure = TargetFigure::overall(SloMetric::Ttft, SloStatistic::Mean);
         let before = [run(&[10.0, 100.0]), run(&[10.0, 100.0])];
         let after = [run(&[10.0, f64::INFINITY]), run(&[10.0, f64::INFINITY])];
         let effect = Effect::between(&figure, &before, &after).expect("samples");

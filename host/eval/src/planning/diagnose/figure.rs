@@ -10,7 +10,7 @@ use super::super::slo::{Slo, SloMetric, SloStatistic};
 
 /// What a knob must improve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum TargetFigure {
     /// A statistic of a latency, of all requests or those of a class.
     Latency { metric: SloMetric, statistic: SloStatistic, class: Option<Vec<Name>> },
     /// The share of the requests that do not complete.
@@ -62,7 +62,7 @@ impl LatencySample {
     }
 }
 
-/// An observer: the latencies of all requests of a run.
+/// An observer: the latencies of all requests of a run but those that can never be served.
 #[derive(Debug, Default)]
 pub(super) struct LatencySamples {
     pub warmup: Micros,
@@ -77,6 +77,7 @@ impl Observer for LatencySamples {
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = event
             && outcome.arrival >= self.warmup
+            && !matches!(outcome.status, Status::Dropped(_))
         {
             self.samples.push(LatencySample::new(outcome));
         }
@@ -117,7 +118,7 @@ pub(super) enum LostValue {
     AtLeast(f64),
 }
 
-impl Figure {
+impl TargetFigure {
     pub fn of_slo(slo: &Slo, class: Option<Vec<Name>>) -> Self {
         Self::Latency { metric: slo.metric, statistic: slo.statistic, class }
     }

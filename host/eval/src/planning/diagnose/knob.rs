@@ -1,5 +1,7 @@
 //! The knobs that a diagnosis turns: each a change of settings, one row a knob.
 
+use std::fmt::Display;
+
 use blis_sim::units::Micros;
 
 use crate::experiment::Experiment;
@@ -9,7 +11,7 @@ use blis_config::policy::SettingSource;
 
 use super::super::variation::VariedSetting;
 
-/// A knob.
+/// What is turned: a setting, or several that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnobName {
     GpuMemory,
@@ -61,22 +63,22 @@ pub(super) struct KnobContext<'a> {
     pub deadline: Option<Micros>,
 }
 
-/// A changed service.
+/// The settings of a service with a knob turned.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Change {
+pub(super) struct KnobChange {
     pub settings: Vec<VariedSetting>,
     pub unset: Vec<&'static str>,
     /// Factor of the times of arrival.
     pub stretch: Option<f64>,
     /// What it costs beside GPUs, if it serves less.
-    pub gives_up: Option<&'static str>,
+    pub serves_less: Option<&'static str>,
 }
 
 /// What becomes of a knob.
 #[derive(Clone, Debug)]
 pub(super) enum Turned {
-    /// It is tried.
-    To(Change),
+    /// It is tried with this change.
+    To(KnobChange),
     /// The service has it already, or has nothing that it would change.
     Pointless,
     /// The service cannot have it.
@@ -86,7 +88,7 @@ pub(super) enum Turned {
 /// A row of [`KNOBS`].
 pub(super) struct Knob {
     pub name: KnobName,
-    /// In documents.
+    /// The name of the knob in documents.
     pub key: &'static str,
     /// As tables show it.
     pub text: &'static str,
@@ -142,12 +144,12 @@ pub(super) const KNOBS: &[Knob] = &[
     row(K::Rate, "rate-0.9", "rate ×0.9", rate),
 ];
 
-impl Change {
-    fn new(name: &str, value: impl ToString) -> Self {
+impl KnobChange {
+    fn new(name: &str, value: impl Display) -> Self {
         Self::default().and(name, value)
     }
 
-    fn and(mut self, name: &str, value: impl ToString) -> Self {
+    fn and(mut self, name: &str, value: impl Display) -> Self {
         self.settings.push(VariedSetting { name: name.to_owned(), value: value.to_string() });
         self
     }
@@ -176,7 +178,7 @@ impl Change {
 
 impl KnobContext<'_> {
     /// `change` with KV blocks ×2, if their number is set: it is what twice the memory, or half the bytes of a token, allow.
-    fn with_blocks_doubled(&self, change: Change) -> Change {
+    fn with_blocks_doubled(&self, change: KnobChange) -> KnobChange {
         match self.spec.total_kv_blocks {
             Some(blocks) => change.and("total-kv-blocks", blocks.saturating_mul(2)),
             None => change,
@@ -185,10 +187,10 @@ impl KnobContext<'_> {
 
     fn doubled_blocks(&self) -> Turned {
         let Some(blocks) = self.spec.total_kv_blocks else { return Turned::Pointless };
-        Turned::To(Change::new("total-kv-blocks", blocks.saturating_mul(2)))
+        Turned::To(KnobChange::new("total-kv-blocks", blocks.saturating_mul(2)))
     }
 
-    /// Whether all instances are of `--num-instances`, whose number does not change.
+    /// Whether all instances are of `--num-instances`, a number that does not change.
     fn is_plain_cluster(&self) -> bool {
         let cluster = &self.base.cluster;
         cluster.disaggregation.is_none() && cluster.scaling.is_none() && cluster.groups.is_empty()
@@ -205,7 +207,7 @@ fn gpu_memory(context: &KnobContext<'_>) -> Turned {
     if share > 1.0 {
         return Turned::Refused(format!("it would be {share}, above 1"));
     }
-    Turned::To(Change::new("gpu-memory-utilization", share))
+    Turned::To(KnobChange::new("gpu-memory-utilization", share))
 }
 
 fn kv_fp8(context: &KnobContext<'_>) -> Turned {
@@ -213,21 +215,21 @@ fn kv_fp8(context: &KnobContext<'_>) -> Turned {
     if now.starts_with("fp8") {
         return Turned::Pointless;
     }
-    Turned::To(context.with_blocks_doubled(Change::new("kv-cache-dtype", "fp8")))
+    Turned::To(context.with_blocks_doubled(KnobChange::new("kv-cache-dtype", "fp8")))
 }
 
 fn cpu_tier(context: &KnobContext<'_>) -> Turned {
     if context.spec.kv_offloading_size() > 0.0 || !context.base.engine.enable_prefix_caching {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("kv-offloading-size", 64))
+    Turned::To(KnobChange::new("kv-offloading-size", 64))
 }
 
 fn tier_bandwidth(context: &KnobContext<'_>) -> Turned {
     if context.spec.kv_offloading_size() <= 0.0 {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("kv-offloading-bandwidth", 2.0 * context.spec.kv_offloading_bandwidth()))
+    Turned::To(KnobChange::new("kv-offloading-bandwidth", 2.0 * context.spec.kv_offloading_bandwidth()))
 }
 
 fn seqs(context: &KnobContext<'_>, of: fn(u32) -> u32) -> Turned {
@@ -236,7 +238,7 @@ fn seqs(context: &KnobContext<'_>, of: fn(u32) -> u32) -> Turned {
     if wanted == now {
         return Turned::Pointless;
     }
-    let change = Change::new("max-num-seqs", wanted);
+    let change = KnobChange::new("max-num-seqs", wanted);
     Turned::To(match context.spec.max_num_active_seqs {
         Some(active) => change.and("max-num-active-seqs", of(active).max(1)),
         None => change,
@@ -246,7 +248,7 @@ fn seqs(context: &KnobContext<'_>, of: fn(u32) -> u32) -> Turned {
 fn tokens(context: &KnobContext<'_>, of: fn(u32) -> u32) -> Turned {
     let now = context.deployment.batch_limits.max_num_batched_tokens;
     let wanted = of(now).max(1);
-    if wanted == now { Turned::Pointless } else { Turned::To(Change::new("max-num-batched-tokens", wanted)) }
+    if wanted == now { Turned::Pointless } else { Turned::To(KnobChange::new("max-num-batched-tokens", wanted)) }
 }
 
 fn long_prefill(context: &KnobContext<'_>) -> Turned {
@@ -254,33 +256,33 @@ fn long_prefill(context: &KnobContext<'_>) -> Turned {
         return Turned::Pointless;
     }
     let budget = context.deployment.batch_limits.max_num_batched_tokens;
-    Turned::To(Change::new("long-prefill-token-threshold", (budget / 4).max(1)))
+    Turned::To(KnobChange::new("long-prefill-token-threshold", (budget / 4).max(1)))
 }
 
 fn async_scheduling(context: &KnobContext<'_>) -> Turned {
     if context.base.engine.async_scheduling {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("async-scheduling", true))
+    Turned::To(KnobChange::new("async-scheduling", true))
 }
 
 fn prefix_caching(context: &KnobContext<'_>) -> Turned {
     if context.base.engine.enable_prefix_caching {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("enable-prefix-caching", true))
+    Turned::To(KnobChange::new("enable-prefix-caching", true))
 }
 
 fn weights_fp8(context: &KnobContext<'_>) -> Turned {
     if context.spec.quantization.is_some() {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("quantization", "fp8"))
+    Turned::To(KnobChange::new("quantization", "fp8"))
 }
 
 fn tensor_parallel(context: &KnobContext<'_>) -> Turned {
     let tp = context.deployment.tensor_parallel_size.saturating_mul(2);
-    let mut change = context.with_blocks_doubled(Change::new("tp", tp));
+    let mut change = context.with_blocks_doubled(KnobChange::new("tp", tp));
     for (name, now) in [("prefill-tp", context.spec.prefill_tp), ("decode-tp", context.spec.decode_tp)] {
         if let Some(now) = now {
             change = change.and(name, now.saturating_mul(2));
@@ -292,18 +294,18 @@ fn tensor_parallel(context: &KnobContext<'_>) -> Turned {
 fn replicas(context: &KnobContext<'_>) -> Turned {
     let cluster = &context.base.cluster;
     if let Some(scaling) = &cluster.scaling {
-        let change = Change::new("max-replicas", scaling.max + 1).and("min-replicas", scaling.min + 1);
+        let change = KnobChange::new("max-replicas", scaling.max + 1).and("min-replicas", scaling.min + 1);
         return Turned::To(change.and("num-instances", cluster.num_instances + 1));
     }
     if cluster.disaggregation.is_none() {
-        return Turned::To(Change::new("num-instances", cluster.num_instances + 1));
+        return Turned::To(KnobChange::new("num-instances", cluster.num_instances + 1));
     }
     let spec = context.spec;
     let (prefill, decode) = (spec.prefill_instances(), spec.decode_instances());
     if decode == 0 {
         return Turned::Refused("the roles of its instances are those of groups".to_owned());
     }
-    let change = Change::new("decode-instances", decode + 1);
+    let change = KnobChange::new("decode-instances", decode + 1);
     Turned::To(if prefill > 0 { change.and("prefill-instances", prefill + 1) } else { change })
 }
 
@@ -317,7 +319,8 @@ fn prefill_apart(context: &KnobContext<'_>) -> Turned {
     let instances = context.base.cluster.num_instances;
     let prefill = (instances / 2).max(1);
     let decode = instances.saturating_sub(prefill).max(1);
-    let change = Change::new("prefill-instances", prefill).and("decode-instances", decode).and("pd-decider", "always");
+    let change =
+        KnobChange::new("prefill-instances", prefill).and("decode-instances", decode).and("pd-decider", "always");
     Turned::To(change.without(&["num-instances"]))
 }
 
@@ -335,7 +338,7 @@ fn prefill_together(context: &KnobContext<'_>) -> Turned {
     if instances == 0 {
         return Turned::Refused("the roles of its instances are those of groups".to_owned());
     }
-    Turned::To(Change::new("num-instances", instances).without(&below("Prefill apart from decode")))
+    Turned::To(KnobChange::new("num-instances", instances).without(&below("Prefill apart from decode")))
 }
 
 fn transfer_link(context: &KnobContext<'_>) -> Turned {
@@ -344,10 +347,10 @@ fn transfer_link(context: &KnobContext<'_>) -> Turned {
     }
     let spec = context.spec;
     let change = match spec.pd_transfer_bandwidth {
-        Some(bandwidth) => Change::new("pd-transfer-bandwidth", 4.0 * bandwidth),
+        Some(bandwidth) => KnobChange::new("pd-transfer-bandwidth", 4.0 * bandwidth),
         None => match spec.texts_of(SettingKey::named("pd-transfer-link")).concat().as_str() {
-            "ethernet" => Change::new("pd-transfer-link", "rdma"),
-            "rdma" => Change::new("pd-transfer-link", "nvlink"),
+            "ethernet" => KnobChange::new("pd-transfer-link", "rdma"),
+            "rdma" => KnobChange::new("pd-transfer-link", "nvlink"),
             _ => return Turned::Pointless,
         },
     };
@@ -373,7 +376,7 @@ fn route(context: &KnobContext<'_>, policy: &'static str) -> Turned {
     if !has_choice_of_instance(context) || (now == policy && !has_parts) {
         return Turned::Pointless;
     }
-    Turned::To(Change::new("routing-policy", policy).without(&routing_parts()))
+    Turned::To(KnobChange::new("routing-policy", policy).without(&routing_parts()))
 }
 
 fn no_gateway(context: &KnobContext<'_>) -> Turned {
@@ -383,7 +386,7 @@ fn no_gateway(context: &KnobContext<'_>) -> Turned {
     if context.spec.flow_control.is_none() {
         return Turned::Refused("the policy bundle sets flow control".to_owned());
     }
-    Turned::To(Change::default().without(&below("Flow control")))
+    Turned::To(KnobChange::default().without(&below("Flow control")))
 }
 
 fn gateway_double(context: &KnobContext<'_>) -> Turned {
@@ -395,13 +398,13 @@ fn gateway_double(context: &KnobContext<'_>) -> Turned {
     Turned::To(match detector {
         "utilization" => {
             let utilization = (1.25 * spec.kv_cache_util_threshold()).min(1.0);
-            let change = Change::new("queue-depth-threshold", 2.0 * spec.queue_depth_threshold());
+            let change = KnobChange::new("queue-depth-threshold", 2.0 * spec.queue_depth_threshold());
             change.and("kv-cache-util-threshold", utilization)
         }
         "concurrency" if spec.max_token_concurrency.is_some() => {
-            Change::new("max-token-concurrency", 2.0 * spec.max_token_concurrency())
+            KnobChange::new("max-token-concurrency", 2.0 * spec.max_token_concurrency())
         }
-        "concurrency" => Change::new("max-concurrency", 2.0 * spec.max_concurrency()),
+        "concurrency" => KnobChange::new("max-concurrency", 2.0 * spec.max_concurrency()),
         other => return Turned::Refused(format!("the limits of the detector `{other}` are its own")),
     })
 }
@@ -409,7 +412,7 @@ fn gateway_double(context: &KnobContext<'_>) -> Turned {
 fn adapters_double(context: &KnobContext<'_>) -> Turned {
     let Some(adapters) = &context.base.deployment.adapters else { return Turned::Pointless };
     let slots = adapters.slots.unwrap_or(1).saturating_mul(2);
-    let change = Change::new("max-loras", slots);
+    let change = KnobChange::new("max-loras", slots);
     Turned::To(match adapters.host_slots {
         Some(host) if host < slots => change.and("max-cpu-loras", slots),
         _ => change,
@@ -419,14 +422,14 @@ fn adapters_double(context: &KnobContext<'_>) -> Turned {
 fn adapters_host(context: &KnobContext<'_>) -> Turned {
     let Some(adapters) = &context.base.deployment.adapters else { return Turned::Pointless };
     let host = adapters.host_slots.or(adapters.slots).unwrap_or(1).saturating_mul(4);
-    Turned::To(Change::new("max-cpu-loras", host))
+    Turned::To(KnobChange::new("max-cpu-loras", host))
 }
 
 fn adapter_routing(context: &KnobContext<'_>) -> Turned {
     if context.base.deployment.adapters.is_none() || !has_choice_of_instance(context) {
         return Turned::Pointless;
     }
-    let change = Change::new("routing-policy", "weighted").without(&routing_parts());
+    let change = KnobChange::new("routing-policy", "weighted").without(&routing_parts());
     Turned::To(change.and("lora-scorer-weight", 5))
 }
 
@@ -437,7 +440,7 @@ fn min_replicas(context: &KnobContext<'_>) -> Turned {
         return Turned::Pointless;
     }
     let least = scaling.min + 1;
-    let change = Change::new("min-replicas", least).without(&["cooldown-period"]);
+    let change = KnobChange::new("min-replicas", least).without(&["cooldown-period"]);
     Turned::To(match context.spec.num_instances {
         Some(instances) => change.and("num-instances", instances.max(least)),
         None => change,
@@ -450,12 +453,12 @@ fn start(context: &KnobContext<'_>, mode: &'static str) -> Turned {
     }
     let now = context.spec.texts_of(SettingKey::named("start-mode")).concat();
     let is_as_good = now == mode || now.starts_with("hot");
-    if is_as_good { Turned::Pointless } else { Turned::To(Change::new("start-mode", mode)) }
+    if is_as_good { Turned::Pointless } else { Turned::To(KnobChange::new("start-mode", mode)) }
 }
 
 fn deadline(context: &KnobContext<'_>) -> Turned {
     match context.deadline {
-        Some(deadline) => Turned::To(Change::new("timeout", deadline.as_secs_f64())),
+        Some(deadline) => Turned::To(KnobChange::new("timeout", deadline.as_secs_f64())),
         None => Turned::Pointless,
     }
 }
@@ -465,16 +468,18 @@ fn shed_batch(context: &KnobContext<'_>) -> Turned {
     if sheds || !context.has_batch_classes {
         return Turned::Pointless;
     }
-    let gives_up = Some("requests of sheddable classes");
-    Turned::To(Change { gives_up, ..Change::new("admission-policy", "gaie-legacy") })
+    let serves_less = Some("requests of sheddable classes");
+    Turned::To(KnobChange { serves_less, ..KnobChange::new("admission-policy", "gaie-legacy") })
 }
 
 fn rate(context: &KnobContext<'_>) -> Turned {
-    let gives_up = Some("10 % of the load");
+    let serves_less = Some("10 % of the load");
     match context.spec.concurrency {
-        Some(users) if users >= 10 => Turned::To(Change { gives_up, ..Change::new("concurrency", users - users / 10) }),
+        Some(users) if users >= 10 => {
+            Turned::To(KnobChange { serves_less, ..KnobChange::new("concurrency", users - users / 10) })
+        }
         Some(_) => Turned::Refused("fewer than ten users have no tenth".to_owned()),
         None if context.is_closed => Turned::Refused("requests follow from the outputs of others".to_owned()),
-        None => Turned::To(Change { gives_up, stretch: Some(1.0 / 0.9), ..Change::default() }),
+        None => Turned::To(KnobChange { serves_less, stretch: Some(1.0 / 0.9), ..KnobChange::default() }),
     }
 }

@@ -14,6 +14,7 @@ mod figure;
 mod knob;
 mod ranking;
 mod runs;
+mod scrape;
 mod target;
 mod text;
 mod trials;
@@ -33,15 +34,16 @@ use crate::service;
 pub use cause::Cause;
 pub use config::DiagnoseConfig;
 pub use document::{CauseShare, CheckedSlo, Diagnosis, KnobResult, TriedKnob};
+pub use scrape::{MovedHistogram, ScrapeDiagnosis, diagnose_metrics};
 
-use attribution::{AttributedRequest, AttributionLog, ServiceLimits, Times};
+use attribution::{AttributedRequest, Attribution, AttributionLog, CauseTimes, ServiceLimits};
 use cause::CAUSES;
-use figure::{Figure, LostValue, RunLatencies};
+use figure::{LostValue, RunLatencies, TargetFigure};
 use knob::KnobContext;
 use runs::{ServiceRun, fixed_gpus, run_alone, run_service};
 use target::{Alone, Infeasible, Target, decode_excess, find_hot_instances, median, shares};
 use text::conclusion;
-use trials::{Trial, Tried, TriedService, prepare};
+use trials::{KnobTrial, Tried, TriedService, prepare};
 
 /// Diagnoses the service. The result does not depend on the number of threads.
 ///
@@ -56,11 +58,13 @@ pub fn diagnose(config: &DiagnoseConfig) -> Result<Diagnosis, RunError> {
 struct ObservedService {
     deployment: Deployment,
     seeds: Vec<u64>,
-    /// By seed.
+    /// A run for each seed.
     runs: Vec<ServiceRun<Option<AttributionLog>>>,
     /// Those of the first seed.
     attributed: Vec<AttributedRequest>,
     requests: Vec<Request>,
+    /// Requests that can never be served.
+    dropped: u64,
     alone: Alone,
     gpus: f64,
 }
@@ -103,8 +107,15 @@ fn observe(config: &DiagnoseConfig) -> Result<ObservedService, RunError> {
     };
     let mut runs = run_all(&[()], &seeds, one)?.remove(0);
     let log = runs[0].observer.take();
-    let (mut attributed, requests) = log.map(AttributionLog::finish).unwrap_or_default();
-    if requests.is_empty() || attributed.is_empty() {
+    let found = log.map(AttributionLog::finish).unwrap_or_default();
+    let Attribution { divided: mut attributed, requests, dropped } = found;
+    if attributed.is_empty() && dropped > 0 {
+        return Err(RunError::usage(
+            "no request can be served: the prompts are longer than the model or the KV cache allows",
+        )
+        .hint("see `blis run` with the same flags; shorten the prompts, or change `--max-model-len` or the KV cache"));
+    }
+    if attributed.is_empty() {
         return Err(RunError::usage("no request counts: none arrives in the time that is simulated, after `--warmup`")
             .hint("simulate more requests, or shorten `--warmup`"));
     }
@@ -114,7 +125,7 @@ fn observe(config: &DiagnoseConfig) -> Result<ObservedService, RunError> {
         find_hot_instances(&mut attributed, &alone, cluster.num_instances as usize);
     }
     let gpus = gpus_of(base, &deployment, &runs)?;
-    Ok(ObservedService { deployment, seeds, runs, attributed, requests, alone, gpus })
+    Ok(ObservedService { deployment, seeds, runs, attributed, requests, dropped, alone, gpus })
 }
 
 fn service_limits(base: &Experiment, deployment: &Deployment) -> ServiceLimits {
@@ -164,7 +175,7 @@ fn try_knobs(
     // No load meets a limit below the time alone: what counts is that time.
     let is_alone = target.infeasible == Some(Infeasible::Slo);
     let seeds = if is_alone { &service.seeds[..1] } else { &service.seeds[..] };
-    let one = |trial: &Trial, seed: u64| -> Result<Result<ServiceRun<()>, String>, RunError> {
+    let one = |trial: &KnobTrial, seed: u64| -> Result<Result<ServiceRun<()>, String>, RunError> {
         let Ok(changed) = &trial.service else { return Ok(Err(String::new())) };
         let changed_run = changed.experiment.with_seed(seed);
         let run = if is_alone {
@@ -189,19 +200,19 @@ fn try_knobs(
 }
 
 fn measured(
-    trial: Trial,
+    trial: KnobTrial,
     runs: Vec<Result<ServiceRun<()>, String>>,
-    figure: &Figure,
+    figure: &TargetFigure,
     reference: &[RunLatencies],
 ) -> Result<Tried, RunError> {
-    let Trial { knob, settings, gives_up, service, .. } = trial;
+    let KnobTrial { knob, settings, serves_less, service, .. } = trial;
     let changed = match service {
         Ok(changed) => changed,
-        Err(reason) => return Ok(Tried { knob, settings, gives_up, outcome: Err(reason) }),
+        Err(reason) => return Ok(Tried { knob, settings, serves_less, outcome: Err(reason) }),
     };
     let runs = match runs.into_iter().collect::<Result<Vec<_>, String>>() {
         Ok(runs) => runs,
-        Err(reason) => return Ok(Tried { knob, settings, gives_up, outcome: Err(reason) }),
+        Err(reason) => return Ok(Tried { knob, settings, serves_less, outcome: Err(reason) }),
     };
     let gpus = gpus_of(&changed.experiment, &changed.deployment, &runs)?;
     let after: Vec<RunLatencies> = runs.into_iter().map(|run| run.latencies).collect();
@@ -211,7 +222,7 @@ fn measured(
         Some(effect) => Ok(TriedService { effect, gpus, figure_ms }),
         None => Err("no request has the figure".to_owned()),
     };
-    Ok(Tried { knob, settings, gives_up, outcome })
+    Ok(Tried { knob, settings, serves_less, outcome })
 }
 
 fn document(
@@ -224,13 +235,13 @@ fn document(
     let requests = target.requests(&service.attributed);
     let (shares, time_us) = shares(target, &requests);
     let causes = ranking::weighted(&shares, decode_excess(target, &requests, &service.alone));
-    let expected = if target.infeasible.is_some() { Cause::Infeasible } else { causes[0].0 };
-    let (knobs, best) = trials::in_order(tried, service.gpus, expected, target.figure == Figure::Lost);
+    let expected = if target.infeasible.is_some() { Cause::Infeasible } else { causes[0].cause };
+    let (knobs, best) = trials::in_order(tried, service.gpus, expected, target.figure == TargetFigure::Lost);
     let (cause, confirmed) = match target.infeasible {
         Some(_) => (expected, best.is_some_and(|best| expected.is_relieved_by(best))),
         None => ranking::binding(&causes, best),
     };
-    let is_share = target.figure == Figure::Lost;
+    let is_share = target.figure == TargetFigure::Lost;
     let lost = LostValue::AtLeast(0.0);
     let figure_ms = median(before.iter().filter_map(|run| target.figure.value(run, lost)));
     let lost_shares = before.iter().map(RunLatencies::lost);
@@ -264,7 +275,7 @@ fn document(
     diagnosis
 }
 
-fn cause_shares(shares: &Times, time_us: f64, requests: usize) -> Vec<CauseShare> {
+fn cause_shares(shares: &CauseTimes, time_us: f64, requests: usize) -> Vec<CauseShare> {
     let mut causes: Vec<CauseShare> = CAUSES
         .iter()
         .zip(shares)
@@ -285,6 +296,13 @@ fn notes(config: &DiagnoseConfig, service: &ObservedService, target: &Target) ->
         notes.push("a trace is one sample of its traffic: intervals are those of its requests".to_owned());
     } else if service.seeds.len() < 2 {
         notes.push("one seed has no spread: intervals are those of its requests, if there are enough".to_owned());
+    }
+    if service.dropped > 0 {
+        let of = service.requests.len();
+        notes.push(format!(
+            "{} of {of} requests can never be served, and are in no figure: see `blis run`",
+            service.dropped
+        ));
     }
     if target.infeasible == Some(Infeasible::Slo) {
         notes.push("effects are on the figure of requests that are alone: no load meets this limit".to_owned());

@@ -1,6 +1,6 @@
 //! The order of knobs, and which cause binds.
 
-use super::attribution::Times;
+use super::attribution::CauseTimes;
 use super::cause::{CAUSES, Cause, TIMED};
 use super::effect::Effect;
 use super::knob::KnobName;
@@ -13,7 +13,7 @@ pub(super) struct RankedKnob {
     /// GPUs over those of the service.
     pub gpu_factor: f64,
     /// Whether it serves less.
-    pub gives_up: bool,
+    pub serves_less: bool,
 }
 
 impl RankedKnob {
@@ -22,14 +22,9 @@ impl RankedKnob {
         self.effect.gain() / self.gpu_factor.max(1.0)
     }
 
-    fn is_free(&self) -> bool {
-        self.gpu_factor < 1.001
-    }
-
-    fn class(&self, most: f64) -> KnobClass {
+    fn class(&self) -> KnobClass {
         match (self.effect.is_better(), self.effect.is_worse()) {
-            (true, _) if self.gives_up => KnobClass::ServesLess,
-            (true, _) if self.is_free() && self.effect.gain() >= SUBSTANTIAL * most => KnobClass::Free,
+            (true, _) if self.serves_less => KnobClass::ServesLess,
             (true, _) => KnobClass::Better,
             (false, false) => KnobClass::Undecided,
             (false, true) => KnobClass::Worse,
@@ -37,30 +32,27 @@ impl RankedKnob {
     }
 }
 
-/// A knob without further GPUs comes before all that cost some if its gain is at least this part of the largest.
-const SUBSTANTIAL: f64 = 0.25;
+/// The share of the best score from which on a knob is about as good.
+const ABOUT_AS_GOOD: f64 = 0.75;
 
 /// Classes of knobs, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum KnobClass {
-    Free,
     Better,
     ServesLess,
     Undecided,
     Worse,
 }
 
-/// The best first: those that need no further GPUs and do much, then those that improve the figure, by gain for their cost. If the interval of the
-/// first contains the effect of one of its class that relieves `expected`, the largest cause, that one is first.
+/// The best first: those that improve the figure, by gain for their cost; of those that are about as good as the first, one that relieves `expected`,
+/// the largest cause, comes before it. Behind them those that serve less, then those that change nothing.
 pub(super) fn in_order(mut knobs: Vec<RankedKnob>, expected: Cause) -> Vec<RankedKnob> {
-    let gains = knobs.iter().filter(|knob| knob.effect.is_better() && !knob.gives_up).map(|knob| knob.effect.gain());
-    let most = gains.fold(0.0, f64::max);
-    knobs.sort_by(|a, b| a.class(most).cmp(&b.class(most)).then(b.score().total_cmp(&a.score())));
-    let Some(&first) = knobs.first().filter(|knob| knob.class(most) <= KnobClass::Better) else { return knobs };
-    let reach = first.effect.interval.map_or(first.effect.change, |interval| interval.high);
+    knobs.sort_by(|a, b| a.class().cmp(&b.class()).then(b.score().total_cmp(&a.score())));
+    let Some(best) = knobs.first().filter(|knob| knob.class() == KnobClass::Better).map(RankedKnob::score) else {
+        return knobs;
+    };
     let is_as_good = |knob: &RankedKnob| {
-        let is_peer = knob.class(most) == first.class(most) && knob.gpu_factor <= first.gpu_factor;
-        is_peer && knob.effect.change <= reach && expected.is_relieved_by(knob.name)
+        knob.class() == KnobClass::Better && knob.score() >= ABOUT_AS_GOOD * best && expected.is_relieved_by(knob.name)
     };
     if let Some(index) = knobs.iter().position(is_as_good) {
         knobs[..=index].rotate_right(1);
@@ -75,18 +67,27 @@ const COMPARABLE: f64 = 0.3;
 /// From which share on another cause is compared with the excess of decode steps only: those that a request has alone are its own work.
 const MATTERS: f64 = 0.15;
 
+/// A cause and how much it counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WeightedCause {
+    pub cause: Cause,
+    /// At most its share of the time.
+    pub weight: f64,
+}
+
 /// The causes with their weights, the largest first: their shares, but of decode steps `decode_excess`, the part beyond those that requests have alone, if
 /// another cause matters.
-pub(super) fn weighted(shares: &Times, decode_excess: f64) -> Vec<(Cause, f64)> {
+pub(super) fn weighted(shares: &CauseTimes, decode_excess: f64) -> Vec<WeightedCause> {
     let causes = CAUSES[..TIMED].iter().map(|row| row.cause).filter(|&cause| cause != Cause::Fixed);
-    let mut weights: Vec<(Cause, f64)> = causes.map(|cause| (cause, shares[cause as usize])).collect();
-    let others = weights.iter().filter(|(cause, _)| *cause != Cause::Decode).map(|(_, share)| *share);
+    let mut causes: Vec<WeightedCause> =
+        causes.map(|cause| WeightedCause { cause, weight: shares[cause as usize] }).collect();
+    let others = causes.iter().filter(|one| one.cause != Cause::Decode).map(|one| one.weight);
     if others.fold(0.0, f64::max) >= MATTERS {
-        let decode = weights.iter_mut().filter(|(cause, _)| *cause == Cause::Decode);
-        decode.for_each(|(_, share)| *share *= decode_excess);
+        let decode = causes.iter_mut().filter(|one| one.cause == Cause::Decode);
+        decode.for_each(|one| one.weight *= decode_excess);
     }
-    weights.sort_by(|a, b| b.1.total_cmp(&a.1));
-    weights
+    causes.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    causes
 }
 
 /// The cause that binds of those of [`weighted`], and whether the best knob relieves it. `best`: the knob that is ranked first, if any improves the
@@ -94,14 +95,14 @@ pub(super) fn weighted(shares: &Times, decode_excess: f64) -> Vec<(Cause, f64)> 
 ///
 /// The largest one binds, unless the best knob does not relieve it and relieves another one that is not much smaller: shares are attributions, and
 /// re-simulation proves them.
-pub(super) fn binding(causes: &[(Cause, f64)], best: Option<KnobName>) -> (Cause, bool) {
-    let (largest, share) = causes[0];
-    let Some(best) = best else { return (largest, false) };
-    let least = LEAST_SHARE.max(COMPARABLE * share);
-    let relieved = causes.iter().find(|(cause, share)| cause.is_relieved_by(best) && *share >= least);
+pub(super) fn binding(causes: &[WeightedCause], best: Option<KnobName>) -> (Cause, bool) {
+    let largest = causes[0];
+    let Some(best) = best else { return (largest.cause, false) };
+    let least = LEAST_SHARE.max(COMPARABLE * largest.weight);
+    let relieved = causes.iter().find(|one| one.cause.is_relieved_by(best) && one.weight >= least);
     match relieved {
-        Some(&(cause, _)) => (cause, true),
-        None => (largest, largest.is_relieved_by(best)),
+        Some(one) => (one.cause, true),
+        None => (largest.cause, largest.cause.is_relieved_by(best)),
     }
 }
 
@@ -113,24 +114,24 @@ mod tests {
     fn knob(name: KnobName, percent: f64, gpu_factor: f64) -> RankedKnob {
         let change = percent / 100.0;
         let interval = Some(ChangeInterval { low: change - 0.02, high: change + 0.02 });
-        RankedKnob { name, effect: Effect { change, interval }, gpu_factor, gives_up: false }
+        RankedKnob { name, effect: Effect { change, interval }, gpu_factor, serves_less: false }
     }
 
-    fn shares(of: &[(Cause, f64)]) -> Times {
+    fn shares(of: &[(Cause, f64)]) -> CauseTimes {
         let mut shares = [0.0; TIMED];
         of.iter().for_each(|&(cause, share)| shares[cause as usize] = share);
         shares
     }
 
     #[test]
-    fn a_free_knob_that_does_much_comes_before_twice_the_gpus() {
+    fn twice_the_gpus_must_do_twice_as_much() {
         let knobs = vec![
             knob(KnobName::TensorParallel, -70.0, 2.0),
             knob(KnobName::AdaptersDouble, -44.0, 1.0),
-            knob(KnobName::Async, -3.0, 1.0),
+            knob(KnobName::WeightsFp8, -50.0, 1.0),
         ];
         let names: Vec<KnobName> = in_order(knobs, Cause::AdapterLoad).into_iter().map(|knob| knob.name).collect();
-        assert_eq!(names, [KnobName::AdaptersDouble, KnobName::TensorParallel, KnobName::Async]);
+        assert_eq!(names, [KnobName::AdaptersDouble, KnobName::WeightsFp8, KnobName::TensorParallel]);
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_serves_less_is_never_first() {
-        let less = RankedKnob { gives_up: true, ..knob(KnobName::Rate, -90.0, 1.0) };
+        let less = RankedKnob { serves_less: true, ..knob(KnobName::Rate, -90.0, 1.0) };
         let order = in_order(vec![less, knob(KnobName::KvFp8, -10.0, 1.0)], Cause::KvBlocks);
         assert_eq!(order[0].name, KnobName::KvFp8);
     }
@@ -150,10 +151,10 @@ mod tests {
     #[test]
     fn decode_steps_that_requests_have_alone_bind_only_if_nothing_else_matters() {
         let alone = shares(&[(Cause::Decode, 0.9), (Cause::Interference, 0.1)]);
-        assert_eq!(weighted(&alone, 0.0)[0].0, Cause::Decode);
+        assert_eq!(weighted(&alone, 0.0)[0].cause, Cause::Decode);
         let preempts = shares(&[(Cause::Decode, 0.6), (Cause::Preemption, 0.4)]);
-        assert_eq!(weighted(&preempts, 0.2)[0].0, Cause::Preemption);
-        assert_eq!(weighted(&preempts, 0.9)[0].0, Cause::Decode);
+        assert_eq!(weighted(&preempts, 0.2)[0].cause, Cause::Preemption);
+        assert_eq!(weighted(&preempts, 0.9)[0].cause, Cause::Decode);
     }
 
     #[test]

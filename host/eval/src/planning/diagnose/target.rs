@@ -7,14 +7,14 @@ use blis_workload::Names;
 
 use super::super::load::class_names;
 use super::super::slo::{Slo, SloMetric, SloStatistic};
-use super::attribution::{AttributedRequest, Times};
+use super::attribution::{AttributedRequest, CauseTimes};
 use super::cause::{Cause, TIMED};
 use super::document::CheckedSlo;
-use super::figure::{Figure, LatencySample, LostValue, RunLatencies};
+use super::figure::{LatencySample, LostValue, RunLatencies, TargetFigure};
 
 /// The figure that a diagnosis is about.
 pub(super) struct Target {
-    pub figure: Figure,
+    pub figure: TargetFigure,
     pub limit: Option<Micros>,
     pub slo: Vec<CheckedSlo>,
     /// Whether there are SLOs, and all are met.
@@ -59,7 +59,7 @@ impl Target {
         alone: &Alone,
         requests: &[AttributedRequest],
     ) -> Self {
-        let figures: Vec<Figure> = slos.iter().map(|slo| of_slo(slo, names)).collect();
+        let figures: Vec<TargetFigure> = slos.iter().map(|slo| of_slo(slo, names)).collect();
         let slo: Vec<CheckedSlo> =
             slos.iter().zip(&figures).map(|(slo, figure)| checked(slo, figure, runs, alone)).collect();
         let meets_slos = !slo.is_empty() && slo.iter().all(|slo| slo.meets);
@@ -67,16 +67,16 @@ impl Target {
         let infeasible_slo = worst.is_some_and(|index| slo[index].infeasible).then_some(Infeasible::Slo);
         let infeasible = infeasible_slo.or_else(|| hopeless(alone, requests).filter(|_| !meets_slos));
         let (figure, limit) = match (infeasible, worst) {
-            (Some(Infeasible::Deadline { .. }), _) => (Figure::Lost, None),
+            (Some(Infeasible::Deadline { .. }), _) => (TargetFigure::Lost, None),
             (_, Some(index)) => (figures[index].clone(), Some(slos[index].limit)),
             (_, None) => (without_slos(alone, requests), None),
         };
         Self { figure, limit, slo, meets_slos, infeasible }
     }
 
-    /// The requests whose time is divided.
+    /// The requests with the time that is divided.
     pub fn requests<'a>(&self, all: &'a [AttributedRequest]) -> Vec<&'a AttributedRequest> {
-        let Figure::Latency { metric, class, .. } = &self.figure else {
+        let TargetFigure::Latency { metric, class, .. } = &self.figure else {
             return all.iter().filter(|request| !request.completed()).collect();
         };
         let of_class = |request: &&AttributedRequest| class.as_ref().is_none_or(|names| names.contains(&request.class));
@@ -90,14 +90,14 @@ impl Target {
     }
 
     /// The time of `request` that the figure has.
-    pub fn times(&self, request: &AttributedRequest) -> Times {
+    pub fn times(&self, request: &AttributedRequest) -> CauseTimes {
         let both = || std::array::from_fn(|cause| request.before[cause] + request.after[cause]);
         match &self.figure {
-            Figure::Latency { metric: SloMetric::Ttft, .. } => request.before,
-            Figure::Latency { metric: SloMetric::Tpot | SloMetric::Itl, .. } if request.ttft_us.is_some() => {
+            TargetFigure::Latency { metric: SloMetric::Ttft, .. } => request.before,
+            TargetFigure::Latency { metric: SloMetric::Tpot | SloMetric::Itl, .. } if request.ttft_us.is_some() => {
                 request.after
             }
-            Figure::Latency { .. } | Figure::Lost => both(),
+            TargetFigure::Latency { .. } | TargetFigure::Lost => both(),
         }
     }
 }
@@ -114,11 +114,11 @@ fn latency_us(request: &AttributedRequest, metric: SloMetric) -> Option<f64> {
     }
 }
 
-fn of_slo(slo: &Slo, names: &Names) -> Figure {
-    Figure::of_slo(slo, slo.class.as_deref().map(|class| class_names(class, names).to_vec()))
+fn of_slo(slo: &Slo, names: &Names) -> TargetFigure {
+    TargetFigure::of_slo(slo, slo.class.as_deref().map(|class| class_names(class, names).to_vec()))
 }
 
-fn checked(slo: &Slo, figure: &Figure, runs: &[RunLatencies], alone: &Alone) -> CheckedSlo {
+fn checked(slo: &Slo, figure: &TargetFigure, runs: &[RunLatencies], alone: &Alone) -> CheckedSlo {
     let limit = slo.limit.as_millis_f64();
     let value = median(runs.iter().filter_map(|run| figure.value(run, LostValue::Infinite)));
     let alone_ms = figure.value(&alone.latencies, LostValue::Infinite);
@@ -167,7 +167,7 @@ fn hopeless(alone: &Alone, requests: &[AttributedRequest]) -> Option<Infeasible>
 }
 
 /// TTFT p95 if most of the lost time is before the first token, and that is much; otherwise mean E2E.
-fn without_slos(alone: &Alone, requests: &[AttributedRequest]) -> Figure {
+fn without_slos(alone: &Alone, requests: &[AttributedRequest]) -> TargetFigure {
     let (mut before, mut after, mut life) = (0.0, 0.0, 0.0);
     for request in requests {
         let Some(alone) = alone.of(request) else { continue };
@@ -178,9 +178,9 @@ fn without_slos(alone: &Alone, requests: &[AttributedRequest]) -> Figure {
         life += request.life_us / 1e3;
     }
     if before > after && before > 0.05 * life {
-        Figure::overall(SloMetric::Ttft, SloStatistic::P95)
+        TargetFigure::overall(SloMetric::Ttft, SloStatistic::P95)
     } else {
-        Figure::overall(SloMetric::E2e, SloStatistic::Mean)
+        TargetFigure::overall(SloMetric::E2e, SloStatistic::Mean)
     }
 }
 
@@ -254,7 +254,7 @@ pub(super) fn decode_excess(target: &Target, requests: &[&AttributedRequest], al
 }
 
 /// The shares of the causes in the time of `requests`, which sum to 1; and that time, µs.
-pub(super) fn shares(target: &Target, requests: &[&AttributedRequest]) -> (Times, f64) {
+pub(super) fn shares(target: &Target, requests: &[&AttributedRequest]) -> (CauseTimes, f64) {
     let mut sums = [0.0; TIMED];
     for request in requests {
         sums.iter_mut().zip(target.times(request)).for_each(|(sum, time)| *sum += time);

@@ -7,7 +7,7 @@ use blis_report::in_columns;
 use crate::workload_config::plural;
 
 use super::document::{Diagnosis, KnobResult, TriedKnob};
-use super::figure::Figure;
+use super::figure::TargetFigure;
 use super::target::Infeasible;
 
 /// Characters of a conclusion at most.
@@ -16,7 +16,7 @@ const LONGEST: usize = 160;
 const SHOWN: f64 = 0.005;
 
 /// The sentence of `diagnosis`.
-pub(super) fn conclusion(diagnosis: &Diagnosis, figure: &Figure, infeasible: Option<Infeasible>) -> String {
+pub(super) fn conclusion(diagnosis: &Diagnosis, figure: &TargetFigure, infeasible: Option<Infeasible>) -> String {
     let first = diagnosis.knobs.first().filter(|knob| knob.result == KnobResult::Better);
     let and = if diagnosis.confirmed { "; " } else { "; unconfirmed: " };
     let effect = match first {
@@ -36,7 +36,7 @@ pub(super) fn conclusion(diagnosis: &Diagnosis, figure: &Figure, infeasible: Opt
 }
 
 /// The sentence without the effect of the best knob.
-fn beginning(diagnosis: &Diagnosis, figure: &Figure, infeasible: Option<Infeasible>) -> String {
+fn beginning(diagnosis: &Diagnosis, figure: &TargetFigure, infeasible: Option<Infeasible>) -> String {
     let share = diagnosis.causes.iter().find(|share| share.cause == diagnosis.cause).map_or(0.0, |share| share.share);
     let share = 100.0 * share;
     let row = diagnosis.cause.row();
@@ -78,7 +78,7 @@ fn lower(text: &str) -> String {
     }
 }
 
-/// `−81 % [−85, −77]`.
+/// The change with its interval, as `−81 % [−85, −77]`.
 fn change(knob: &TriedKnob) -> String {
     let interval = knob.low_percent.zip(knob.high_percent);
     let interval = interval.map_or(String::new(), |(low, high)| format!(" [{}, {}]", signed(low), signed(high)));
@@ -163,24 +163,24 @@ impl Diagnosis {
             let interval = knob.low_percent.zip(knob.high_percent);
             let interval =
                 interval.map_or("–".to_owned(), |(low, high)| format!("{} – {}", signed(low), signed(high)));
-            let gives_up = knob.gives_up.map_or(String::new(), |what| format!(" (without {what})"));
+            let serves_less = knob.serves_less.map_or(String::new(), |what| format!(" (without {what})"));
             let mark = match knob.result {
                 KnobResult::Better if knob.relieves.contains(&self.cause) => "* ",
                 _ => "  ",
             };
             let gpus =
-                knob.gpus.map_or("–".to_owned(), |gpus| format!("{:.1}", gpus).trim_end_matches(".0").to_owned());
+                knob.gpus.map_or("–".to_owned(), |gpus| format!("{gpus:.1}").trim_end_matches(".0").to_owned());
             [
                 percent(knob.change_percent),
                 interval,
                 time(knob.figure_ms),
                 gpus,
-                format!("{mark}{}{gives_up}", knob.text),
+                format!("{mark}{}{serves_less}", knob.text),
             ]
         }));
         write!(f, "\n{}", in_columns(&lines, 80, |column| column == 4))?;
         writeln!(f, "*: improves the figure, and relieves {}", self.cause.name())?;
-        for knob in self.knobs.iter() {
+        for knob in &self.knobs {
             if let Some(reason) = &knob.refused {
                 write!(f, "{}", blis_diag::wrapped(&format!("refused: {}: {reason}\n", knob.text)))?;
             }

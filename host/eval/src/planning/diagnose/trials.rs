@@ -10,14 +10,14 @@ use super::super::variation::{VariedSetting, check_same_requests};
 use super::cause::Cause;
 use super::document::{KnobResult, TriedKnob};
 use super::effect::Effect;
-use super::knob::{Change, KNOBS, Knob, KnobContext, KnobName, Turned};
+use super::knob::{KNOBS, Knob, KnobChange, KnobContext, KnobName, Turned};
 use super::ranking::{self, RankedKnob};
 
 /// A knob that is turned.
-pub(super) struct Trial {
+pub(super) struct KnobTrial {
     pub knob: &'static Knob,
     pub settings: Vec<VariedSetting>,
-    pub gives_up: Option<&'static str>,
+    pub serves_less: Option<&'static str>,
     /// Factor of the times of arrival.
     pub stretch: f64,
     /// The changed service, or why there is none.
@@ -34,7 +34,7 @@ pub(super) struct ChangedService {
 pub(super) struct Tried {
     pub knob: &'static Knob,
     pub settings: Vec<VariedSetting>,
-    pub gives_up: Option<&'static str>,
+    pub serves_less: Option<&'static str>,
     pub outcome: Result<TriedService, String>,
 }
 
@@ -46,26 +46,27 @@ pub(super) struct TriedService {
 }
 
 /// All knobs that the service has, turned.
-pub(super) fn prepare(context: &KnobContext<'_>) -> Vec<Trial> {
+pub(super) fn prepare(context: &KnobContext<'_>) -> Vec<KnobTrial> {
     KNOBS.iter().filter_map(|knob| trial(knob, context)).collect()
 }
 
-fn trial(knob: &'static Knob, context: &KnobContext<'_>) -> Option<Trial> {
-    let refused = |settings, reason| Trial { knob, settings, gives_up: None, stretch: 1.0, service: Err(reason) };
+fn trial(knob: &'static Knob, context: &KnobContext<'_>) -> Option<KnobTrial> {
+    let refused =
+        |settings, reason| KnobTrial { knob, settings, serves_less: None, stretch: 1.0, service: Err(reason) };
     match (knob.turn)(context) {
         Turned::Pointless => None,
         Turned::Refused(reason) => Some(refused(Vec::new(), reason)),
         Turned::To(change) => {
             let service = changed(&change, context);
-            let Change { settings, stretch, gives_up, .. } = change;
-            Some(Trial { knob, settings, gives_up, stretch: stretch.unwrap_or(1.0), service })
+            let KnobChange { settings, stretch, serves_less, .. } = change;
+            Some(KnobTrial { knob, settings, serves_less, stretch: stretch.unwrap_or(1.0), service })
         }
     }
 }
 
 /// # Errors
 /// Why the deployment refuses the change.
-fn changed(change: &Change, context: &KnobContext<'_>) -> Result<ChangedService, String> {
+fn changed(change: &KnobChange, context: &KnobContext<'_>) -> Result<ChangedService, String> {
     let headline = |error: crate::error::RunError| error.diagnostic().headline().to_string();
     let spec = change.of(context.spec)?;
     let experiment = Experiment::new(spec, OutputFiles::default()).map_err(headline)?;
@@ -76,7 +77,8 @@ fn changed(change: &Change, context: &KnobContext<'_>) -> Result<ChangedService,
         roles.map(|roles| roles.deployments(&experiment.deployment)).transpose().map_err(headline)?;
     }
     service::try_scripts(&experiment).map_err(headline)?;
-    let changes_requests = change.gives_up.is_some() || change.settings.iter().any(|setting| setting.name == "timeout");
+    let changes_requests =
+        change.serves_less.is_some() || change.settings.iter().any(|setting| setting.name == "timeout");
     if !changes_requests {
         check_same_requests(context.base, "it", &experiment).map_err(headline)?;
     }
@@ -95,11 +97,11 @@ pub(super) fn in_order(
     let ranked = done.iter().filter_map(|tried| {
         let service = tried.outcome.as_ref().ok()?;
         let gpu_factor = if gpus > 0.0 { service.gpus / gpus } else { 1.0 };
-        let gives_up = tried.gives_up.is_some();
-        Some(RankedKnob { name: tried.knob.name, effect: service.effect, gpu_factor, gives_up })
+        let serves_less = tried.serves_less.is_some();
+        Some(RankedKnob { name: tried.knob.name, effect: service.effect, gpu_factor, serves_less })
     });
     let ranked = ranking::in_order(ranked.collect(), expected);
-    let best = ranked.first().filter(|knob| knob.effect.is_better() && !knob.gives_up).map(|knob| knob.name);
+    let best = ranked.first().filter(|knob| knob.effect.is_better() && !knob.serves_less).map(|knob| knob.name);
     let position = |name: KnobName| ranked.iter().position(|knob| knob.name == name);
     let mut done = done;
     done.sort_by_key(|tried| position(tried.knob.name));
@@ -107,7 +109,7 @@ pub(super) fn in_order(
 }
 
 fn row(tried: Tried, is_share: bool) -> TriedKnob {
-    let Tried { knob, settings, gives_up, outcome } = tried;
+    let Tried { knob, settings, serves_less, outcome } = tried;
     let relieves = Cause::relieved_by(knob.name);
     let percent = |share: f64| 100.0 * share;
     match outcome {
@@ -127,7 +129,7 @@ fn row(tried: Tried, is_share: bool) -> TriedKnob {
             high_percent: effect.interval.map(|interval| percent(interval.high)),
             figure_ms: figure_ms.filter(|_| !is_share),
             gpus: Some(gpus),
-            gives_up,
+            serves_less,
         },
         Err(reason) => TriedKnob {
             knob: knob.key,
@@ -141,7 +143,7 @@ fn row(tried: Tried, is_share: bool) -> TriedKnob {
             high_percent: None,
             figure_ms: None,
             gpus: None,
-            gives_up,
+            serves_less,
         },
     }
 }
