@@ -92,6 +92,8 @@ struct StepShares {
     parts: PrefillParts,
     /// Time of adapter loads, µs.
     loads_us: f64,
+    /// Whether it has as many tokens as a step may have.
+    is_full: bool,
 }
 
 /// The time that prefill adds to a step, µs.
@@ -113,6 +115,13 @@ impl PrefillParts {
             cold: factor * self.cold,
             preemption: factor * self.preemption,
         }
+    }
+
+    /// For a request with a prompt to compute: of a full step, others have taken what it could have computed.
+    fn add_waiting_to(self, times: &mut CauseTimes, is_full: bool) {
+        let (budget, others) = if is_full { (self.interference, 0.0) } else { (0.0, self.interference) };
+        times[Cause::TokenBudget as usize] += budget;
+        Self { interference: others, ..self }.add_to(times);
     }
 
     fn add_to(self, times: &mut CauseTimes) {
@@ -417,13 +426,11 @@ impl AttributionLog {
         match cause {
             // What fills the budget may be tokens that nothing would have to compute.
             Some(Cause::TokenBudget) if step.parts.sum() > 0.0 => {
-                let parts = step.parts.times(rest / step.parts.sum());
-                times[Cause::TokenBudget as usize] += parts.interference;
-                PrefillParts { interference: 0.0, ..parts }.add_to(times);
+                step.parts.times(rest / step.parts.sum()).add_waiting_to(times, true);
             }
             Some(cause) => times[cause as usize] += rest,
             None => {
-                step.parts.times(share).add_to(times);
+                step.parts.times(share).add_waiting_to(times, step.is_full);
                 times[Cause::AdapterLoad as usize] += share * step.loads_us;
                 times[Cause::Decode as usize] += rest - share * (step.parts.sum() + step.loads_us);
             }
@@ -512,7 +519,7 @@ impl AttributionLog {
         let (cold, preemption) = (share(cold), share(again));
         let is_full = batch.tokens() >= u64::from(max_tokens);
         let parts = PrefillParts { interference: (prefill_us - cold - preemption).max(0.0), cold, preemption };
-        log.steps.push(StepShares { start: step.now, end: step.end, reason, parts, loads_us });
+        log.steps.push(StepShares { start: step.now, end: step.end, reason, parts, loads_us, is_full });
         StepView { instance, end: step.end, duration_us, loads_us, parts, prefill_tokens, is_full }
     }
 
@@ -653,13 +660,7 @@ impl DividedRequest {
         let is_cut = n < tokens;
         let (cold_share, loads) = (self.cold_share, step.loads_us);
         let times = self.times();
-        if step.is_full {
-            // Others took what it could have computed.
-            times[Cause::TokenBudget as usize] += others.interference;
-            PrefillParts { interference: 0.0, ..others }.add_to(times);
-        } else {
-            others.add_to(times);
-        }
+        others.add_waiting_to(times, step.is_full);
         times[Cause::ColdCache as usize] += own * cold_share;
         times[Cause::OwnPrefill as usize] += own * (1.0 - cold_share);
         times[Cause::AdapterLoad as usize] += loads;

@@ -160,7 +160,7 @@ pub(super) const CAUSES: [CauseRow; TIMED + 1] = [
         text: "loads of LoRA adapters, and their slots",
         binds: "LoRA adapters bind",
         is: "loading adapters and waiting for their slots",
-        knobs: &[K::AdaptersDouble, K::AdaptersHost, K::AdapterRouting],
+        knobs: &[K::AdaptersDouble, K::AdaptersQuadruple, K::AdaptersHost, K::AdapterRouting, K::Replicas],
     },
     CauseRow {
         cause: Cause::ColdStart,

@@ -40,6 +40,7 @@ pub(super) enum KnobName {
     NoGateway,
     GatewayDouble,
     AdaptersDouble,
+    AdaptersQuadruple,
     AdaptersHost,
     AdapterRouting,
     MinReplicas,
@@ -133,7 +134,8 @@ pub(super) const KNOBS: &[Knob] = &[
     }),
     row(K::NoGateway, "no-flow-control", "no queue at the gateway", no_gateway),
     row(K::GatewayDouble, "gateway-limits-x2", "limits of the gateway ×2", gateway_double),
-    row(K::AdaptersDouble, "max-loras-x2", "adapter slots ×2", adapters_double),
+    row(K::AdaptersDouble, "max-loras-x2", "adapter slots ×2", |context| adapter_slots(context, 2)),
+    row(K::AdaptersQuadruple, "max-loras-x4", "adapter slots ×4", |context| adapter_slots(context, 4)),
     row(K::AdaptersHost, "max-cpu-loras-x4", "adapters in host memory ×4", adapters_host),
     row(K::AdapterRouting, "router-adapters", "router by adapters", adapter_routing),
     row(K::MinReplicas, "min-replicas-plus-1", "one more replica at least", min_replicas),
@@ -409,9 +411,9 @@ fn gateway_double(context: &KnobContext<'_>) -> Turned {
     })
 }
 
-fn adapters_double(context: &KnobContext<'_>) -> Turned {
+fn adapter_slots(context: &KnobContext<'_>, factor: u32) -> Turned {
     let Some(adapters) = &context.base.deployment.adapters else { return Turned::Pointless };
-    let slots = adapters.slots.unwrap_or(1).saturating_mul(2);
+    let slots = adapters.slots.unwrap_or(1).saturating_mul(factor);
     let change = KnobChange::new("max-loras", slots);
     Turned::To(match adapters.host_slots {
         Some(host) if host < slots => change.and("max-cpu-loras", slots),

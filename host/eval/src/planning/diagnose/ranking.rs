@@ -22,6 +22,10 @@ impl RankedKnob {
         self.effect.gain() / self.gpu_factor.max(1.0)
     }
 
+    fn is_free(&self) -> bool {
+        self.gpu_factor < 1.001
+    }
+
     fn class(&self) -> KnobClass {
         match (self.effect.is_better(), self.effect.is_worse()) {
             (true, _) if self.serves_less => KnobClass::ServesLess,
@@ -34,6 +38,8 @@ impl RankedKnob {
 
 /// The share of the best score from which on a knob is about as good.
 const ABOUT_AS_GOOD: f64 = 0.75;
+/// The same for a knob without further GPUs, if the best one needs some: faster GPUs make everything faster, and prove little.
+const ABOUT_AS_GOOD_FOR_FREE: f64 = 0.25;
 
 /// Classes of knobs, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,11 +54,11 @@ enum KnobClass {
 /// the largest cause, comes before it. Behind them those that serve less, then those that change nothing.
 pub(super) fn in_order(mut knobs: Vec<RankedKnob>, expected: Cause) -> Vec<RankedKnob> {
     knobs.sort_by(|a, b| a.class().cmp(&b.class()).then(b.score().total_cmp(&a.score())));
-    let Some(best) = knobs.first().filter(|knob| knob.class() == KnobClass::Better).map(RankedKnob::score) else {
-        return knobs;
-    };
+    let Some(&best) = knobs.first().filter(|knob| knob.class() == KnobClass::Better) else { return knobs };
     let is_as_good = |knob: &RankedKnob| {
-        knob.class() == KnobClass::Better && knob.score() >= ABOUT_AS_GOOD * best && expected.is_relieved_by(knob.name)
+        let least = if knob.is_free() && !best.is_free() { ABOUT_AS_GOOD_FOR_FREE } else { ABOUT_AS_GOOD };
+        let is_close = knob.class() == KnobClass::Better && knob.score() >= least * best.score();
+        is_close && expected.is_relieved_by(knob.name)
     };
     if let Some(index) = knobs.iter().position(is_as_good) {
         knobs[..=index].rotate_right(1);
@@ -139,6 +145,13 @@ mod tests {
         let knobs = vec![knob(KnobName::WeightsFp8, -98.0, 1.0), knob(KnobName::NoGateway, -97.0, 1.0)];
         assert_eq!(in_order(knobs.clone(), Cause::GatewayQueue)[0].name, KnobName::NoGateway);
         assert_eq!(in_order(knobs, Cause::Decode)[0].name, KnobName::WeightsFp8);
+    }
+
+    #[test]
+    fn a_free_knob_for_the_largest_cause_comes_before_faster_gpus() {
+        let knobs = || vec![knob(KnobName::TensorParallel, -44.0, 2.0), knob(KnobName::RouteTokenAware, -17.0, 1.0)];
+        assert_eq!(in_order(knobs(), Cause::ColdCache)[0].name, KnobName::RouteTokenAware);
+        assert_eq!(in_order(knobs(), Cause::OwnPrefill)[0].name, KnobName::TensorParallel);
     }
 
     #[test]
