@@ -113,7 +113,7 @@ fn check_document(found: &Value, flags: &str) {
         found["causes"].as_array().expect("causes").iter().map(|cause| cause["share"].as_f64().expect("a share"));
     let sum: f64 = shares.clone().sum();
     assert!((sum - 1.0).abs() < 1e-9 && shares.into_iter().all(|share| share >= 0.0), "{flags}: {sum}");
-    let conclusion = found["conclusion"].as_str().expect("a sentence");
+    let conclusion = found["conclusion"]["text"].as_str().expect("a sentence");
     assert!(conclusion.chars().count() <= 160, "{flags}: {conclusion}");
     for knob in found["knobs"].as_array().expect("knobs") {
         let is_refused = knob["result"] == "refused";
@@ -126,7 +126,7 @@ fn check_document(found: &Value, flags: &str) {
 fn a_service_within_its_slos_is_bound_by_nothing() {
     let found = diagnosed("--rate 1 --num-requests 100 --slo ttft_p95=5s,e2e_p95=60s").json();
     assert_eq!(found["meets_slos"], true);
-    assert!(found["conclusion"].as_str().is_some_and(|text| text.starts_with("Nothing binds: ")), "{found:#}");
+    assert!(found["conclusion"]["text"].as_str().is_some_and(|text| text.starts_with("Nothing binds: ")), "{found:#}");
 }
 
 #[test]

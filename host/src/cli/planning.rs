@@ -225,7 +225,8 @@ pub(super) fn diagnose(args: &DiagnoseArgs) -> Result<(), RunError> {
             return Err(RunError::usage(format_args!("`--{flag}` has no effect with `--metrics`"))
                 .hint("counters are those of a real server: leave out what describes a simulated one"));
         }
-        return replications.show("Diagnosis", &planning::diagnose_metrics(before, after)?, output);
+        let about = Envelope::in_words(format!("a server between {} and {}", before.display(), after.display()));
+        return replications.show("Diagnosis", &planning::diagnose_metrics(before, after)?, &about, output);
     }
     let config = DiagnoseConfig::new(spec, slo, seeds, threads)?;
     if output.explain_config {

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use blis_diag::{Diagnostic, Location};
+use blis_report::{Concludes, Conclusion};
 use serde::Serialize;
 
 use super::cause::Cause;
@@ -14,7 +15,8 @@ use crate::error::RunError;
 #[derive(Clone, Debug, Serialize)]
 pub struct ScrapeDiagnosis {
     /// What binds, in a sentence of at most 160 characters.
-    pub conclusion: String,
+    #[serde(skip)]
+    pub text: String,
     /// The cause that binds; `null` if the server does not say where time goes.
     pub cause: Option<Cause>,
     /// Requests that ended between the scrapes. Unit: requests, 0 or more.
@@ -177,6 +179,12 @@ impl CounterGrowth<'_> {
     }
 }
 
+impl Concludes for ScrapeDiagnosis {
+    fn conclusion(&self) -> Conclusion {
+        Conclusion::measured(self.text.clone())
+    }
+}
+
 impl ScrapeDiagnosis {
     /// # Errors
     /// The name of a counter that fell.
@@ -190,7 +198,7 @@ impl ScrapeDiagnosis {
         let hits = growth.either("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")?;
         let queries = growth.either("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")?;
         let mut found = Self {
-            conclusion: String::new(),
+            text: String::new(),
             cause: None,
             requests: growth.of("e2e_request_latency_seconds_count")?.unwrap_or(0.0),
             e2e_mean_s: growth.mean_s("e2e_request_latency_seconds")?,
@@ -210,7 +218,7 @@ impl ScrapeDiagnosis {
             notes: Vec::new(),
         };
         found.cause = found.binding();
-        found.conclusion = found.sentence();
+        found.text = found.sentence();
         found.notes = found.limits();
         Ok(found)
     }
@@ -290,7 +298,6 @@ fn moved(growth: &CounterGrowth<'_>) -> Result<Vec<MovedHistogram>, String> {
 
 impl Display for ScrapeDiagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", blis_diag::wrapped(&format!("{}\n\n", self.conclusion)))?;
         let share = |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
         let rows = [
             ("in the queue", share(self.queue_share)),
@@ -339,7 +346,7 @@ mod tests {
         let full = cause(7.0, 0.98);
         assert_eq!((full.cause, full.requests, full.waiting), (Some(Cause::KvBlocks), 500.0, 3.0));
         assert_eq!(
-            full.conclusion,
+            full.text,
             "KV blocks bind: 500 requests wait for 70 % of their time, 98 % of the KV blocks used, 0 preemptions"
         );
         assert_eq!(cause(7.0, 0.4).cause, Some(Cause::BatchSlots));
@@ -353,6 +360,6 @@ mod tests {
         assert_eq!(ScrapedValues::parse("# fine\nvllm:x 1\nno number\n").err(), Some(3));
         assert_eq!(ScrapedValues::parse("{} {\n}{ x").err(), Some(1));
         let nothing = ScrapeDiagnosis::between(&scrape(5.0, 1.0, 0.1), &scrape(5.0, 1.0, 0.1)).expect("no growth");
-        assert!(nothing.conclusion.starts_with("Nothing to diagnose"), "{}", nothing.conclusion);
+        assert!(nothing.text.starts_with("Nothing to diagnose"), "{}", nothing.text);
     }
 }
