@@ -10,7 +10,7 @@ const MODEL: &str = "--model qwen/qwen3-14b";
 const SERVICES: &[(&str, &str)] = &[
     (
         "kv_blocks",
-        "--total-kv-blocks 1500 --prompt-tokens 3000 --prompt-tokens-stdev 500 --output-tokens 100 --output-tokens-stdev 30 --rate 3 \
+        "--total-kv-blocks 1500 --prompt-tokens 3000 --prompt-tokens-stdev 500 --output-tokens 100 --output-tokens-stdev 30 --rate 4 \
          --num-requests 300",
     ),
     (

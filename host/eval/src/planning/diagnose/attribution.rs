@@ -140,6 +140,8 @@ struct InstanceLog {
     loads: bool,
     /// The duration of the last step without loads over that of the latency model.
     stretch: f64,
+    /// Requests that finished in the last step: under asynchronous scheduling they keep their slots for one more plan.
+    draining: u32,
 }
 
 /// A request between its arrival and its end.
@@ -437,13 +439,13 @@ impl AttributionLog {
         }
     }
 
-    /// The reason for which the head of the queue waits through `step`, which computes `tokens` tokens.
-    fn reason(&self, step: &StepRecord, tokens: u64, head: Option<WaitReason>) -> QueueReason {
+    /// The reason for which the head of the queue of `log` waits through `step`, which computes `tokens` tokens.
+    fn reason(&self, step: &StepRecord, tokens: u64, log: &InstanceLog) -> QueueReason {
         let ServiceLimits { max_num_seqs, max_num_batched_tokens, .. } = self.limits;
         if step.waiting == 0 {
             return QueueReason::Nothing;
         }
-        QueueReason::Cause(if step.running >= max_num_seqs {
+        QueueReason::Cause(if step.running.saturating_add(log.draining) >= max_num_seqs {
             Cause::BatchSlots
         } else if !step.preempted.is_empty() {
             Cause::KvBlocks
@@ -453,7 +455,7 @@ impl AttributionLog {
             // The reason is reported once for a head, and may have become another one since.
             let free_tokens = u64::from(step.free_blocks_planned) * u64::from(self.limits.block_size);
             let has_blocks = step.held_pages.is_empty() && free_tokens > 2 * u64::from(self.longest_prompt);
-            match head {
+            match log.head {
                 Some(WaitReason::AdapterSlot) => Cause::AdapterLoad,
                 Some(WaitReason::KvTransfer) => Cause::Transfer,
                 Some(WaitReason::UnsplitPrompt { .. } | WaitReason::PrefillInterval) => Cause::TokenBudget,
@@ -504,9 +506,10 @@ impl AttributionLog {
         let model = us(self.limits.latency.step_time(&batch));
         let without = if decodes.decode_requests > 0 { us(self.limits.latency.step_time(&decodes)) } else { 0.0 };
         let max_tokens = self.limits.max_num_batched_tokens;
-        let head = self.instance(instance).head;
-        let reason = self.reason(step, batch.tokens(), head);
+        self.instance(instance);
+        let reason = self.reason(step, batch.tokens(), &self.instances[instance.index()]);
         let log = self.instance(instance);
+        log.draining = u32::try_from(step.finished.len()).unwrap_or(u32::MAX);
         let loads_us =
             if std::mem::take(&mut log.loads) { (whole - log.stretch * model).clamp(0.0, whole) } else { 0.0 };
         if loads_us == 0.0 && model > 0.0 {

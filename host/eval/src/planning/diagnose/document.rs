@@ -29,7 +29,7 @@ pub struct Diagnosis {
     pub lost_share: f64,
     /// The limit of its SLO; `null` without one.
     pub limit_ms: Option<f64>,
-    /// The value of the figure if each request is alone; `null` of a share.
+    /// The value of the figure if each request of the first seed is alone; `null` of a share.
     pub alone_ms: Option<f64>,
     /// The SLOs of the service, in the order of the flag.
     pub slo: Vec<CheckedSlo>,
