@@ -51,7 +51,7 @@ pub struct DeploymentAdvice {
     pub unseen_seeds: Vec<u64>,
     /// Requests of each run; `null` in a closed loop of fixed length. Unit: requests.
     pub requests_per_run: Option<u64>,
-    /// Share of the draws of the model's error that may fail.
+    /// Part of the draws of the model's error that may fail. Unit: share, 0 to 1.
     pub risk: f64,
     /// What to know about the figures.
     pub notes: Vec<String>,

@@ -764,3 +764,30 @@ impl Observer for AttributionLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the parts, they become the whole: shares sum to 1.
+        #[test]
+        fn parts_sum_to_the_whole(parts in prop::collection::vec(-1e3..1e9_f64, TIMED), whole in 0.0..1e10_f64) {
+            let mut times: CauseTimes = std::array::from_fn(|cause| parts[cause]);
+            reconcile(&mut times, whole);
+            let sum: f64 = times.iter().sum();
+            prop_assert!((sum - whole).abs() <= 1e-9 * whole.max(1.0), "{} of {}", sum, whole);
+            prop_assert!(times.iter().all(|time| *time >= 0.0));
+        }
+
+        #[test]
+        fn the_common_time_of_two_spans_is_in_both(from in 0..100_u64, long in 0..100_u64, other in 0..100_u64, wide in 0..100_u64) {
+            let span = |from, long| TimeSpan { from: Micros(from), to: Micros(from + long) };
+            let (one, two) = (span(from, long), span(other, wide));
+            let common = overlap_us(one, two);
+            prop_assert!(common >= 0.0 && common <= (long.min(wide)) as f64);
+            prop_assert_eq!(common, overlap_us(two, one));
+        }
+    }
+}

@@ -49,7 +49,7 @@ pub struct Diagnosis {
     pub gpus: f64,
     /// Those that were tried, the best first; then those that the deployment refuses.
     pub knobs: Vec<TriedKnob>,
-    /// The seeds of the runs; the first one has the time by cause.
+    /// The seeds of the runs; the first one has the time by cause. Unit: seeds.
     pub seeds: Vec<u64>,
     /// Level of the intervals. Unit: share, 0 to 1.
     pub confidence: f64,
