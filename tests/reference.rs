@@ -153,6 +153,18 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
     fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
+    let scrape = |requests: u32| {
+        let latency = "vllm:e2e_request_latency_seconds";
+        let queue = "vllm:request_queue_time_seconds";
+        format!(
+            "{latency}_sum {}\n{latency}_count {requests}\n{queue}_sum {requests}\n{queue}_count {requests}\n",
+            5 * requests
+        )
+    };
+    let [before, after] = [("before.txt", 10), ("after.txt", 200)].map(|(name, requests)| {
+        folder.write(name, scrape(requests));
+        folder.path(name)
+    });
     let planned =
         "--model llama-3.1-8b-instruct --output-tokens 20 --output-tokens-stdev 5 --seeds 2 --slo ttft_p90=1s";
     vec![
@@ -179,6 +191,8 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
             "advise",
             format!("advise {} --hardware H100 --tp 1 --max-gpus 1", planned.replace("=1s", "=1us")),
         ),
+        ("planning", "diagnose", format!("diagnose {planned} --rate 20 --num-requests 60 --total-kv-blocks 3000")),
+        ("planning", "diagnose_metrics", format!("diagnose --metrics {before} {after}")),
         ("regret", "regret_document", format!("regret {model} --look-ahead --bound --allow-large-components")),
         ("decisions", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions", "decisions_show", format!("decisions show {b} --request 39")),

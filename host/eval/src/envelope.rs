@@ -14,7 +14,7 @@ use crate::workload_config::plural;
 
 /// What a result is about.
 #[derive(Clone, Debug, Serialize)]
-pub struct Subject {
+pub struct ResultSubject {
     /// All of it in words.
     pub text: String,
     #[serde(flatten)]
@@ -51,7 +51,7 @@ struct ServiceSubject {
 /// What goes with a result.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    pub subject: Subject,
+    pub subject: ResultSubject,
     /// What limits any conclusion about this subject.
     pub caveats: Vec<Caveat>,
     /// All settings that do not follow from others; `None` if nothing is simulated from settings.
@@ -64,7 +64,7 @@ impl Envelope {
     /// Of a result that no settings of a service describe.
     #[must_use]
     pub fn in_words(text: impl Into<String>) -> Self {
-        let subject = Subject { text: text.into(), service: None };
+        let subject = ResultSubject { text: text.into(), service: None };
         Self { subject, caveats: Vec::new(), settings: None, notes: Vec::new() }
     }
 
@@ -81,7 +81,7 @@ impl Envelope {
     /// If the deployment cannot be resolved.
     pub fn of_service(base: &Experiment, seeds: &[u64], compared: &[(String, Experiment)]) -> Result<Self, RunError> {
         let deployment = open::resolve(base)?;
-        let mut subject = Subject::new(base, &deployment, seeds)?;
+        let mut subject = ResultSubject::new(base, &deployment, seeds)?;
         if let (Some(service), true) = (&mut subject.service, compared.len() > 1) {
             service.router = routers(compared.iter().map(|(_, one)| one));
             let names: Vec<&str> = compared.iter().map(|(name, _)| name.as_str()).collect();
@@ -96,7 +96,7 @@ impl Envelope {
     }
 }
 
-impl Subject {
+impl ResultSubject {
     pub(crate) fn new(config: &Experiment, deployment: &Deployment, seeds: &[u64]) -> Result<Self, RunError> {
         let pools = config.cluster.disaggregation.as_ref();
         // Each group with its instances.
@@ -129,7 +129,7 @@ impl Subject {
     }
 }
 
-impl Subject {
+impl ResultSubject {
     /// `4 × H100 (qwen3-14b, TP 2)`.
     pub(crate) fn service_in_words(&self) -> String {
         self.service.as_ref().map_or(String::new(), |service| {

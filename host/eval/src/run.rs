@@ -22,7 +22,7 @@ use blis_workload::{Names, Skipped, Workload};
 use crate::charges::EndLog;
 use crate::counterfactual;
 use crate::disaggregation::DisaggregationSettings;
-use crate::envelope::{Subject, caveats_of};
+use crate::envelope::{ResultSubject, caveats_of};
 use crate::error::RunError;
 use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
@@ -86,7 +86,7 @@ pub struct RunResult {
     /// What the results are the results of.
     pub identity: RunIdentity,
     /// The same in words.
-    pub subject: Subject,
+    pub subject: ResultSubject,
     /// Whether the figures are those of a steady service.
     pub state: StateReport,
     /// What limits any conclusion.
@@ -181,7 +181,7 @@ fn simulate(
     let caveats = of_load.iter().map(LoadWarning::caveat).chain(caveats_of(config, deployment)).chain(others).collect();
     warnings.extend(of_load.into_iter().map(|warning| (warning.what, warning.hint)));
     let state = state_of_run(config, &report, load.as_ref());
-    let subject = Subject::new(config, deployment, &[config.seed])?;
+    let subject = ResultSubject::new(config, deployment, &[config.seed])?;
     let empty = empty_figures(config);
     let roles = config.cluster.disaggregation.as_ref();
     let pools = roles.map(|roles| roles.deployments(&config.deployment)).transpose()?;

@@ -28,7 +28,7 @@ pub(crate) fn state_of_run(config: &Experiment, report: &Report, load: Option<&L
 fn starved(config: &Experiment, report: &Report) -> Option<StateReport> {
     let cluster = &config.cluster;
     // Replicas that come and go serve for different times, and groups may serve different models.
-    if cluster.scaling.is_some() || !cluster.groups.is_empty() || !report.replicas.is_none() {
+    if cluster.scaling.is_some() || !cluster.groups.is_empty() || report.replicas.is_some() {
         return None;
     }
     let pools: Vec<usize> = match &cluster.disaggregation {

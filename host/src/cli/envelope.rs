@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use blis_eval::envelope::{Envelope, Subject};
+use blis_eval::envelope::{Envelope, ResultSubject};
 use blis_eval::error::RunError;
 use blis_eval::identity;
 use blis_eval::spec::ExperimentSpec;
@@ -78,7 +78,7 @@ pub(super) struct DocumentOrigin {
     /// The command, without flags that change no figure.
     command: &'static str,
     /// What the result is about.
-    subject: Subject,
+    subject: ResultSubject,
     /// What limits the conclusion.
     caveats: Vec<Caveat>,
     /// All settings that do not follow from others, defaults included, by the names of their flags, as `--config` reads

@@ -52,7 +52,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use blis_eval::compare;
-use blis_eval::envelope::{Envelope, Subject};
+use blis_eval::envelope::{Envelope, ResultSubject};
 use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
@@ -340,7 +340,7 @@ struct IdentityWithCommand<'a> {
     /// The command, without flags that change no figure.
     command: &'static str,
     /// What the result is about.
-    subject: &'a Subject,
+    subject: &'a ResultSubject,
     /// What limits the conclusion.
     caveats: Vec<Caveat>,
 }

@@ -17,7 +17,7 @@ pub enum BetterSide {
 
 /// What is known of B beside A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Conclusion {
+pub enum DifferenceConclusion {
     /// B is better, by more than the margin.
     Better,
     /// B is worse, by more than the margin.
@@ -28,7 +28,7 @@ pub enum Conclusion {
     Undecided,
 }
 
-impl Conclusion {
+impl DifferenceConclusion {
     /// Its name in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -49,7 +49,7 @@ pub struct MeanDifference {
     /// Its interval; `None` if the runs are too short.
     pub interval: Option<MeanInterval>,
     /// What follows from the interval.
-    pub conclusion: Conclusion,
+    pub conclusion: DifferenceConclusion,
     /// By which factor the runs would have to be longer to tell, about, from 1 to [`MOST_TIMES_MORE`]; only if undecided.
     pub times_more: Option<f64>,
     /// The probability of a difference at least this far beyond the margin if there were none beyond it, 0 to 1; 1 without an interval. For
@@ -69,12 +69,12 @@ impl MeanDifference {
         match difference {
             MeanEstimate::Known(interval) => {
                 let conclusion = conclusion(interval, margin, direction);
-                let times_more = (conclusion == Conclusion::Undecided).then(|| times_more(interval, margin));
+                let times_more = (conclusion == DifferenceConclusion::Undecided).then(|| times_more(interval, margin));
                 Self { estimate, interval: Some(*interval), conclusion, times_more, p: p_value(interval, margin) }
             }
             MeanEstimate::TooShort(short) => {
                 let times_more = Some(short.factor.min(MOST_TIMES_MORE));
-                Self { estimate, interval: None, conclusion: Conclusion::Undecided, times_more, p: 1.0 }
+                Self { estimate, interval: None, conclusion: DifferenceConclusion::Undecided, times_more, p: 1.0 }
             }
         }
     }
@@ -83,27 +83,29 @@ impl MeanDifference {
     #[must_use]
     pub fn withdrawn(self, margin: f64) -> Self {
         match (self.conclusion, self.interval) {
-            (Conclusion::Better | Conclusion::Worse, Some(interval)) => {
-                Self { conclusion: Conclusion::Undecided, times_more: Some(times_more(&interval, margin)), ..self }
-            }
+            (DifferenceConclusion::Better | DifferenceConclusion::Worse, Some(interval)) => Self {
+                conclusion: DifferenceConclusion::Undecided,
+                times_more: Some(times_more(&interval, margin)),
+                ..self
+            },
             _ => self,
         }
     }
 }
 
-fn conclusion(interval: &MeanInterval, margin: f64, direction: BetterSide) -> Conclusion {
+fn conclusion(interval: &MeanInterval, margin: f64, direction: BetterSide) -> DifferenceConclusion {
     let costs = match direction {
         BetterSide::Less => *interval,
         BetterSide::More => interval.negated(),
     };
     if costs.high < -margin {
-        Conclusion::Better
+        DifferenceConclusion::Better
     } else if costs.low > margin {
-        Conclusion::Worse
+        DifferenceConclusion::Worse
     } else if margin > 0.0 && -margin <= costs.low && costs.high <= margin {
-        Conclusion::Equal
+        DifferenceConclusion::Equal
     } else {
-        Conclusion::Undecided
+        DifferenceConclusion::Undecided
     }
 }
 

@@ -47,7 +47,7 @@ mod student;
 mod warm_up;
 
 pub use bootstrap::bootstrap_interval;
-pub use conclusion::{BetterSide, Conclusion, MOST_TIMES_MORE, MeanDifference};
+pub use conclusion::{BetterSide, DifferenceConclusion, MOST_TIMES_MORE, MeanDifference};
 pub use correlation::Correlation;
 pub use error::StatisticsError;
 pub use growth::{Growth, kendall};

@@ -8,7 +8,7 @@
 //! Without a known number, as in a shadow or a canary, an asymptotic confidence sequence holds at all times together (Waudby-Smith, Arbour, Sinha,
 //! Kennedy and Ramdas 2021, arXiv:2103.06476).
 
-use crate::conclusion::{BetterSide, Conclusion, MeanDifference};
+use crate::conclusion::{BetterSide, DifferenceConclusion, MeanDifference};
 use crate::error::{StatisticsError, check_range, check_series};
 use crate::interval::{MeanEstimate, MeanInterval};
 use crate::moments::{mean, sample_variance};
@@ -51,7 +51,7 @@ impl UntilDecided {
         self.done += 1;
         let widened = difference.map(|interval| interval.widened(CONSTANTS[self.looks - 1] / CONSTANTS[0]));
         let difference = MeanDifference::conclude(&widened, margin, direction);
-        let goes_on = difference.conclusion == Conclusion::Undecided && self.done < self.looks;
+        let goes_on = difference.conclusion == DifferenceConclusion::Undecided && self.done < self.looks;
         Look { difference, lengthen: goes_on.then_some(2.0) }
     }
 }

@@ -69,7 +69,7 @@ pub fn allow_for_multiplicity(rows: &mut [ComparisonRow], alpha: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BetterSide, Conclusion, MeanEstimate, MeanInterval};
+    use crate::{BetterSide, DifferenceConclusion, MeanEstimate, MeanInterval};
 
     /// Benjamini and Hochberg's own example, 15 p-values at 5 %: theirs rejects four, Holm's three.
     #[test]
@@ -98,7 +98,7 @@ mod tests {
             margin: 0.0,
         };
         let mut rows = [row(-2.2, true), row(-9.0, true), row(-2.2, false), row(0.1, true)];
-        assert_eq!(rows[0].difference.conclusion, Conclusion::Better);
+        assert_eq!(rows[0].difference.conclusion, DifferenceConclusion::Better);
         allow_for_multiplicity(&mut rows, 0.05);
         let conclusions = rows.map(|row| row.difference.conclusion.name());
         assert_eq!(conclusions, ["undecided", "better", "better", "undecided"]);

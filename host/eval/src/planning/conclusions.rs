@@ -34,9 +34,9 @@ impl Concludes for Capacity {
         }
         let best = self.policies.iter().max_by(|one, other| one.capacity.total_cmp(&other.capacity)).unwrap_or(first);
         // Intervals that overlap decide nothing.
-        let rival = self.policies.iter().filter(|of| of.policy != best.policy).filter_map(|of| Some((of, of.high?)));
-        let rival = rival.max_by(|one, other| one.1.total_cmp(&other.1));
-        let (kind, begin) = match (best.low, rival) {
+        let second = self.policies.iter().filter(|of| of.policy != best.policy).filter_map(|of| Some((of, of.high?)));
+        let second = second.max_by(|one, other| one.1.total_cmp(&other.1));
+        let (kind, begin) = match (best.low, second) {
             (Some(low), Some((_, high))) if low > high => {
                 (ConclusionKind::Better, format!("{} serves most", best.policy))
             }

@@ -2,8 +2,8 @@
 
 use super::processes::{ServerChoice, TestStream, ar1, routed};
 use crate::{
-    BetterSide, ComparisonRow, ComparisonRule, Conclusion, MeanDifference, MeanEstimate, MeanInterval, PairedRun,
-    StatisticsError, TooShort, UntilDecided, allow_for_multiplicity, compare_paired, confidence_sequence,
+    BetterSide, ComparisonRow, ComparisonRule, DifferenceConclusion, MeanDifference, MeanEstimate, MeanInterval,
+    PairedRun, StatisticsError, TooShort, UntilDecided, allow_for_multiplicity, compare_paired, confidence_sequence,
     mean_interval, prediction_interval, quantile_difference, sample_interval, with_lost,
 };
 
@@ -24,7 +24,8 @@ fn false_conclusions(replications: u64, n: usize, load: f64, routing: ServerChoi
         let tail = quantile_difference(&[&a], &[&b], 0.9, 0.95).expect("finite");
         let tail = MeanDifference::conclude(&tail, 0.0, BetterSide::Less);
         for (found, difference) in found.iter_mut().zip([mean, tail]) {
-            let is_decided = matches!(difference.conclusion, Conclusion::Better | Conclusion::Worse);
+            let is_decided =
+                matches!(difference.conclusion, DifferenceConclusion::Better | DifferenceConclusion::Worse);
             *found += f64::from(u8::from(is_decided)) / replications as f64;
         }
     }
@@ -40,7 +41,7 @@ fn a_policy_beside_itself_is_undecided() {
     let [a, _] = same(1, 3000, 0.6, ServerChoice::Random);
     let comparison = compare_paired(&[PairedRun { a: &a, b: &a }], &ComparisonRule::standard(BetterSide::Less));
     let comparison = comparison.expect("finite");
-    assert_eq!((comparison.difference.conclusion, comparison.difference.estimate), (Conclusion::Equal, 0.0));
+    assert_eq!((comparison.difference.conclusion, comparison.difference.estimate), (DifferenceConclusion::Equal, 0.0));
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn false_conclusions_of_a_table_are_at_most_five_percent() {
         let row = |difference| ComparisonRow { difference, is_primary: true, margin: 0.0 };
         let mut rows: Vec<ComparisonRow> = [mean].into_iter().chain(tails).map(row).collect();
         allow_for_multiplicity(&mut rows, 0.05);
-        wrong += u32::from(rows.iter().any(|row| row.difference.conclusion != Conclusion::Undecided));
+        wrong += u32::from(rows.iter().any(|row| row.difference.conclusion != DifferenceConclusion::Undecided));
     }
     println!("tables with a false conclusion: {wrong} of 300");
     assert!(wrong <= 24, "{wrong} of 300");
@@ -91,8 +92,8 @@ fn a_better_policy_is_better_and_never_worse() {
         let b = routed(seed, 77, 8000, 0.4, 4, ServerChoice::LeastWork);
         let found = compare_paired(&[PairedRun { a: &a, b: &b }], &ComparisonRule::standard(BetterSide::Less));
         let found = found.expect("finite").difference.conclusion;
-        better += u32::from(found == Conclusion::Better);
-        worse += u32::from(found == Conclusion::Worse);
+        better += u32::from(found == DifferenceConclusion::Better);
+        worse += u32::from(found == DifferenceConclusion::Worse);
     }
     assert!(better >= 15 && worse == 0, "{better} better, {worse} worse");
 }
@@ -113,13 +114,13 @@ fn conclusions_follow_from_limits_and_margin() {
     assert_eq!(name(-3.0, -0.5, 1.0, BetterSide::Less), "undecided");
     // Half the width is 2, the difference 1 beyond the margin of 1: four times as many would tell.
     let undecided = conclude(0.0, 4.0, 1.0, BetterSide::Less);
-    assert_eq!((undecided.conclusion, undecided.times_more), (Conclusion::Undecided, Some(4.0)));
+    assert_eq!((undecided.conclusion, undecided.times_more), (DifferenceConclusion::Undecided, Some(4.0)));
     assert_eq!(conclude(0.0, 0.0, 0.0, BetterSide::Less).times_more, Some(1000.0));
     let decided = conclude(-3.0, -2.0, 0.0, BetterSide::Less);
     assert!(decided.p < 1e-6 && decided.times_more.is_none());
     let short = MeanEstimate::TooShort(TooShort { estimate: 5.0, factor: 3.5 });
     let short = MeanDifference::conclude(&short, 0.0, BetterSide::Less);
-    assert_eq!((short.conclusion, short.times_more, short.p), (Conclusion::Undecided, Some(3.5), 1.0));
+    assert_eq!((short.conclusion, short.times_more, short.p), (DifferenceConclusion::Undecided, Some(3.5), 1.0));
 }
 
 /// p-values and conclusions agree: 5 % where a limit is at the margin.
@@ -167,9 +168,13 @@ fn looks_stop_when_it_is_decided_or_at_the_last_one() {
     let interval = |estimate| MeanEstimate::Known(MeanInterval::symmetric(estimate, 1.0, 29.0, 0.95));
     let mut until = UntilDecided::new(3).expect("three looks");
     let first = until.look(&interval(-2.2), 0.0, BetterSide::Less);
-    assert_eq!((first.difference.conclusion, first.lengthen), (Conclusion::Undecided, Some(2.0)), "2.2 < 2.41");
+    assert_eq!(
+        (first.difference.conclusion, first.lengthen),
+        (DifferenceConclusion::Undecided, Some(2.0)),
+        "2.2 < 2.41"
+    );
     let second = until.look(&interval(-2.6), 0.0, BetterSide::Less);
-    assert_eq!((second.difference.conclusion, second.lengthen), (Conclusion::Better, None));
+    assert_eq!((second.difference.conclusion, second.lengthen), (DifferenceConclusion::Better, None));
     let mut until = UntilDecided::new(1).expect("one look");
     assert_eq!(until.look(&interval(0.1), 0.0, BetterSide::Less).lengthen, None);
 }
@@ -186,7 +191,7 @@ fn looks_together_are_wrong_in_five_percent() {
             for look in 0..looks {
                 let estimate = mean_interval(&values[..4000 << look], 0.95).expect("finite");
                 let found = until.look(&estimate, 0.0, BetterSide::Less).difference.conclusion;
-                if found != Conclusion::Undecided {
+                if found != DifferenceConclusion::Undecided {
                     wrong += 1;
                     break;
                 }
@@ -250,5 +255,5 @@ fn few_differences_decide_nothing() {
     let a: Vec<f64> = (0..5000).map(|_| stream.exp(1.0)).collect();
     let b: Vec<f64> = a.iter().enumerate().map(|(i, a)| if i % 500 == 7 { a + 10.0 } else { *a }).collect();
     let found = compare_paired(&[PairedRun { a: &a, b: &b }], &LESS).expect("finite").difference;
-    assert_eq!((found.conclusion, found.times_more), (Conclusion::Undecided, Some(2.0)));
+    assert_eq!((found.conclusion, found.times_more), (DifferenceConclusion::Undecided, Some(2.0)));
 }
