@@ -183,7 +183,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
             "planning",
             "advise",
             format!(
-                "advise {planned} --rate 20 --prices examples/autoscaling/prices.yaml --hardware H100 --vary tp=1,2 --budget 20"
+                "advise {planned} --rate 200 --prices examples/autoscaling/prices.yaml --hardware H100 --vary tp=1,2 --budget 20"
             ),
         ),
         (

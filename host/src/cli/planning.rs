@@ -71,7 +71,7 @@ pub(super) struct SizeArgs {
 pub(super) struct SweepArgs {
     #[command(flatten)]
     given: Settings<{ commands::SWEEP }>,
-    /// A flag of `blis run` and its values, as tp=1,2,4; may be given several times for all combinations
+    /// A flag of `blis run` and its values, as tp=1,2,4, or a range, as rate=10:50:10; may be given several times for all combinations
     #[arg(long, value_name = "FLAG=VALUE,…", required = true, value_parser = Variation::parse, help_heading = PLANNING)]
     vary: Vec<Variation>,
     /// The figures that are shown, with their limits, as for `blis capacity` [default: ttft_p90 and tpot_p50, without

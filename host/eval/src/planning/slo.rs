@@ -63,6 +63,7 @@ impl Slo {
             Some((class, figure)) => (Some(class.to_owned()), figure),
             None => (None, name.trim()),
         };
+        let (figure, limit) = one_spelling(figure, limit.trim());
         let Some((metric, statistic)) = figure.rsplit_once('_') else {
             return Err(format!("`{figure}` must be a latency and a statistic, like ttft_p99"));
         };
@@ -74,7 +75,7 @@ impl Slo {
         if metric == SloMetric::Itl && class.is_some() {
             return Err(format!("`{name}`: inter-token latencies are pooled over all classes; use tpot for a class"));
         }
-        let limit = parse::duration(limit.trim()).map_err(|message| format!("`{name}`: {message}"))?;
+        let limit = parse::duration(&limit).map_err(|message| format!("`{name}`: {message}"))?;
         Ok(Self { class, metric, statistic, limit })
     }
 
@@ -97,6 +98,17 @@ impl Slo {
         let class = self.class.as_ref().map(|class| format!("{class}.")).unwrap_or_default();
         format!("{class}{}_{}", self.metric.into_str(), self.statistic.into_str())
     }
+}
+
+/// `figure` and `limit` as they are spelled here: `ttft_p95_ms=500` and `p95_ttft=500ms` are `ttft_p95=500ms`.
+fn one_spelling(figure: &str, limit: &str) -> (String, String) {
+    let (figure, unit) = figure.strip_suffix("_ms").map_or((figure, ""), |figure| (figure, "ms"));
+    let has_unit = limit.chars().any(char::is_alphabetic);
+    let limit = if has_unit { limit.to_owned() } else { format!("{limit}{unit}") };
+    let swapped = figure
+        .split_once('_')
+        .filter(|(statistic, metric)| statistic.parse::<SloStatistic>().is_ok() && metric.parse::<SloMetric>().is_ok());
+    (swapped.map_or(figure.to_owned(), |(statistic, metric)| format!("{metric}_{statistic}")), limit)
 }
 
 impl SloStatistic {
@@ -150,6 +162,15 @@ mod tests {
         assert_eq!((slo.class, slo.metric, slo.statistic, slo.limit), expected);
         let dotted = Slo::parse("tier.1.e2e_mean=2m").expect("valid");
         assert_eq!((dotted.class.as_deref(), dotted.limit), (Some("tier.1"), Micros(120_000_000)));
+    }
+
+    /// As results spell figures, and as `blis compare` does.
+    #[test]
+    fn other_spellings_of_a_figure_mean_the_same() {
+        let one = Slo::parse("ttft_p95=500ms").expect("valid");
+        for other in ["ttft_p95_ms=500", "p95_ttft=500ms", "p95_ttft_ms=0.5s", "ttft_p95_ms=500ms"] {
+            assert_eq!(Slo::parse(other).expect(other), one, "{other}");
+        }
     }
 
     #[test]

@@ -33,7 +33,10 @@ impl Variation {
         if key.name == "seed" {
             return Err("`seed` cannot be varied: --seeds says how many seeds each point has".to_owned());
         }
-        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        let values = match range(values) {
+            Some(range) => range.map_err(|message| format!("`{}`: {message}", key.name))?,
+            None => values.split(',').map(|value| value.trim().to_owned()).collect(),
+        };
         for (index, value) in values.iter().enumerate() {
             if values[..index].contains(value) {
                 return Err(format!("`{}` has the value `{value}` twice", key.name));
@@ -43,6 +46,22 @@ impl Variation {
         }
         Ok(Self { key, values })
     }
+}
+
+/// The numbers of `from:to:step`, both ends included, with as many decimals as are written; `None` if `values` is no range.
+fn range(values: &str) -> Option<Result<Vec<String>, String>> {
+    /// More points are refused by all commands.
+    const MOST: f64 = 10_000.0;
+    let parts: Vec<&str> = values.split(':').map(str::trim).collect();
+    let numbers: Vec<f64> = parts.iter().map_while(|part| part.parse().ok()).collect();
+    let ([_, _, _], [from, to, step]) = (&parts[..], &numbers[..]) else { return None };
+    let decimals = parts.iter().map(|part| part.split_once('.').map_or(0, |(_, decimals)| decimals.len())).max();
+    let count = ((to - from) / step + 1e-9).floor();
+    if !(count.is_finite() && *step > 0.0 && (0.0..MOST).contains(&count)) {
+        return Some(Err(format!("`{values}` is no range: from:to:step goes up, by a step above 0, as 10:50:10")));
+    }
+    let value = |index: u32| format!("{:.*}", decimals.unwrap_or(0), from + f64::from(index) * step);
+    Some(Ok((0..=count as u32).map(value).collect()))
 }
 
 /// A setting of a point.
@@ -117,5 +136,20 @@ pub(crate) fn check_same_requests(base: &Experiment, name: &str, other: &Experim
                 .hint("`blis sweep` measures points that differ in it; pairs of runs need the same requests"))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_its_values() {
+        let values = |text: &str| Variation::parse(text).map(|variation| variation.values);
+        assert_eq!(values("rate=10:50:10").expect("a range"), ["10", "20", "30", "40", "50"]);
+        assert_eq!(values("rate=0.5:1:0.25").expect("a range"), ["0.50", "0.75", "1.00"]);
+        for wrong in ["rate=50:10:10", "rate=1:2:0", "rate=1:2:-1", "rate=1:1e9:1"] {
+            assert!(values(wrong).expect_err(wrong).contains("is no range"), "{wrong}");
+        }
     }
 }

@@ -190,7 +190,7 @@ impl Space {
 
 /// Whether values of a setting make families.
 fn is_main(name: &str) -> bool {
-    !["max-num-batched-tokens", "max-num-seqs", "routing-policy"].contains(&name)
+    !matches!(name, "max-num-batched-tokens" | "max-num-seqs" | "routing-policy")
 }
 
 /// What decides about the axes of a model.
@@ -261,9 +261,12 @@ impl Axes<'_> {
 
     /// Whether prefill apart from decode is tried.
     fn may_have_roles(&self) -> bool {
-        let names = ["prefill-instances", "decode-instances", "num-instances", "pd-decider", "disaggregation-policy"];
-        let names = names.into_iter().chain(["latency-model", "group", "autoscaler", "flow-control"]);
-        !has_roles(&self.spec) && !self.spec.has_bundle() && names.into_iter().all(|name| self.is_free(name))
+        let roles_are_free = self.is_free("prefill-instances") && self.is_free("decode-instances");
+        let is_decided = !self.is_free("pd-decider") || !self.is_free("disaggregation-policy");
+        let is_fixed = !self.is_free("num-instances") || !self.is_free("latency-model") || !self.is_free("group");
+        let is_gated = !self.is_free("autoscaler") || !self.is_free("flow-control");
+        let has_other = has_roles(&self.spec) || self.spec.has_bundle();
+        roles_are_free && !is_decided && !is_fixed && !is_gated && !has_other
     }
 
     /// The values of a setting with several, which then is an axis.
@@ -458,10 +461,11 @@ impl SpaceFilling {
 
     /// Whether no design before resolves to the same deployment, and what its formats need exists on the GPU.
     fn is_new(&mut self, service: &Experiment, deployment: &Deployment, settings: &SettingValues) -> bool {
-        let of_axes = ["model", "quantization", "max-num-batched-tokens", "max-num-seqs", "kv-cache-dtype"];
-        let of_axes = of_axes.into_iter().chain(["enable-expert-parallel"]);
-        let of_axes: BTreeSet<&str> = of_axes.collect();
-        let others = settings.iter().filter(|(key, _)| !of_axes.contains(key.name));
+        let is_of_axis = |name: &str| {
+            let is_of_model = matches!(name, "model" | "quantization" | "kv-cache-dtype" | "enable-expert-parallel");
+            is_of_model || matches!(name, "max-num-batched-tokens" | "max-num-seqs")
+        };
+        let others = settings.iter().filter(|(key, _)| !is_of_axis(key.name));
         let others: Vec<String> = others.map(|(key, value)| format!("{}={value}", key.name)).collect();
         let experts = deployment.fact("num_experts").unwrap_or(1.0) > 1.0 && deployment.gpus() > 1;
         let is_split = experts && service.deployment.enable_expert_parallel;

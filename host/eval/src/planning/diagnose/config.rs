@@ -59,6 +59,7 @@ impl DiagnoseConfig {
 
 /// Whether the number of requests is that of the default.
 fn has_no_length(spec: &ExperimentSpec) -> bool {
-    let has = |name: &str| spec.has(name);
-    !["num-requests", "horizon", "workload-spec", "workload-trace", "trace-header"].into_iter().any(has)
+    let has_end = spec.num_requests.is_some() || spec.horizon.is_some();
+    let has_own = spec.workload_spec.is_some() || spec.workload_trace.is_some() || spec.trace_header.is_some();
+    !has_end && !has_own
 }
