@@ -71,7 +71,7 @@ pub(super) fn log(t: &Trial) {
 
 pub(super) fn output(t: &Trial) {
     let out = |form: &str| t.on(&calm(), &format!("{{}} {form}")).stdout;
-    assert!(out("text").starts_with("Model "));
+    assert!(out("text").contains("\nModel "));
     assert!(out("json") == out("auto") && serde_json::from_str::<Value>(&out("json")).is_ok());
 }
 

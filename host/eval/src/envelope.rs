@@ -179,7 +179,8 @@ fn routers<'a>(of: impl Iterator<Item = &'a Experiment>) -> Vec<String> {
     each_once(of.filter_map(|config| Some(config.cluster.policies.used(Kind::Routing)?.name().to_owned())))
 }
 
-fn parallelism(deployment: &Deployment) -> String {
+/// How the GPUs of an instance share the model: `TP 2, PP 2`.
+pub(crate) fn parallelism(deployment: &Deployment) -> String {
     let further = [("PP", deployment.pipeline_parallel_size), ("DP", deployment.data_parallel_size)];
     let further = further.into_iter().filter(|&(_, size)| size > 1);
     further

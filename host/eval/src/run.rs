@@ -22,7 +22,7 @@ use blis_workload::{Names, Skipped, Workload};
 use crate::charges::EndLog;
 use crate::counterfactual;
 use crate::disaggregation::DisaggregationSettings;
-use crate::envelope::{ResultSubject, caveats_of};
+use crate::envelope::{ResultSubject, caveats_of, parallelism};
 use crate::error::RunError;
 use crate::experiment::{self, Experiment, OutputFiles};
 use crate::figures::Figures;
@@ -373,11 +373,7 @@ fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Vec<Gp
 
 /// The instances of a group in words: `2 × H100 (TP 2)`.
 fn hardware(deployment: &Deployment) -> String {
-    let further = [("PP", deployment.pipeline_parallel_size), ("DP", deployment.data_parallel_size)];
-    let further = further.into_iter().filter(|&(_, size)| size > 1);
-    let parallel: String = further
-        .fold(format!("TP {}", deployment.tensor_parallel_size), |text, (name, size)| format!("{text}, {name} {size}"));
-    format!("{} × {} ({parallel})", deployment.gpus(), deployment.hardware)
+    format!("{} × {} ({})", deployment.gpus(), deployment.hardware, parallelism(deployment))
 }
 
 fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -> Setting {

@@ -138,7 +138,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis diagnose", &[
         ("What binds a service without limits", "blis diagnose --model qwen/qwen3-14b --rate 8 --num-requests 400"),
-        ("What keeps it from its SLOs", "blis diagnose --model qwen/qwen3-14b --rate 8 --num-requests 400 --slo ttft_p95=200ms,tpot_p90=20ms"),
+        ("What keeps it from its SLOs", "blis diagnose --model qwen/qwen3-14b --rate 8 --num-requests 400 \\\n--slo ttft_p95=200ms,tpot_p90=20ms"),
     ]),
     ("blis view", &[
         ("A page with a run", "blis run --model qwen/qwen3-14b --rate 2 --output json > run.json\nblis view run.json --report run.html"),
@@ -172,7 +172,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis advise", &[
         ("The cheapest of eight GPUs at most", "blis advise --model qwen/qwen3-32b --hardware H100 --workload summarization --rate 6 \\\n--slo ttft_p95=1s,tpot_p90=40ms --max-gpus 8"),
-        ("Two GPUs by price, with files to deploy it", "blis advise --model qwen/qwen3-14b --rate 10 --slo ttft_p95=1s,tpot_p90=50ms \\\n--hardware H100,A100-SXM --prices examples/autoscaling/prices.yaml --budget '20$/h' --out advice"),
+        ("Two GPUs by price, with files to deploy it", "blis advise --model qwen/qwen3-14b --rate 10 --slo ttft_p95=1s,tpot_p90=50ms \\\n--hardware H100,A100-SXM --prices examples/autoscaling/prices.yaml \\\n--budget '20$/h' --out advice"),
     ]),
     ("blis sweep", &[
         ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),
