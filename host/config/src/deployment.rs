@@ -211,7 +211,7 @@ pub struct Deployment {
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
     /// and in the GPU's file.
     pub model_facts: Vec<(String, f64)>,
-    /// How the latencies were compared with measurements; `None` of models whose coefficients say nothing about it.
+    /// How the latencies were compared with measurements; `None` if nothing is known about it.
     pub validation: Option<Validation>,
     /// Notes for the user: defaults chosen, simplifications, figures that were never measured.
     pub notes: Vec<String>,

@@ -449,7 +449,7 @@ impl Resolution<'_> {
         let plain = !replicated && !self.args.enable_expert_parallel && !self.precision.changed;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
-        let whose = match exact {
+        let origin = match exact {
             Some(_) => "measured on this deployment",
             None => "general, not measured on this deployment",
         };
@@ -480,7 +480,7 @@ impl Resolution<'_> {
         Ok(StatedCoefficients {
             alpha: coefficients.alpha.to_array().to_vec(),
             beta: coefficients.beta.to_array().to_vec(),
-            validation: Some(Validation { text: format!("physics coefficients: {whose}; {}", tested.text), ..tested }),
+            validation: Some(Validation { text: format!("physics coefficients: {origin}; {}", tested.text), ..tested }),
         })
     }
 

@@ -32,8 +32,13 @@ impl Concludes for Comparison {
             ([(PairedResult::Worse, one)], 1) => Conclusion::new(ConclusionKind::Worse, format!("{one}, than {first}")),
             ([(_, one)], 1) => Conclusion::new(ConclusionKind::Undecided, format!("{one}, beside {first}")),
             (several, _) => {
-                let better = several.iter().any(|(result, _)| *result == PairedResult::Better);
-                let kind = if better { ConclusionKind::Better } else { ConclusionKind::Worse };
+                let any = |wanted: PairedResult| several.iter().any(|(result, _)| *result == wanted);
+                // One that is better in one figure and worse in another decides nothing.
+                let kind = match (any(PairedResult::Better), any(PairedResult::Undecided)) {
+                    (true, _) => ConclusionKind::Better,
+                    (false, true) => ConclusionKind::Undecided,
+                    (false, false) => ConclusionKind::Worse,
+                };
                 let texts: Vec<&str> = several.iter().map(|(_, text)| text.as_str()).collect();
                 let rest = if several.len() < others { "; of others it is undecided" } else { "" };
                 Conclusion::new(kind, format!("Beside {first}: {}{rest}", texts.join("; ")))
@@ -66,11 +71,17 @@ impl Comparison {
 
     /// The sentence where nothing is clear: about the figure that is nearest to it.
     fn undecided(&self) -> Conclusion {
+        let mut primary = (1..self.policies().len()).flat_map(|number| self.primary(number)).peekable();
+        if primary.peek().is_some() && primary.all(|(_, _, paired)| is_equal(paired)) {
+            let text = format!("Equal within {} % in {} primary figures", 100.0 * MARGIN, self.primary(1).count());
+            return Conclusion::new(ConclusionKind::Equal, text);
+        }
         let all = (1..self.policies().len())
             .flat_map(|number| self.primary(number).map(move |(key, unit, paired)| (number, key, unit, paired)));
         let known =
             all.filter_map(|(number, key, unit, paired)| Some((number, key, unit, paired, times_more(paired)?)));
-        let nearest = known.min_by(|one, other| one.4.total_cmp(&other.4));
+        let nearest =
+            known.filter(|(_, _, _, paired, _)| !is_equal(paired)).min_by(|one, other| one.4.total_cmp(&other.4));
         let text = match nearest {
             Some((number, key, unit, paired, times)) => {
                 let name = &self.policies()[number];
@@ -89,6 +100,12 @@ impl Comparison {
         };
         Conclusion::new(ConclusionKind::Undecided, text)
     }
+}
+
+/// Whether the whole interval is of no interest.
+fn is_equal(paired: &Paired) -> bool {
+    let margin = MARGIN * paired.mean_a.abs();
+    paired.interval.is_some_and(|interval| -margin <= interval.low && interval.high <= margin)
 }
 
 /// Whether the difference is clear of what is of no interest.
@@ -133,4 +150,45 @@ fn times_more(paired: &Paired) -> Option<f64> {
     let goal = (paired.difference.abs() - margin).max(margin / 2.0);
     let factor = ((interval.high - interval.low) / 2.0 / goal).powi(2);
     Some(if factor.is_nan() { MOST_TIMES } else { factor.clamp(1.0, MOST_TIMES) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::{Figure, Figures};
+
+    /// The conclusion of policies with these mean TTFTs (ms), and with throughputs of 10 requests/s less by a part of them.
+    fn conclusion(ttfts: &[[f64; 5]], throughputs: &[f64]) -> Conclusion {
+        let names: Vec<String> = (0..ttfts.len()).map(|index| format!("p{index}")).collect();
+        let run = |ttft: f64, throughput: f64| {
+            let mut run = Figures::default();
+            run.set(Figure::MeanTtft, Some(ttft));
+            run.set(Figure::Throughput, Some(throughput + ttft * 1e-6));
+            run
+        };
+        let runs: Vec<Vec<Figures>> =
+            ttfts.iter().zip(throughputs).map(|(of, &rate)| of.iter().map(|&ttft| run(ttft, rate)).collect()).collect();
+        Comparison::new(&names, &[1, 2, 3, 4, 5], &runs).with_multiplicity().conclusion()
+    }
+
+    const BASE: [f64; 5] = [100.0, 103.0, 98.0, 101.0, 99.0];
+
+    fn times(factor: f64) -> [f64; 5] {
+        [0, 1, 2, 3, 4].map(|seed| BASE[seed] * (factor + 0.001 * seed as f64))
+    }
+
+    #[test]
+    fn the_sentence_says_what_the_primary_figures_do() {
+        let kind = |ttfts: &[[f64; 5]], rates: &[f64]| conclusion(ttfts, rates).kind;
+        assert_eq!(kind(&[BASE, BASE], &[10.0, 10.0]), ConclusionKind::Equal);
+        assert_eq!(kind(&[BASE, times(0.8)], &[10.0, 10.0]), ConclusionKind::Better);
+        assert_eq!(kind(&[BASE, times(1.2)], &[10.0, 10.0]), ConclusionKind::Worse);
+        assert_eq!(kind(&[BASE, times(0.8)], &[10.0, 5.0]), ConclusionKind::Undecided, "better and worse");
+        let mixed = [BASE, times(0.8), times(0.8)];
+        assert_eq!(kind(&mixed, &[10.0, 5.0, 5.0]), ConclusionKind::Undecided, "both better and worse");
+        let noisy = [BASE, [90.0, 120.0, 95.0, 130.0, 70.0]];
+        let found = conclusion(&noisy, &[10.0, 10.0]);
+        assert_eq!(found.kind, ConclusionKind::Undecided);
+        assert!(found.text.contains("more requests would tell"), "{found}");
+    }
 }

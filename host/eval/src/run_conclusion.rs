@@ -13,7 +13,6 @@ impl Concludes for RunResult {
             RunState::Overloaded => self.overloaded(),
             RunState::TooShort => self.too_short(),
             RunState::Starved => format!("{}; {rate} requests/s are served", self.starved()),
-            RunState::Deadline => self.deadline(),
             state if all.ttft.count == 0 => format!("{}: no request completed", capitalized(state)),
             state => {
                 let ttft = latency_in_words(all.ttft.p95_ms);
@@ -68,17 +67,6 @@ impl RunResult {
             }
             StateReason::FewRequests { instance, .. } => format!("Starved: instance {instance} got no request"),
             _ => "Starved".to_owned(),
-        }
-    }
-
-    fn deadline(&self) -> String {
-        match self.state.reason {
-            StateReason::DeadlineTooShort { deadline_s, alone_s } => format!(
-                "Deadline: {} are less than the {} that one request takes alone",
-                latency_in_words(1e3 * deadline_s),
-                latency_in_words(1e3 * alone_s)
-            ),
-            _ => "Deadline: below what one request takes alone".to_owned(),
         }
     }
 }

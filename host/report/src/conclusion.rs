@@ -152,9 +152,10 @@ pub fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value:.0}");
     }
-    let magnitude = value.abs().log10().floor();
-    let decimals = (2.0 - magnitude).clamp(0.0, 9.0);
-    format!("{value:.*}", decimals as usize)
+    // The exponent of the rounded value: 9.999 is 10.0.
+    let rounded = format!("{value:.2e}");
+    let magnitude: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    format!("{value:.*}", (2 - magnitude).clamp(0, 9) as usize)
 }
 
 /// A latency with a fitting unit: `840 ms`, `1.31 s`, `2.4 h`.
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         let shown = [0.0, 0.012_34, 9.999, 12.34, 840.4, 12_345.6, -2.5].map(three_digits);
-        assert_eq!(shown, ["0", "0.0123", "10.00", "12.3", "840", "12346", "-2.50"]);
+        assert_eq!(shown, ["0", "0.0123", "10.0", "12.3", "840", "12346", "-2.50"]);
         let shown = [0.5, 840.0, 1_310.0, 900_000.0, 9e6].map(latency_in_words);
         assert_eq!(shown, ["0.500 ms", "840 ms", "1.31 s", "15.0 min", "2.50 h"]);
     }

@@ -18,8 +18,7 @@ use super::output::{OutputForm, WithGrants, granted, print_json, print_text, wan
 static COMMAND: OnceLock<String> = OnceLock::new();
 
 /// Flags with a value that change no figure: how fast results come, and their form.
-const OF_FORM: [&str; 9] =
-    ["--threads", "--output", "--color", "--log", "--report", "--csv", "--cache", "--worker-memory-gib", "--wall-s"];
+const OF_FORM: [&str; 7] = ["--threads", "--output", "--color", "--log", "--report", "--csv", "--cache"];
 /// The same without a value.
 const OF_FORM_ALONE: [&str; 2] = ["--no-progress", "--verify"];
 

@@ -69,9 +69,8 @@ type Grants = WithGrants<()>;
 struct FactsDocument<D: Serialize> {
     #[serde(flatten)]
     document: D,
-    /// What flags granted; absent if it is nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<Grants>,
+    /// What flags granted.
+    run: Grants,
 }
 
 /// Sets the colour of all further output.
@@ -174,7 +173,7 @@ pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> 
     if granted().is_empty() || is_list() {
         return print_json(document);
     }
-    print_json(&FactsDocument { document, run: Some(WithGrants { document: (), granted: granted() }) })
+    print_json(&FactsDocument { document, run: WithGrants { document: (), granted: granted() } })
 }
 
 pub(super) fn print_json(document: &impl Serialize) -> Result<(), RunError> {

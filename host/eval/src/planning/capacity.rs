@@ -66,10 +66,9 @@ pub struct PolicyCapacity {
     pub high: Option<f64>,
     /// The critical load of each seed. Unit: as `unit`.
     pub by_seed: Vec<f64>,
-    /// With `--model-error`, the capacity in draws of the latency model's error, 5 % and 95 % of them; absent without draws. Unit: as
-    /// `unit`.
+    /// With `--model-error`, the capacity in draws of the latency model's error; absent without draws.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub with_model_error: Option<[f64; 2]>,
+    pub with_model_error: Option<DrawnCapacity>,
     /// The figure that a higher load misses first under most seeds, or `saturation`.
     pub binding: String,
     /// By SLO: the figure at the highest load that met all, median over the seeds; `null` without a sample.
@@ -80,6 +79,17 @@ pub struct PolicyCapacity {
     /// GPUs that the first policy needs beyond this one for that load; below 0 if this one needs more; `null` for the
     /// first, and for users. Unit: GPUs.
     pub gpus_saved: Option<i64>,
+}
+
+/// The range of a capacity in draws of the latency model's error.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DrawnCapacity {
+    /// Equally likely errors of the times of prefill and decode. Unit: draws.
+    pub draws: u64,
+    /// The lowest capacity of a draw, without the lowest 5 % of the draws; 0 if no load is within the SLOs. Unit: as `unit`.
+    pub low: f64,
+    /// The highest one, likewise. Unit: as `unit`.
+    pub high: f64,
 }
 
 impl PolicyCapacity {
@@ -409,7 +419,8 @@ fn add_model_error(
         let mut drawn: Vec<f64> = drawn.into_iter().flatten().map(|load| load.unwrap_or(0.0)).collect();
         drawn.sort_by(f64::total_cmp);
         let outside = (OUTSIDE * draws as f64) as usize;
-        of.with_model_error = Some([drawn[outside], drawn[draws - 1 - outside]]);
+        let (low, high) = (drawn[outside], drawn[draws - 1 - outside]);
+        of.with_model_error = Some(DrawnCapacity { draws: draws as u64, low, high });
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ impl Concludes for Capacity {
         let limits = joined(&self.slo);
         if others.is_empty() {
             let replicas = plural(self.replicas.into(), "replica");
-            let drawn = first.with_model_error.map_or(String::new(), |[low, high]| {
-                format!("; with the model's error {}–{}", three_digits(low), three_digits(high))
+            let drawn = first.with_model_error.map_or(String::new(), |drawn| {
+                format!("; with the model's error {}–{}", three_digits(drawn.low), three_digits(drawn.high))
             });
             let text =
                 format!("{} {unit} within {limits} on {replicas}{drawn}; {} binds", figure(first), first.binding);
@@ -54,7 +54,10 @@ impl Concludes for Capacity {
 impl Concludes for ServiceSize {
     fn conclusion(&self) -> Conclusion {
         let fewer = self.checks.get(1).map_or(String::new(), |fewer| match fewer.result {
-            SizeResult::Fails => format!("; {} do not: {}", fewer.count, self.worst(&fewer.values_ms)),
+            SizeResult::Fails => {
+                let verb = if fewer.count == 1 { "does" } else { "do" };
+                format!("; {} {verb} not: {}", fewer.count, self.worst(&fewer.values_ms))
+            }
             SizeResult::Holds => format!("; {} would, too", fewer.count),
             SizeResult::Undecided => format!("; of {} it is undecided", fewer.count),
         });
@@ -114,14 +117,14 @@ impl Concludes for Sweep {
         let has_limits = self.figures.iter().any(|figure| figure.contains('='));
         let count = self.points.len();
         let saturated = measured().filter(|(_, of)| of.saturated_seeds > 0).count();
-        if count > 0 && saturated == count {
+        if saturated > 0 && saturated == measured().count() {
             let text = format!("Overloaded: none of {} serves its load", plural(count as u64, "point"));
             return Conclusion::new(ConclusionKind::Overloaded, text);
         }
         if !has_limits {
             let best = measured().filter(|(_, of)| of.non_dominated).count();
             return Conclusion::measured(format!(
-                "{best} of {} are better than every other in cost or a figure; set limits with --slo to choose one",
+                "{best} of {} are dominated by no other in cost and all figures; limits (--slo) choose one",
                 plural(count as u64, "point")
             ));
         }

@@ -33,7 +33,7 @@ use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey};
 use crate::workload_config::{TraceConfig, WorkloadConfig};
 
-pub use capacity::{Capacity, PolicyCapacity, capacity};
+pub use capacity::{Capacity, DrawnCapacity, PolicyCapacity, capacity};
 pub use csv::CsvTable;
 pub use diagnose::{
     Cause, CauseShare, CheckedSlo, DiagnoseConfig, Diagnosis, KnobResult, MovedHistogram, ScrapeDiagnosis, TriedKnob,

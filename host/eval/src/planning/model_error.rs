@@ -67,9 +67,9 @@ pub struct ModelRisk {
     pub draws: u64,
     /// Draws in which the deployment holds. Unit: draws.
     pub held: u64,
-    /// The fewest replicas that hold, 5 % of the draws; `null` if no number holds in most draws. Unit: replicas.
+    /// The fewest replicas that a draw needs, without the lowest 5 % of the draws; `null` if no number holds there. Unit: replicas.
     pub replicas_low: Option<u32>,
-    /// The same, 95 % of the draws; `null` if no number holds in that draw. Unit: replicas.
+    /// The most that a draw needs, without the highest 5 %; `null` if no number holds there. Unit: replicas.
     pub replicas_high: Option<u32>,
     /// The fewest replicas that hold in all draws but the share `risk`; `null` if no number does. Unit: replicas.
     pub replicas_within_risk: Option<u32>,
@@ -99,12 +99,16 @@ impl ModelRisk {
 /// `draws` equally likely factors of the times of steps of `deployment`.
 pub(super) fn factors(deployment: &Deployment, draws: usize) -> Result<Vec<StepFactors>, RunError> {
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    for line in MEASURED.lines().filter(|line| !line.starts_with('#')).skip(1) {
+    for (number, line) in MEASURED.lines().enumerate().filter(|(_, line)| !line.starts_with('#')).skip(1) {
         let mut cells = line.rsplit(',').map(str::parse::<f64>);
-        if let (Some(Ok(of_decode)), Some(Ok(of_prefill))) = (cells.next(), cells.next()) {
-            decode.push(of_decode);
-            prefill.push(of_prefill);
-        }
+        let (Some(Ok(of_decode)), Some(Ok(of_prefill))) = (cells.next(), cells.next()) else {
+            let line = number + 1;
+            return Err(RunError::runtime(format_args!(
+                "step-errors.csv:{line}: the last two columns must be numbers"
+            )));
+        };
+        decode.push(of_decode);
+        prefill.push(of_prefill);
     }
     if let Some(own) = deployment.validation.as_ref().and_then(|validation| validation.largest) {
         (prefill, decode) = (uniform(own.prefill), uniform(own.decode));

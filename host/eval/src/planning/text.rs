@@ -39,11 +39,12 @@ impl Display for Capacity {
             writeln!(f, "saved: GPUs for {planned} {unit}, which {replicas} serve under {}", first.policy)?;
         }
         for of in &self.policies {
-            if let Some([low, high]) = of.with_model_error {
-                let (low, high, unit) = (load(self.unit, low), load(self.unit, high), self.unit.name());
+            if let Some(drawn) = of.with_model_error {
+                let (low, high, unit) = (load(self.unit, drawn.low), load(self.unit, drawn.high), self.unit.name());
+                let draws = drawn.draws;
                 writeln!(
                     f,
-                    "{}: {low} to {high} {unit} in 18 of 20 errors of the latency model like those measured",
+                    "{}: {low} to {high} {unit} in {draws} draws of the latency model's error, the outer 5 % left out",
                     of.policy
                 )?;
             }

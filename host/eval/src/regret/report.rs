@@ -31,7 +31,7 @@ pub struct Regret {
 }
 
 impl Concludes for Regret {
-    /// About the kind whose decisions lose most.
+    /// About the kind of decisions that loses most.
     fn conclusion(&self) -> Conclusion {
         let uniform = self.kinds.iter().filter_map(|(kind, section)| Some((kind, section, section.uniform.as_ref()?)));
         let lost = |section: &RegretSection, of: &Estimate| of.regret_s * section.decisions as f64;

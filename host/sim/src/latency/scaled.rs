@@ -1,4 +1,4 @@
-//! A latency model whose steps take longer or shorter by constant factors: what its error would do.
+//! A latency model with steps that take longer or shorter by constant factors: what its error would do.
 
 use std::sync::Arc;
 

@@ -125,7 +125,7 @@ mod tests {
 
     /// 64 designs of qwen3-32b-fp8 on H100, as `advise.md` has it.
     #[test]
-    #[ignore = "takes minutes"]
+    #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
     fn the_choice_on_a_grid_of_64_is_that_of_an_exhaustive_search() {
         let settings =
             [("model", "qwen/qwen3-32b-fp8"), ("hardware", "H100"), ("workload", "summarization"), ("rate", "6")];
