@@ -16,7 +16,7 @@ impl Concludes for Comparison {
         let overloaded: Vec<&str> = self.overloaded_names().collect();
         if !overloaded.is_empty() {
             let text = format!("Overloaded under {}: no latencies are compared", overloaded.join(" and "));
-            return Conclusion::new(ConclusionKind::Overloaded, text);
+            return Conclusion::new(ConclusionKind::OVERLOADED, text);
         }
         let first = &self.policies()[0];
         let mut decided: Vec<(PairedResult, String)> = Vec::new();
@@ -30,13 +30,13 @@ impl Concludes for Comparison {
                 Conclusion::new(ConclusionKind::Better, format!("{one}, than {first}"))
             }
             ([(PairedResult::Worse, one)], 1) => Conclusion::new(ConclusionKind::Worse, format!("{one}, than {first}")),
-            ([(_, one)], 1) => Conclusion::new(ConclusionKind::Undecided, format!("{one}, beside {first}")),
+            ([(_, one)], 1) => Conclusion::new(ConclusionKind::UNDECIDED, format!("{one}, beside {first}")),
             (several, _) => {
                 let any = |wanted: PairedResult| several.iter().any(|(result, _)| *result == wanted);
                 // One that is better in one figure and worse in another decides nothing.
                 let kind = match (any(PairedResult::Better), any(PairedResult::Undecided)) {
                     (true, _) => ConclusionKind::Better,
-                    (false, true) => ConclusionKind::Undecided,
+                    (false, true) => ConclusionKind::UNDECIDED,
                     (false, false) => ConclusionKind::Worse,
                 };
                 let texts: Vec<&str> = several.iter().map(|(_, text)| text.as_str()).collect();
@@ -87,7 +87,7 @@ impl Comparison {
                 let name = &self.policies()[number];
                 let change = change(key, unit, paired);
                 let more = match times {
-                    beyond if beyond >= MOST_TIMES => "no difference of 1 % is likely".to_owned(),
+                    beyond if beyond >= MOST_TIMES => format!("over {MOST_TIMES} × more requests would tell"),
                     few if few < 2.0 => "a few more seeds would tell".to_owned(),
                     some => format!("about {some:.0} × more requests would tell"),
                 };
@@ -96,9 +96,16 @@ impl Comparison {
             None if self.limits().iter().any(|caveat| caveat.code == CaveatCode::TooShort) => {
                 "Undecided: the runs are too short to tell".to_owned()
             }
+            // Equal runs say little about others, so that ties have no interval.
+            None if (1..self.policies().len())
+                .flat_map(|number| self.primary(number))
+                .all(|of| of.2.difference == 0.0) =>
+            {
+                "Undecided: no primary figure differs under these seeds".to_owned()
+            }
             None => "Undecided: without intervals nothing follows; compare over 5 seeds or more".to_owned(),
         };
-        Conclusion::new(ConclusionKind::Undecided, text)
+        Conclusion::new(ConclusionKind::UNDECIDED, text)
     }
 }
 
@@ -180,15 +187,17 @@ mod tests {
     #[test]
     fn the_sentence_says_what_the_primary_figures_do() {
         let kind = |ttfts: &[[f64; 5]], rates: &[f64]| conclusion(ttfts, rates).kind;
-        assert_eq!(kind(&[BASE, BASE], &[10.0, 10.0]), ConclusionKind::Equal);
+        let tied = conclusion(&[BASE, BASE], &[10.0, 10.0]);
+        assert!(tied.kind == ConclusionKind::UNDECIDED && tied.text.contains("no primary figure differs"), "{tied}");
+        assert_eq!(kind(&[BASE, times(1.0)], &[10.0, 10.0]), ConclusionKind::Equal);
         assert_eq!(kind(&[BASE, times(0.8)], &[10.0, 10.0]), ConclusionKind::Better);
         assert_eq!(kind(&[BASE, times(1.2)], &[10.0, 10.0]), ConclusionKind::Worse);
-        assert_eq!(kind(&[BASE, times(0.8)], &[10.0, 5.0]), ConclusionKind::Undecided, "better and worse");
+        assert_eq!(kind(&[BASE, times(0.8)], &[10.0, 5.0]), ConclusionKind::UNDECIDED, "better and worse");
         let mixed = [BASE, times(0.8), times(0.8)];
-        assert_eq!(kind(&mixed, &[10.0, 5.0, 5.0]), ConclusionKind::Undecided, "both better and worse");
+        assert_eq!(kind(&mixed, &[10.0, 5.0, 5.0]), ConclusionKind::UNDECIDED, "both better and worse");
         let noisy = [BASE, [90.0, 120.0, 95.0, 130.0, 70.0]];
         let found = conclusion(&noisy, &[10.0, 10.0]);
-        assert_eq!(found.kind, ConclusionKind::Undecided);
+        assert_eq!(found.kind, ConclusionKind::UNDECIDED);
         assert!(found.text.contains("more requests would tell"), "{found}");
     }
 }

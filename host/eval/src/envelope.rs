@@ -24,9 +24,9 @@ pub struct ResultSubject {
 /// A service under a workload.
 #[derive(Clone, Debug, Serialize)]
 struct ServiceSubject {
-    /// Short names of the models, each once.
+    /// Short names of the models, each once; of all that are compared.
     models: Vec<String>,
-    /// Names of the GPUs, each once.
+    /// Names of the GPUs, likewise.
     hardware: Vec<String>,
     /// GPUs of all instances at the start. Unit: GPUs.
     gpus: u64,
@@ -82,16 +82,23 @@ impl Envelope {
     pub fn of_service(base: &Experiment, seeds: &[u64], compared: &[(String, Experiment)]) -> Result<Self, RunError> {
         let deployment = open::resolve(base)?;
         let mut subject = ResultSubject::new(base, &deployment, seeds)?;
-        if let (Some(service), true) = (&mut subject.service, compared.len() > 1) {
-            service.router = routers(compared.iter().map(|(_, one)| one));
-            let names: Vec<&str> = compared.iter().map(|(name, _)| name.as_str()).collect();
-            subject.text = format!("{}: {}", subject.text, names.join(", "));
-        }
         let mut caveats = caveats_of(base, &deployment);
-        for (_, other) in compared {
-            caveats.extend(unsandboxed(other));
+        // What cannot be deployed is refused where it is compared.
+        let others = compared.iter().filter_map(|(_, other)| Some((other, open::resolve(other).ok()?)));
+        for (other, deployment) in others {
+            caveats.extend(caveats_of(other, &deployment));
+            if let Some(service) = &mut subject.service {
+                service.models.push(deployment.model);
+                service.hardware.push(deployment.hardware);
+            }
         }
-        caveats.dedup();
+        let caveats = each_once(caveats.into_iter());
+        if let (Some(service), true) = (&mut subject.service, compared.len() > 1) {
+            service.models = each_once(service.models.drain(..));
+            service.hardware = each_once(service.hardware.drain(..));
+            service.router = routers(compared.iter().map(|(_, one)| one));
+            subject.text = format!("{}: {}", subject.text, names_in_words(compared));
+        }
         Ok(Self { subject, caveats, settings: Some(resolved(base, &deployment)?), notes: deployment.notes })
     }
 }
@@ -187,11 +194,21 @@ pub(crate) fn parallelism(deployment: &Deployment) -> String {
         .fold(format!("TP {}", deployment.tensor_parallel_size), |text, (name, size)| format!("{text}, {name} {size}"))
 }
 
-fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut once: Vec<String> = Vec::new();
-    for name in names {
-        if !once.contains(&name) {
-            once.push(name);
+/// The first names, and how many more there are.
+fn names_in_words(compared: &[(String, Experiment)]) -> String {
+    const NAMED: usize = 5;
+    let names: Vec<&str> = compared.iter().take(NAMED).map(|(name, _)| name.as_str()).collect();
+    match compared.len().checked_sub(NAMED) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{}, and {more} more", names.join(", ")),
+    }
+}
+
+fn each_once<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for value in values {
+        if !once.contains(&value) {
+            once.push(value);
         }
     }
     once

@@ -23,7 +23,7 @@ impl Concludes for RunResult {
                 format!("{state}: p95 TTFT {ttft}, {rate} requests/s{within} on {}", self.service())
             }
         };
-        Conclusion::new(kind(self.state.state), text)
+        Conclusion::new(ConclusionKind::State(self.state.state), text)
     }
 
     fn caveats(&self) -> Vec<blis_report::Caveat> {
@@ -75,17 +75,4 @@ fn capitalized(state: RunState) -> String {
     let name = state.name().replace('_', " ");
     let (first, rest) = name.split_at(1);
     format!("{}{rest}", first.to_uppercase())
-}
-
-fn kind(state: RunState) -> ConclusionKind {
-    match state {
-        RunState::Steady => ConclusionKind::Steady,
-        RunState::Overloaded => ConclusionKind::Overloaded,
-        RunState::Saturated => ConclusionKind::Saturated,
-        RunState::Starved => ConclusionKind::Starved,
-        RunState::Synchronised => ConclusionKind::Synchronised,
-        RunState::TooShort => ConclusionKind::TooShort,
-        RunState::Deadline => ConclusionKind::Deadline,
-        RunState::Undecided => ConclusionKind::Undecided,
-    }
 }

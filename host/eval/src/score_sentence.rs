@@ -12,7 +12,7 @@ impl Concludes for EvaluationResult {
             return Conclusion::new(ConclusionKind::Fails, format!("No score ({}): {first}", self.status.into_str()));
         }
         let Some(paired) = self.private.paired.as_ref().or(self.paired.as_ref()) else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no stage compared it with the reference");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: no stage compared it with the reference");
         };
         let gain = ScoreGain { mean: paired.diff_mean, ci95: paired.ci95 };
         let scenarios = self.scenarios.iter().chain(&self.private.scenarios);
@@ -39,7 +39,7 @@ impl ScoreGain {
     /// `1.079 × [1.070, 1.087]`.
     pub fn words(self) -> String {
         let interval = self.ci95.map_or(String::new(), |[low, high]| format!(" [{}, {}]", ratio(low), ratio(high)));
-        let begin = if self.kind() == ConclusionKind::Undecided { "Undecided: " } else { "" };
+        let begin = if self.kind() == ConclusionKind::UNDECIDED { "Undecided: " } else { "" };
         format!("{begin}{} ×{interval}", ratio(self.mean))
     }
 
@@ -47,7 +47,7 @@ impl ScoreGain {
         match self.ci95 {
             Some([low, _]) if low > 0.0 => ConclusionKind::Better,
             Some([_, high]) if high < 0.0 => ConclusionKind::Worse,
-            _ => ConclusionKind::Undecided,
+            _ => ConclusionKind::UNDECIDED,
         }
     }
 }

@@ -2,38 +2,25 @@
 
 use std::fmt::{self, Display};
 
+use blis_stats::RunState;
 use blis_workload::profile::WorkloadProfile;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What follows from a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conclusion {
-    /// What kind of sentence it is. What is overloaded, too short or undecided comes before anything else.
+    /// What kind of sentence it is: a state of a run (what is overloaded, too short or undecided comes before anything else), or `better`,
+    /// `worse`, `equal`, `holds`, `fails`, `measured`.
     pub kind: ConclusionKind,
     /// The sentence: what it is about, figures with units, what limits them.
     pub text: String,
 }
 
-/// Kinds of conclusions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Kinds of conclusions: the states of runs, and what follows from steady ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConclusionKind {
-    /// The figures are those of a steady service.
-    Steady,
-    /// More requests arrive than are served.
-    Overloaded,
-    /// More users than the service can serve faster.
-    Saturated,
-    /// An instance gets hardly any requests.
-    Starved,
-    /// Sessions send their requests together.
-    Synchronised,
-    /// Nothing follows: the run ends before the service is steady.
-    TooShort,
-    /// The deadline is below what one request takes alone.
-    Deadline,
-    /// Nothing follows: differences are within chance.
-    Undecided,
+    /// That of the state of a run.
+    State(RunState),
     /// The first one is better.
     Better,
     /// The first one is worse.
@@ -46,6 +33,34 @@ pub enum ConclusionKind {
     Fails,
     /// Figures that nothing is concluded from.
     Measured,
+}
+
+impl ConclusionKind {
+    /// More requests arrive than are served.
+    pub const OVERLOADED: Self = Self::State(RunState::Overloaded);
+    /// Nothing follows: differences are within chance.
+    pub const UNDECIDED: Self = Self::State(RunState::Undecided);
+
+    /// Its name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::State(state) => state.name(),
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Equal => "equal",
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Measured => "measured",
+        }
+    }
+}
+
+/// Its name. JSON: `String`.
+impl Serialize for ConclusionKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 impl Conclusion {

@@ -53,7 +53,7 @@ impl Concludes for Calibration {
         let Some((name, errors)) =
             [("E2E", &self.e2e), ("TTFT", &self.ttft)].into_iter().find_map(|(name, of)| Some((name, of.as_ref()?)))
         else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no request was measured and simulated");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: no request was measured and simulated");
         };
         let percent = |errors: &StatisticErrors| {
             errors.error_percent.map_or("unknown".to_owned(), |error| format!("{error:+.1} %"))

@@ -145,7 +145,7 @@ impl Concludes for HeldOutReport {
         let candidates = self.policies.iter().filter_map(|one| Some((one, one.against.last()?)));
         let best = candidates.max_by(|one, other| one.0.score.total_cmp(&other.0.score));
         let Some((one, ratio)) = best else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no candidate was compared");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: no candidate was compared");
         };
         let gain = ScoreGain { mean: ratio.mean, ci95: ratio.ci95 };
         let scenarios = self.scenarios.len();

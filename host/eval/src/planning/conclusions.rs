@@ -20,7 +20,7 @@ impl Concludes for Capacity {
             format!("{}{interval}", three_digits(of.capacity))
         };
         let Some((first, others)) = self.policies.split_first() else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: nothing was compared");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: nothing was compared");
         };
         let limits = joined(&self.slo);
         if others.is_empty() {
@@ -41,9 +41,9 @@ impl Concludes for Capacity {
                 (ConclusionKind::Better, format!("{} serves most", best.policy))
             }
             (_, Some((of, _))) => {
-                (ConclusionKind::Undecided, format!("Undecided between {} and {}", best.policy, of.policy))
+                (ConclusionKind::UNDECIDED, format!("Undecided between {} and {}", best.policy, of.policy))
             }
-            (_, None) => (ConclusionKind::Undecided, "Undecided: one seed has no interval".to_owned()),
+            (_, None) => (ConclusionKind::UNDECIDED, "Undecided: one seed has no interval".to_owned()),
         };
         let both = [best, first].map(|of| format!("{} under {}", figure(of), of.policy));
         let both = if best.policy == first.policy { both[0].clone() } else { both.join(", ") };
@@ -119,7 +119,7 @@ impl Concludes for Sweep {
         let saturated = measured().filter(|(_, of)| of.saturated_seeds > 0).count();
         if saturated > 0 && saturated == measured().count() {
             let text = format!("Overloaded: none of {} serves its load", plural(count as u64, "point"));
-            return Conclusion::new(ConclusionKind::Overloaded, text);
+            return Conclusion::new(ConclusionKind::OVERLOADED, text);
         }
         if !has_limits {
             let best = measured().filter(|(_, of)| of.non_dominated).count();

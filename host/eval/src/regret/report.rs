@@ -37,7 +37,7 @@ impl Concludes for Regret {
         let lost = |section: &RegretSection, of: &Estimate| of.regret_s * section.decisions as f64;
         let worst = uniform.max_by(|one, other| lost(one.1, one.2).total_cmp(&lost(other.1, other.2)));
         let Some((kind, section, of)) = worst else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no decision was evaluated");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: no decision was evaluated");
         };
         let interval = of
             .interval_s

@@ -96,7 +96,7 @@ impl From<&Selected> for FoundProgram {
 impl Concludes for SearchResult {
     fn conclusion(&self) -> Conclusion {
         let Some(champion) = &self.champion else {
-            return Conclusion::new(ConclusionKind::Undecided, "Undecided: no program has a score in train");
+            return Conclusion::new(ConclusionKind::UNDECIDED, "Undecided: no program has a score in train");
         };
         let FoundProgram { train_score, unseen_score, size, .. } = champion;
         let (score, of) = match unseen_score {

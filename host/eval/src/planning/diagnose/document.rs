@@ -59,7 +59,7 @@ pub struct Diagnosis {
 
 impl Concludes for Diagnosis {
     fn conclusion(&self) -> Conclusion {
-        let kind = if self.overloaded { ConclusionKind::Overloaded } else { ConclusionKind::Measured };
+        let kind = if self.overloaded { ConclusionKind::OVERLOADED } else { ConclusionKind::Measured };
         Conclusion::new(kind, self.sentence.clone())
     }
 }
