@@ -173,7 +173,7 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.*}", (2 - magnitude).clamp(0, 9) as usize)
 }
 
-/// A latency with a fitting unit: `840 ms`, `1.31 s`, `2.4 h`.
+/// A latency with three significant digits at most and a fitting unit: `840 ms`, `1.31 s`, `2.4 h`.
 #[must_use]
 pub fn latency_in_words(ms: f64) -> String {
     let (value, unit) = match ms.abs() {
@@ -182,7 +182,9 @@ pub fn latency_in_words(ms: f64) -> String {
         below if below < 7.2e6 => (ms / 6e4, "min"),
         _ => (ms / 3.6e6, "h"),
     };
-    format!("{} {unit}", three_digits(value))
+    let digits = three_digits(value);
+    let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    format!("{digits} {unit}")
 }
 
 #[cfg(test)]
@@ -194,6 +196,6 @@ mod tests {
         let shown = [0.0, 0.012_34, 9.999, 12.34, 840.4, 12_345.6, -2.5].map(three_digits);
         assert_eq!(shown, ["0", "0.0123", "10.0", "12.3", "840", "12346", "-2.50"]);
         let shown = [0.5, 840.0, 1_310.0, 900_000.0, 9e6].map(latency_in_words);
-        assert_eq!(shown, ["0.500 ms", "840 ms", "1.31 s", "15.0 min", "2.50 h"]);
+        assert_eq!(shown, ["0.5 ms", "840 ms", "1.31 s", "15 min", "2.5 h"]);
     }
 }

@@ -2,18 +2,19 @@
 
 use blis_report::{Concludes, Conclusion, ConclusionKind, latency_in_words, three_digits};
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, PolicyCapacity};
 use super::elastic::ElasticCurve;
 use super::size::{ServiceSize, SizeResult};
 use super::slo::Slo;
-use super::sweep::{Sweep, SweepPoint};
+use super::sweep::{MeasuredPoint, Sweep, SweepPoint};
+use super::text::joined;
 use super::variation::in_words;
 use crate::workload_config::plural;
 
 impl Concludes for Capacity {
     fn conclusion(&self) -> Conclusion {
         let unit = self.unit.name();
-        let figure = |of: &super::capacity::PolicyCapacity| {
+        let figure = |of: &PolicyCapacity| {
             let interval = of.low.zip(of.high);
             let interval = interval
                 .map_or(String::new(), |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
@@ -129,9 +130,8 @@ impl Concludes for Sweep {
             ));
         }
         let holding: Vec<_> = measured().filter(|(_, of)| of.meets_slos).collect();
-        let cost = |point: &(&SweepPoint, &super::sweep::MeasuredPoint)| {
-            point.1.usd_per_million_output_tokens.unwrap_or(point.1.cost)
-        };
+        let cost =
+            |point: &(&SweepPoint, &MeasuredPoint)| point.1.usd_per_million_output_tokens.unwrap_or(point.1.cost);
         let cheapest = holding.iter().min_by(|one, other| cost(one).total_cmp(&cost(other)));
         match cheapest {
             Some((point, of)) => Conclusion::new(
@@ -150,8 +150,4 @@ impl Concludes for Sweep {
             ),
         }
     }
-}
-
-fn joined(slos: &[Slo]) -> String {
-    slos.iter().map(Slo::to_string).collect::<Vec<_>>().join(", ")
 }

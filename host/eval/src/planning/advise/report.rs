@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use blis_report::latency_in_words;
+
 use crate::error::RunError;
 use crate::paired::CONFIDENCE;
 use crate::planning::load_run::EarlyStop;
@@ -190,17 +192,8 @@ fn missed(slos: &[Slo], of: &EvaluatedDeployment) -> String {
 
 /// `tpot_p90 44.7 ms of 40 ms`.
 pub(super) fn figure(slo: &Slo, value_ms: f64) -> String {
-    let value = if value_ms.is_finite() { milliseconds(value_ms) } else { "infinite".to_owned() };
-    format!("{} {value} of {}", slo.figure(), milliseconds(slo.limit.as_millis_f64()))
-}
-
-/// Three digits, in ms or s.
-pub(super) fn milliseconds(ms: f64) -> String {
-    let (value, unit) = if ms >= 1000.0 { (ms / 1e3, "s") } else { (ms, "ms") };
-    let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
-    let text = format!("{value:.decimals$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {unit}")
+    let value = if value_ms.is_finite() { latency_in_words(value_ms) } else { "infinite".to_owned() };
+    format!("{} {value} of {}", slo.figure(), latency_in_words(slo.limit.as_millis_f64()))
 }
 
 /// The designs that hold and are no row: those that were searched, then those that were only screened.
@@ -304,7 +297,11 @@ fn changes(race: &Race, choice: &Finalist, rows: &[Finalist], within_risk: f64) 
             fewer.values_ms[slo].filter(|ms| others_hold && ms.is_finite() && *ms > slos[slo].limit.as_millis_f64())
         {
             let count = crate::workload_config::plural(fewer.check.count.into(), "replica");
-            changes.push(format!("limit: with {} = {} {count} would do", slos[slo].figure(), milliseconds(ms * 1.02)));
+            changes.push(format!(
+                "limit: with {} = {} {count} would do",
+                slos[slo].figure(),
+                latency_in_words(ms * 1.02)
+            ));
         }
     }
     if let Some(risk) = choice.risk {
@@ -419,9 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits_and_a_fitting_unit() {
-        let texts = [0.5, 36.42, 40.0, 500.1, 1000.0, 1783.5, 25_000.0].map(milliseconds);
-        assert_eq!(texts, ["0.5 ms", "36.4 ms", "40 ms", "500 ms", "1 s", "1.78 s", "25 s"]);
+    fn a_figure_stands_beside_its_limit() {
         let slo = Slo::parse("tpot_p90=40ms").expect("valid");
         assert_eq!(figure(&slo, 44.71), "tpot_p90 44.7 ms of 40 ms");
     }

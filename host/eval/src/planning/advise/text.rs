@@ -6,10 +6,11 @@ use crate::planning::csv::{CsvTable, CsvText, figures, optional};
 use crate::planning::size::SizeResult;
 use crate::planning::text::{joined, load, runs, table};
 use crate::workload_config::plural;
+use blis_report::latency_in_words;
 
 use super::document::{AdvisedDeployment, DeploymentAdvice, HeadRoom};
 use super::finalists::LOST;
-use super::report::milliseconds;
+
 use crate::planning::model_error::ModelRisk;
 
 impl Display for DeploymentAdvice {
@@ -87,7 +88,7 @@ impl AdvisedDeployment {
         };
         let mut cells = vec![self.rank.to_string(), gpus];
         cells.extend(has_prices.then(|| self.usd_per_hour.map_or("-".to_owned(), |usd| format!("{usd:.2}"))));
-        cells.extend(self.values_ms.iter().map(|value| value.map_or("-".to_owned(), milliseconds)));
+        cells.extend(self.values_ms.iter().map(|value| value.map_or("-".to_owned(), latency_in_words)));
         cells.push(self.head_room.map_or("-".to_owned(), HeadRoom::text));
         cells.push(self.model_risk.map_or("-".to_owned(), |risk| format!("{}/{}", risk.held, risk.draws)));
         cells.push(self.lost().to_owned());

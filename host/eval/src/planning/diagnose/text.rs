@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use blis_report::in_columns;
+use blis_report::{in_columns, latency_in_words};
 
 use crate::workload_config::plural;
 
@@ -101,15 +101,9 @@ fn signed(percent: f64) -> String {
     }
 }
 
-/// `310 ms`, `1.31 s`.
+/// `310 ms`, `1.31 s`; a dash without one.
 fn time(ms: Option<f64>) -> String {
-    match ms {
-        None => "–".to_owned(),
-        Some(ms) if ms >= 99_950.0 => format!("{:.0} s", ms / 1e3),
-        Some(ms) if ms >= 999.5 => format!("{:.2} s", ms / 1e3),
-        Some(ms) if ms >= 99.95 => format!("{ms:.0} ms"),
-        Some(ms) => format!("{ms:.1} ms"),
-    }
+    ms.map_or("–".to_owned(), latency_in_words)
 }
 
 impl Display for Diagnosis {
