@@ -129,7 +129,10 @@ fn document(name: &str, engine: &str) -> Value {
     let file = folder(name).join("cmd.txt");
     let line = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let line = line.replace("{}", &folder(name).display().to_string());
-    let figures = blis!(line, "--output json --simulation", engine, "--metrics-path", scratch.path("m.json")).json();
+    let mut figures =
+        blis!(line, "--output json --simulation", engine, "--metrics-path", scratch.path("m.json")).json();
+    // Its words follow from the figures.
+    figures.as_object_mut().expect("an object").remove("conclusion");
     let metrics: Value = serde_json::from_str(&scratch.read("m.json")).expect("JSON");
     json!({"figures": figures, "requests": metrics["requests"]})
 }
