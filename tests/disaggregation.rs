@@ -78,7 +78,7 @@ fn impossible_pools_are_one_error_before_the_run() {
         ("--prefill-instances 1 --decode-instances 1 --encode-decider always", "needs instances that encode"),
         ("--prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-rate 0", "must be a number above 0"),
         (
-            "--prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-rate 9",
+            "--prefill-instances 1 --decode-instances 1 --encode-instances 1 --encode-decider never --encode-rate 9",
             "`--encode-rate` needs requests that are encoded",
         ),
         ("--prefill-instances 1 --decode-instances 1 --num-instances 1", "2 instances have roles"),
@@ -133,13 +133,17 @@ fn a_prompt_that_is_too_long_for_one_role_is_dropped_with_the_limit_of_that_role
     assert!(ended.stderr.contains("the prompt alone fills the maximum model length, 10 tokens"), "{}", ended.stderr);
 }
 
-/// They idled without a word: the decider is `never` by default.
+/// They idled without a word: the decider was `never` by default. BLIS's still is.
 #[test]
-fn instances_for_prefill_without_requests_are_a_warning() {
-    const ROLES: &str = "--prefill-instances 3 --decode-instances 1";
-    const IDLE: &str = "3 instances for prefill got no request";
-    assert!(blis!("run", TINY, ROLES).done().stderr.contains(IDLE));
-    assert!(!blis!("run", TINY, ROLES, "--pd-decider always").done().stderr.contains("for prefill got no request"));
+fn instances_for_prefill_get_requests_unless_a_decider_says_otherwise() {
+    const ROLES: &str = "--prefill-instances 3 --decode-instances 1 --encode-instances 1";
+    let idle =
+        |flags: &str| blis!("run", TINY, ROLES, flags).done().stderr.contains("3 instances for prefill got no request");
+    assert!(idle("--pd-decider never") && idle("--parity blis"));
+    assert!(!idle("") && !idle("--pd-decider always"));
+    let by_default = blis!("run", TINY, ROLES, "--output json").json();
+    let chosen = "--pd-decider prefix-threshold --encode-decider multimodal --output json";
+    assert_eq!(by_default, blis!("run", TINY, ROLES, chosen).json());
 }
 
 /// Replicas of a role start where that role has too much to do.

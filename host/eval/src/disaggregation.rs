@@ -51,6 +51,32 @@ pub(crate) fn has_roles(spec: &ExperimentSpec) -> bool {
     by_role || counts.into_iter().any(|count| count > 0)
 }
 
+/// Whether an instance of `spec` has this role; `counted` are those of the flag that counts them.
+fn has_role(spec: &ExperimentSpec, counted: u32, role: RoleName) -> bool {
+    let of_groups = spec.group.iter().flatten().any(|group| group.role == Some(role));
+    counted > 0 || spec.role == Some(role) || of_groups
+}
+
+/// What decides which requests are prefilled elsewhere. Instances that only prefill would be idle without a decider: they get that of
+/// llm-d's guides, and with `--parity blis` BLIS's default.
+pub(crate) fn decider(spec: &ExperimentSpec) -> DeciderName {
+    let prefills = has_role(spec, spec.prefill_instances(), RoleName::Prefill);
+    let usual =
+        if prefills && spec.parity() != ParityName::Blis { DeciderName::PrefixThreshold } else { DeciderName::Never };
+    spec.pd_decider.unwrap_or(usual)
+}
+
+/// What decides which requests are encoded elsewhere; as [`decider`].
+pub(crate) fn encode_decider(spec: &ExperimentSpec) -> EncodeDeciderName {
+    let encodes = has_role(spec, spec.encode_instances(), RoleName::Encode);
+    let usual = if encodes && spec.parity() != ParityName::Blis {
+        EncodeDeciderName::Multimodal
+    } else {
+        EncodeDeciderName::Never
+    };
+    spec.encode_decider.unwrap_or(usual)
+}
+
 /// Instances with the same role and deployment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
@@ -216,7 +242,7 @@ impl DisaggregationSettings {
         Ok(Some(Self {
             pools,
             parity,
-            decider: spec.pd_decider(),
+            decider: decider(spec),
             prefix_threshold: spec.pd_prefix_threshold(),
             ttft_target: spec.pd_ttft_target(),
             prefill_rate: spec.pd_prefill_rate(),
@@ -230,7 +256,7 @@ impl DisaggregationSettings {
             prefill_routing: profile("prefill", &spec.prefill_routing_filters, &spec.prefill_routing_scorers),
             decode_routing: profile("decode", &spec.decode_routing_filters, &spec.decode_routing_scorers),
             encode_routing: profile("encode", &spec.encode_routing_filters, &spec.encode_routing_scorers),
-            encode: spec.encode_decider(),
+            encode: encode_decider(spec),
             encode_rate: spec.encode_rate,
             encode_base: spec.encode_base_latency(),
         }))

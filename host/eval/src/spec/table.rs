@@ -35,7 +35,7 @@ use super::parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::permission::Permission;
 use super::rules::{Rule, is, set, that};
 use super::settings::{InlinePolicies, SettingGroup, SettingKey, Sources, settings};
-use crate::disaggregation::has_roles;
+use crate::disaggregation::{decider, encode_decider, has_roles};
 use crate::group::GroupSettings;
 use crate::node_pool::NodePoolSettings;
 use crate::startup::StartupSettings;
@@ -112,7 +112,7 @@ const WITH_HASHES: &str = "leave it out, or use `--trace-format mooncake`, baili
 const ROLES_APART: Rule = that("instances that prefill apart from others", has_roles)
     .hint("this is not simulated together: leave out one of them");
 const ENCODED: Rule =
-    that("requests that are encoded", |spec| spec.encode_decider() != EncodeDeciderName::Never).hint(SAY_WHICH);
+    that("requests that are encoded", |spec| encode_decider(spec) != EncodeDeciderName::Never).hint(SAY_WHICH);
 const TRANSFERS: Rule = that("requests that are prefilled or encoded elsewhere", transfers)
     .of_policy()
     .hint("say which, as in `--pd-decider prefix-threshold`; or leave it out");
@@ -136,13 +136,9 @@ fn has_limit(spec: &ExperimentSpec) -> bool {
 
 /// Whether KV blocks or embeddings may be transferred between instances.
 fn transfers(spec: &ExperimentSpec) -> bool {
-    let encodes = spec.encode_decider() != EncodeDeciderName::Never;
+    let encodes = encode_decider(spec) != EncodeDeciderName::Never;
     let all = spec.pd_stage_order() == StageOrderName::PrefillFirst;
-    encodes
-        || all
-        || spec.pd_decider() != DeciderName::Never
-        || spec.disaggregation_policy.is_some()
-        || spec.has_bundle()
+    encodes || all || decider(spec) != DeciderName::Never || spec.disaggregation_policy.is_some() || spec.has_bundle()
 }
 
 fn is_traced(spec: &ExperimentSpec) -> bool {
@@ -498,13 +494,14 @@ settings! {
         encode_routing_scorers: ScorerList = "encode-routing-scorers", "NAME:WEIGHT,…" SCORERS, { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "queue-depth:1", beside: "--prefill-instances 1 --decode-instances 1 --workload-spec tests/settings/images.yaml --encode-instances 2 --encode-decider multimodal" };
         /// Whether another instance than the one that decodes a request prefills it, and which: a built-in policy, or a plugin
         /// [default: that of --pd-decider]
-        disaggregation_policy: String = "disaggregation-policy", "NAME" NAME, { chooses: Some(Kind::Disaggregation), example: "always", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider never" };
-        /// Requests that are prefilled on another instance than the one that decodes them
-        pd_decider: DeciderName = "pd-decider", "NAME" DeciderName::KIND, default "never", { apart: &[set("disaggregation-policy").hint(AS_PARAMETERS), is("pd-stage-order", "prefill-first").hint(ALL_ELSEWHERE)], example: "always", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider never" };
+        disaggregation_policy: String = "disaggregation-policy", "NAME" NAME, { chooses: Some(Kind::Disaggregation), example: "never", beside: "--rate 30 --num-requests 60 --prefill-instances 1 --decode-instances 1" };
+        /// Requests that are prefilled on another instance than the one that decodes them [default: prefix-threshold where instances only
+        /// prefill, else never; with --parity blis: never]
+        pd_decider: DeciderName = "pd-decider", "NAME" DeciderName::KIND, { apart: &[set("disaggregation-policy").hint(AS_PARAMETERS), is("pd-stage-order", "prefill-first").hint(ALL_ELSEWHERE)], example: "always", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider never" };
         /// Tokens of the prompt that are not cached on the decode instance, for prefix-threshold; 0 for never, with --parity blis
         /// as any other number
         // llm-d's and BLIS's threshold.
-        pd_prefix_threshold: u32 = "pd-prefix-threshold", "N" COUNT_OR_ZERO, default "16", { needs: &[is("pd-decider", "prefix-threshold").hint("set both; other deciders have no threshold")], apart: &[set("disaggregation-policy").hint(AS_PARAMETERS)], example: "600" };
+        pd_prefix_threshold: u32 = "pd-prefix-threshold", "N" COUNT_OR_ZERO, default "16", { needs: &[that("`--pd-decider prefix-threshold`", |spec| decider(spec) == DeciderName::PrefixThreshold).of_policy().hint("set both; other deciders have no threshold")], apart: &[set("disaggregation-policy").hint(AS_PARAMETERS)], example: "600" };
         /// TTFT that requests prefilled elsewhere should have, µs or with a unit, for edpp
         // Ours: no source has one.
         pd_ttft_target: Micros = "pd-ttft-target", "US" DELAY, default "1000000", { needs: &[is("pd-decider", "edpp").hint("set both; other deciders have none")], apart: &[is("parity", "blis").hint(NOT_IN_BLIS), set("disaggregation-policy").hint(AS_PARAMETERS)], example: "50ms", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider edpp" };
@@ -512,7 +509,7 @@ settings! {
         // `peakPrefillThroughput` in llm-d's guide for gpt-oss-120b on an H200.
         pd_prefill_rate: f64 = "pd-prefill-rate", "RATE" ABOVE_0, default "33821", { needs: &[is("pd-decider", "edpp").hint("set both; other deciders have none")], apart: &[is("parity", "blis").hint(NOT_IN_BLIS), set("disaggregation-policy").hint(AS_PARAMETERS)], example: "3000", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider edpp --pd-ttft-target 100ms" };
         /// Instance that is chosen first
-        pd_stage_order: StageOrderName = "pd-stage-order", "NAME" StageOrderName::KIND, default "decode-first", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --pd-decider never" };
+        pd_stage_order: StageOrderName = "pd-stage-order", "NAME" StageOrderName::KIND, default "decode-first", { apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], beside: "--rate 30 --num-requests 60 --prompt-tokens 8 --prompt-tokens-stdev 0 --prefill-instances 1 --decode-instances 1" };
         /// Network between the instances: bandwidth of each GPU
         pd_transfer_link: TransferLinkName = "pd-transfer-link", "NAME" TransferLinkName::KIND, default "rdma", { needs: &[TRANSFERS], apart: &[is("parity", "blis").hint(NOT_IN_BLIS), set("pd-transfer-bandwidth")] };
         /// Bandwidth of the network card of each GPU, GB/s, above 0; with --parity blis of a transfer [default: that of
@@ -540,8 +537,9 @@ settings! {
         /// --pd-bidirectional [default: 480s, as vLLM's decoder_kv_blocks_ttl]
         // vLLM's `decoder_kv_blocks_ttl`.
         pd_decoder_kv_ttl: Micros = "pd-decoder-kv-ttl", "US" DELAY, default "480000000", { needs: &[set("pd-bidirectional")], example: "17ms", beside: "--rate 30 --num-requests 60 --pd-decider prefix-threshold --prefill-instances 1 --decode-instances 1 --workload interactive-chat --num-requests 300 --pd-bidirectional" };
-        /// Requests that are encoded on --encode-instances first
-        encode_decider: EncodeDeciderName = "encode-decider", "NAME" EncodeDeciderName::KIND, default "never", { example: "multimodal", beside: "--prefill-instances 1 --decode-instances 1 --workload-spec tests/settings/images.yaml --encode-instances 2" };
+        /// Requests that are encoded on --encode-instances first [default: multimodal where there are any, else never; with --parity
+        /// blis: never]
+        encode_decider: EncodeDeciderName = "encode-decider", "NAME" EncodeDeciderName::KIND, { example: "never", beside: "--prefill-instances 1 --decode-instances 1 --workload-spec tests/settings/images.yaml --encode-instances 2" };
         /// Tokens of images, audio and video that an instance encodes per second, above 0 [default: an estimate for the vision encoder of
         /// Qwen2.5-VL: GPUs × peak × mfu_prefill ÷ 5.5e9 operations, 80959 on an H100]
         encode_rate: f64 = "encode-rate", "RATE" ABOVE_0, { needs: &[ENCODED], apart: &[is("parity", "blis").hint(NOT_IN_BLIS)], example: "1000", beside: "--prefill-instances 1 --decode-instances 1 --workload-spec tests/settings/images.yaml --encode-instances 2 --encode-decider multimodal" };
@@ -716,8 +714,8 @@ settings! {
         /// TTFT target: 500ms for all classes, or by class, as critical=100ms,standard=1.5s. Requests without a
         /// class are in the class default
         slo_ttft: TargetList = "slo-ttft", "CLASS=TIME,…" TARGETS, { usual: true, example: "100ms" };
-        /// Target of the mean inter-token latency, likewise
-        slo_itl: TargetList = "slo-itl", "CLASS=TIME,…" TARGETS, { example: "20ms" };
+        /// Target of the mean inter-token latency of a request, which is its TPOT, likewise
+        slo_itl: TargetList = "slo-itl" | "slo-tpot", "CLASS=TIME,…" TARGETS, { example: "20ms" };
         /// E2E target, likewise
         slo_e2e: TargetList = "slo-e2e", "CLASS=TIME,…" TARGETS, { example: "2s" };
         /// Energy of the GPUs from the bytes and products of every step: kWh, joules per output token. Calibrated on kernels of one
