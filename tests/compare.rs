@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::macros::{Scratch, blis};
+use crate::macros::{Scratch, blis, root};
 
 const LOAD: &str = "--latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 90 \
                     --arrival-process poisson --num-requests 400";
@@ -223,4 +223,20 @@ fn sessions_that_still_begin_are_too_short_and_no_overload() {
     let found = blis!(format!("compare round-robin least-loaded {words} --workload-spec {}", spec.display())).json();
     let warnings = found["warnings"].to_string();
     assert!(warnings.contains("too short under") && !warnings.contains("overloaded"), "{warnings}");
+}
+
+/// Its script and its command; the claim is about requests that nobody looked at when it was written.
+#[test]
+fn the_router_of_the_readme_is_better_on_other_requests_too() {
+    const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --output json";
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
+    let script = readme.split("```rhai\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a script");
+    let scratch = Scratch::new();
+    scratch.write("my-router.rhai", script.as_bytes());
+    let router = scratch.path("my-router.rhai");
+    for load in ["assistants.yaml --seed 1000", "more-assistants.yaml", "more-assistants.yaml --seed 2000"] {
+        let flags = format!("{SERVICE} --workload-spec examples/cluster-routing/{load}");
+        let found = blis!("compare weighted", router, flags).json();
+        assert_eq!(found["conclusion"]["kind"], "better", "{load}: {}", found["conclusion"]);
+    }
 }

@@ -171,6 +171,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("held-out", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite} {GRANTED}")),
         ("tune", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite} {GRANTED}")),
         ("compare", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights} {GRANTED}")),
+        ("compare", "compare", format!("compare --vary tp=1,2 {model} --rate 6 --num-requests 400 --model-error 2")),
         ("planning", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded {GRANTED}")),
         ("planning", "size", format!("size {planned} --rate 20 --prices examples/autoscaling/prices.yaml")),
         ("planning", "elastic", format!("size {planned} --rate 20 --num-requests 6000 --elastic")),

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blis_config::Deployment;
-use blis_report::{Caveat, CaveatCode, LoadLog, LoadState};
+use blis_plugin::Kind;
+use blis_report::{Caveat, CaveatCode, Concludes as _, ConclusionKind, LoadLog};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
+use blis_stats::{RunState, StateReport};
+use blis_workload::spec::SteadySessions;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
+use crate::charges::ClassRules;
+use crate::comparison_rules::{ComparisonRules, ModelSign};
 use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
 use crate::figures::{Figure, Figures};
@@ -19,8 +24,9 @@ use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
 use crate::open;
-use crate::planning::{Variation, check_same_requests, combinations, in_words};
+use crate::planning::{ModelErrorDraws, Variation, check_same_requests, combinations, factors, in_words, scaled};
 use crate::run;
+use crate::run_state::{RunTraces, caveat_of, state_of_run};
 use crate::runs::{at_once, on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
@@ -41,9 +47,17 @@ pub struct CompareConfig {
     seeds: Vec<u64>,
     /// Number of threads; 0 for one per core.
     threads: usize,
+    rules: ComparisonRules,
+    model_error: ModelErrorDraws,
 }
 
 impl CompareConfig {
+    /// The same with other rules, and errors of the latency model, which count where deployments are compared.
+    #[must_use]
+    pub fn with_rules(self, rules: ComparisonRules, model_error: ModelErrorDraws) -> Self {
+        Self { rules, model_error, ..self }
+    }
+
     /// The seeds under which each is run.
     #[must_use]
     pub fn seeds(&self) -> &[u64] {
@@ -68,7 +82,8 @@ impl CompareConfig {
         let policy = |name: &String| Ok((name.clone(), base.with_policy(name, OtherPolicies::Kept)?));
         let policies = names.iter().map(policy).collect::<Result<_, RunError>>()?;
         let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
-        Ok(Self { policies, own_deployments: false, seeds, threads, base })
+        let (rules, model_error) = Default::default();
+        Ok(Self { policies, own_deployments: false, seeds, threads, base, rules, model_error })
     }
 
     /// The comparison of policies, of configuration files, or of the values of `variations`; `seeds` and `threads` as of
@@ -132,7 +147,8 @@ impl CompareConfig {
         let base = policies[0].1.clone();
         policies.iter().try_for_each(|(name, other)| check_same_requests(&base, name, other))?;
         let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
-        Ok(Self { policies, own_deployments: true, seeds, threads, base })
+        let (rules, model_error) = Default::default();
+        Ok(Self { policies, own_deployments: true, seeds, threads, base, rules, model_error })
     }
 
     /// The deployment of each policy.
@@ -144,64 +160,149 @@ impl CompareConfig {
     }
 }
 
-/// Runs every policy under every seed. The result does not depend on the number of threads.
+/// Runs every policy under every seed, and under further ones until it is decided, if that is wanted. The result does not depend on the
+/// number of threads.
+///
+/// # Errors
+/// If a policy, the workload or the fitness is invalid, or a run fails.
 pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
+    let inputs = ComparedInputs::open(config)?;
+    if config.rules.looks > 1 && inputs.workload.is_one_sample {
+        return Err(RunError::usage("`--until-decided` runs more requests, and a trace has no others")
+            .hint("leave it out, or compare on a longer trace"));
+    }
     let deployments = config.deployments()?;
-    for (_, policy) in &config.policies {
-        service::try_scripts(policy)?;
-    }
-    let workload = SharedWorkload::open(config)?;
-    let sessions = open::steady_sessions(&config.base)?;
-    let weights = config.base.evaluation.fitness.as_ref();
-    if let Some(weights) = weights {
-        measure::check_weights(weights, &config.base, &workload.names, &workload.slo_targets)?;
-    }
-    // Classes are worth the same under all policies, whatever their bundles say.
-    let rules = measure::class_rules(&config.base, &workload.names);
     let services: Vec<(&Experiment, &Deployment)> =
         config.policies.iter().map(|(_, service)| service).zip(&deployments).collect();
-    let one = |&(policy, deployment): &(&Experiment, &Deployment), seed: u64| -> Result<ComparedRun, RunError> {
-        let run = policy.with_seed(seed);
-        let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
-        let SharedWorkload { names, slo_targets, .. } = &workload;
-        let (requests, follow_ups) = open::kept_or_opened(workload.kept.as_deref(), &run)?;
+    let mut seeds = config.seeds.clone();
+    let mut runs: Vec<Vec<ComparedRun>> = services.iter().map(|_| Vec::new()).collect();
+    for look in 1.. {
+        let further = &seeds[runs[0].len()..];
+        for (all, new) in runs.iter_mut().zip(inputs.run(&services, further)?) {
+            all.extend(new);
+        }
+        let comparison = inputs.compared(&seeds, &runs);
+        if look >= config.rules.looks || comparison.conclusion().kind != ConclusionKind::UNDECIDED {
+            let signs = inputs.model_signs(&services, &comparison)?;
+            return Ok(comparison.with_model_signs(signs));
+        }
+        let next = seeds.len() as u64;
+        seeds.extend((next..2 * next).map(|n| config.base.seed.wrapping_add(n)));
+    }
+    unreachable!("the last look returns")
+}
+
+/// What the runs of a comparison share.
+struct ComparedInputs<'a> {
+    config: &'a CompareConfig,
+    workload: SharedWorkload,
+    sessions: Option<SteadySessions>,
+    /// Classes are worth the same under all policies, whatever their bundles say.
+    rules: ClassRules,
+}
+
+impl<'a> ComparedInputs<'a> {
+    fn open(config: &'a CompareConfig) -> Result<Self, RunError> {
+        for (_, policy) in &config.policies {
+            service::try_scripts(policy)?;
+        }
+        let workload = SharedWorkload::open(config)?;
+        if let Some(weights) = &config.base.evaluation.fitness {
+            measure::check_weights(weights, &config.base, &workload.names, &workload.slo_targets)?;
+        }
+        let sessions = open::steady_sessions(&config.base)?;
+        Ok(Self { rules: measure::class_rules(&config.base, &workload.names), config, workload, sessions })
+    }
+
+    /// The runs of each service, by seed.
+    fn run(&self, services: &[(&Experiment, &Deployment)], seeds: &[u64]) -> Result<Vec<Vec<ComparedRun>>, RunError> {
+        let requests = [self.config.base.spec.num_requests.map(u64::from)];
+        let one = |&(service, deployment): &(&Experiment, &Deployment), seed| self.run_one(service, deployment, seed);
+        on_threads(at_once(self.config.threads, requests.into_iter()), || run_all(services, seeds, one))?
+    }
+
+    fn run_one(&self, service: &Experiment, deployment: &Deployment, seed: u64) -> Result<ComparedRun, RunError> {
+        let SharedWorkload { names, slo_targets, kept, is_one_sample, horizon } = &self.workload;
+        let run = service.with_seed(seed);
+        let run = Experiment { horizon: horizon.unwrap_or(run.horizon), ..run };
+        let (requests, follow_ups) = open::kept_or_opened(kept.as_deref(), &run)?;
         let is_open = follow_ups.is_none();
-        let log = measure::end_log(&config.base, names, slo_targets);
+        let log = measure::end_log(&self.config.base, names, slo_targets);
         // Runs of one trace differ in nothing that others would show.
-        let latencies = (workload.is_one_sample && seed == config.seeds[0]).then(|| RequestLatencies::new(run.warmup));
+        let latencies = (*is_one_sample && seed == self.config.base.seed).then(|| RequestLatencies::new(run.warmup));
         let named = NamedWorkload { names, slo_targets };
         let observers = (log, (LoadLog::default(), latencies));
         let measured = measure::measure(&run, deployment, named, requests, follow_ups, observers)?;
-        let (log, (load, latencies)) = measured.observer;
-        let slots = run::slots(&run, deployment);
-        let load = load_of_run(&load, slots, is_open, sessions.as_ref(), &measured.report);
-        let state = load.and_then(|load| load.state);
-        let figures = Figures::from(&measured.report);
-        let charged = weights.zip(log);
-        let charged =
-            charged.map(|(weights, log)| log.charge(&measured.report, &rules, names).figures(weights, &figures));
+        let (log, (load_log, latencies)) = measured.observer;
+        let (report, sessions) = (&measured.report, self.sessions.as_ref());
+        let load = load_of_run(&load_log, run::slots(&run, deployment), is_open, sessions, report);
+        let traces = RunTraces { report, log: &load_log, load: load.as_ref(), is_open, sessions };
+        let state = state_of_run(&run, deployment, &traces)?;
+        let figures = Figures::from(report);
+        let charged = self.config.base.evaluation.fitness.as_ref().zip(log);
+        let charged = charged.map(|(weights, log)| log.charge(report, &self.rules, names).figures(weights, &figures));
         let latencies = latencies.map(RequestLatencies::sorted);
         Ok(ComparedRun { figures, charged: charged.unwrap_or_default(), state, latencies })
-    };
-    let requests = [config.base.spec.num_requests.map(u64::from)];
-    let runs = on_threads(at_once(config.threads, requests.into_iter()), || run_all(&services, &config.seeds, one))??;
-    let names: Vec<String> = config.policies.iter().map(|(name, _)| name.clone()).collect();
-    let figures: Vec<Vec<Figures>> = runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
-    let comparison = Comparison::new(&names, &config.seeds, &figures);
-    let comparison = match weights {
-        Some(weights) => comparison.with_fitness(weights.scale(), &scores(config, weights, &runs)),
-        None => comparison,
-    };
-    let latencies: Option<Vec<_>> = runs.iter().map(|of| of[0].latencies.as_ref()).collect();
-    let comparison = match &latencies {
-        Some(of) => comparison.of_one_trace(|figure, policy| within_trace(figure, of[0], of[policy])),
-        None => comparison,
-    };
-    let states = runs.iter().map(|of| of.iter().map(|run| run.state).collect());
-    let (mut caveats, is_overloaded) = caveats_of_states(&names, states);
-    caveats.extend(workload.one_sample(config));
-    caveats.extend(latencies.as_deref().and_then(missing_requests));
-    Ok(comparison.with_multiplicity().with_caveats(caveats, is_overloaded))
+    }
+
+    /// The comparison of all runs so far, by policy and seed.
+    fn compared(&self, seeds: &[u64], runs: &[Vec<ComparedRun>]) -> Comparison {
+        let names: Vec<String> = self.config.policies.iter().map(|(name, _)| name.clone()).collect();
+        let figures: Vec<Vec<Figures>> =
+            runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
+        let comparison = Comparison::new(&names, seeds, &figures).with_rules(&self.config.rules);
+        let comparison = match &self.config.base.evaluation.fitness {
+            Some(weights) => comparison.with_fitness(weights.scale(), &scores(self.config, weights, runs)),
+            None => comparison,
+        };
+        let latencies: Option<Vec<_>> = runs.iter().map(|of| of[0].latencies.as_ref()).collect();
+        let comparison = match &latencies {
+            Some(of) => comparison.of_one_trace(|figure, policy| within_trace(figure, of[0], of[policy])),
+            None => comparison,
+        };
+        let states = runs.iter().map(|of| of.iter().map(|run| run.state).collect());
+        let (mut caveats, is_overloaded) = caveats_of_states(&names, states);
+        caveats.extend(self.workload.one_sample(self.config));
+        caveats.extend(latencies.as_deref().and_then(missing_requests));
+        comparison.with_multiplicity().with_caveats(caveats, is_overloaded)
+    }
+
+    /// What is clear between deployments, under draws of the error of the latency model: the same for all of them, with the requests of the
+    /// first seed. Errors are larger than what seeds change.
+    fn model_signs(
+        &self,
+        services: &[(&Experiment, &Deployment)],
+        comparison: &Comparison,
+    ) -> Result<Vec<Option<ModelSign>>, RunError> {
+        let clear: Vec<Option<(Figure, f64)>> = (1..services.len())
+            .map(|number| comparison.first_clear(number).and_then(|(key, by)| Some((Figure::find(key)?, by))))
+            .collect();
+        // The error of a latency model that is a plugin is unknown.
+        let is_plugin = services.iter().any(|(service, _)| service.cluster.policies.plugin(Kind::Latency).is_some());
+        let draws = self.config.model_error.count(self.config.base.spec.num_requests.map(u64::from));
+        if !self.config.own_deployments || is_plugin || draws == 0 || clear.iter().all(Option::is_none) {
+            return Ok(Vec::new());
+        }
+        let draws = factors(services[0].1, draws)?;
+        let mut same_sign = vec![0; clear.len()];
+        for &factors in &draws {
+            let scaled: Vec<Deployment> = services.iter().map(|(_, deployment)| scaled(deployment, factors)).collect();
+            let services: Vec<_> = services.iter().map(|(service, _)| *service).zip(&scaled).collect();
+            let runs = self.run(&services, &[self.config.base.seed])?;
+            for ((clear, same), run) in clear.iter().zip(&mut same_sign).zip(&runs[1..]) {
+                let Some((figure, by)) = clear else { continue };
+                let [first, other] = [&runs[0], run].map(|of| of[0].figures.get(*figure));
+                let drawn = first.zip(other).map_or(0.0, |(first, other)| other - first);
+                *same += u64::from(drawn * by > 0.0);
+            }
+        }
+        let names = self.config.policies[1..].iter().map(|(name, _)| name.clone());
+        let signs = names.zip(clear).zip(same_sign).map(|((candidate, clear), same_sign)| {
+            let draws = draws.len() as u64;
+            clear.map(|(figure, _)| ModelSign { candidate, figure: figure.key(), draws, same_sign })
+        });
+        Ok(signs.collect())
+    }
 }
 
 /// How much longer a trace would have to be for an interval of the mean TTFT, the figure that needs least.
@@ -219,25 +320,26 @@ fn missing_requests(latencies: &[&RequestLatencies]) -> Option<Caveat> {
 }
 
 /// What the states of the runs limit, by policy; and whether more requests arrive than a run of the policy serves.
-fn caveats_of_states(
-    names: &[String],
-    states: impl Iterator<Item = Vec<Option<LoadState>>>,
-) -> (Vec<Caveat>, Vec<bool>) {
-    let states: Vec<Vec<Option<LoadState>>> = states.collect();
-    let count = |of: &[Option<LoadState>], state| of.iter().filter(|one| **one == Some(state)).count();
+fn caveats_of_states(names: &[String], states: impl Iterator<Item = Vec<StateReport>>) -> (Vec<Caveat>, Vec<bool>) {
+    let states: Vec<Vec<StateReport>> = states.collect();
+    let count = |of: &[StateReport], state| of.iter().filter(|one| one.state == state).count();
     let caveats = names.iter().zip(&states).filter_map(|(name, of)| {
-        let (overloaded, all) = (count(of, LoadState::Overloaded), of.len());
-        let short = count(of, LoadState::TooShort);
+        let (overloaded, all) = (count(of, RunState::Overloaded), of.len());
+        let short = count(of, RunState::TooShort);
         if overloaded > 0 {
             let what = "more requests arrive than are served, so latencies depend on the length of the run and are not compared";
             let text = format!("overloaded under `{name}` in {overloaded} of {all} runs: {what}");
             return Some(Caveat::new(CaveatCode::Overloaded, text));
         }
-        let what = "the service, or its sessions, had no time to become steady; simulate more requests";
-        let text = || format!("too short under `{name}` in {short} of {all} runs: {what}");
-        (short > 0).then(|| Caveat::new(CaveatCode::TooShort, text()))
+        if short > 0 {
+            let what = "the service, or its sessions, had no time to become steady; simulate more requests";
+            let text = format!("too short under `{name}` in {short} of {all} runs: {what}");
+            return Some(Caveat::new(CaveatCode::TooShort, text));
+        }
+        let caveat = of.iter().find_map(caveat_of)?;
+        Some(Caveat { text: format!("under `{name}`: {}", caveat.text), ..caveat })
     });
-    let is_overloaded = |of: &Vec<_>| count(of, LoadState::Overloaded) > 0;
+    let is_overloaded = |of: &Vec<_>| count(of, RunState::Overloaded) > 0;
     (caveats.collect(), states.iter().map(is_overloaded).collect())
 }
 
@@ -245,8 +347,7 @@ fn caveats_of_states(
 struct ComparedRun {
     figures: Figures,
     charged: ChargedFigures,
-    /// Whether the run is steady; `None` if clients wait for outputs.
-    state: Option<LoadState>,
+    state: StateReport,
     /// Of the first run on a trace.
     latencies: Option<RequestLatencies>,
 }

@@ -2,12 +2,11 @@
 
 use blis_report::{Caveat, CaveatCode, Concludes, Conclusion, ConclusionKind, latency_in_words, three_digits};
 
+use crate::comparison_rules::ComparisonRules;
 use crate::figures::Unit;
 use crate::paired::{Paired, PairedResult};
 use crate::table::Comparison;
 
-/// A difference of interest, as a share of the figure of the baseline.
-const MARGIN: f64 = 0.01;
 /// More times as many requests are not named.
 const MOST_TIMES: f64 = 1000.0;
 
@@ -52,9 +51,15 @@ impl Concludes for Comparison {
 }
 
 impl Comparison {
+    /// The first primary figure that is clear of the policy `number`, with its difference.
+    pub(crate) fn first_clear(&self, number: usize) -> Option<(&'static str, f64)> {
+        let mut clear = self.primary(number).filter(|(_, _, paired)| self.rules().matters(paired));
+        clear.next().map(|(key, _, paired)| (key, paired.difference))
+    }
+
     /// What is clear of the policy `number` beside the first: better or worse in all primary figures that differ, or undecided between them.
     fn decided(&self, number: usize, name: &str) -> Option<(PairedResult, String)> {
-        let clear = self.primary(number).filter(|(_, _, paired)| matters(paired));
+        let clear = self.primary(number).filter(|(_, _, paired)| self.rules().matters(paired));
         let clear: Vec<(&str, Unit, &Paired)> = clear.collect();
         let (_, _, first) = clear.first()?;
         let figures = |result: PairedResult| {
@@ -63,7 +68,10 @@ impl Comparison {
         };
         if clear.iter().all(|(_, _, paired)| paired.result == first.result) {
             let word = if first.result == PairedResult::Better { "better" } else { "worse" };
-            return Some((first.result, format!("{name} is {word}: {}", figures(first.result))));
+            let signs = self.model_sign(number).map_or(String::new(), |sign| {
+                format!(" (the sign holds in {} of {} draws of the model's error)", sign.same_sign, sign.draws)
+            });
+            return Some((first.result, format!("{name} is {word}: {}{signs}", figures(first.result))));
         }
         let (better, worse) = (figures(PairedResult::Better), figures(PairedResult::Worse));
         Some((PairedResult::Undecided, format!("{name} is better in {better} and worse in {worse}")))
@@ -72,16 +80,22 @@ impl Comparison {
     /// The sentence where nothing is clear: about the figure that is nearest to it.
     fn undecided(&self) -> Conclusion {
         let mut primary = (1..self.policies().len()).flat_map(|number| self.primary(number)).peekable();
-        if primary.peek().is_some() && primary.all(|(_, _, paired)| is_equal(paired)) {
-            let text = format!("Equal within {} % in {} primary figures", 100.0 * MARGIN, self.primary(1).count());
+        if primary.peek().is_some() && primary.all(|(_, _, paired)| self.rules().is_equal(paired)) {
+            let text = format!(
+                "Equal within {} % in {} primary figures",
+                three_digits(100.0 * self.rules().margin),
+                self.primary(1).count()
+            );
             return Conclusion::new(ConclusionKind::Equal, text);
         }
         let all = (1..self.policies().len())
             .flat_map(|number| self.primary(number).map(move |(key, unit, paired)| (number, key, unit, paired)));
-        let known =
-            all.filter_map(|(number, key, unit, paired)| Some((number, key, unit, paired, times_more(paired)?)));
-        let nearest =
-            known.filter(|(_, _, _, paired, _)| !is_equal(paired)).min_by(|one, other| one.4.total_cmp(&other.4));
+        let known = all.filter_map(|(number, key, unit, paired)| {
+            Some((number, key, unit, paired, self.rules().times_more(paired)?))
+        });
+        let nearest = known
+            .filter(|(_, _, _, paired, _)| !self.rules().is_equal(paired))
+            .min_by(|one, other| one.4.total_cmp(&other.4));
         let text = match nearest {
             Some((number, key, unit, paired, times)) => {
                 let name = &self.policies()[number];
@@ -109,17 +123,32 @@ impl Comparison {
     }
 }
 
-/// Whether the whole interval is of no interest.
-fn is_equal(paired: &Paired) -> bool {
-    let margin = MARGIN * paired.mean_a.abs();
-    paired.interval.is_some_and(|interval| -margin <= interval.low && interval.high <= margin)
-}
+impl ComparisonRules {
+    /// The interval of a difference, as wide as several looks need it; and the difference of interest.
+    fn interval_and_margin(&self, paired: &Paired) -> Option<(f64, f64, f64)> {
+        let interval = paired.interval?;
+        let wide = |limit: f64| paired.difference + self.widening() * (limit - paired.difference);
+        Some((wide(interval.low), wide(interval.high), self.margin * paired.mean_a.abs()))
+    }
 
-/// Whether the difference is clear of what is of no interest.
-fn matters(paired: &Paired) -> bool {
-    let margin = MARGIN * paired.mean_a.abs();
-    let beyond = paired.interval.is_some_and(|interval| interval.low > margin || interval.high < -margin);
-    paired.result != PairedResult::Undecided && beyond
+    /// Whether the whole interval is of no interest.
+    fn is_equal(&self, paired: &Paired) -> bool {
+        self.interval_and_margin(paired).is_some_and(|(low, high, margin)| -margin <= low && high <= margin)
+    }
+
+    /// Whether the difference is clear of what is of no interest.
+    fn matters(&self, paired: &Paired) -> bool {
+        let beyond = self.interval_and_margin(paired).is_some_and(|(low, high, margin)| low > margin || high < -margin);
+        paired.result != PairedResult::Undecided && beyond
+    }
+
+    /// By which factor more requests would tell, about: (h/max(|Δ| − δ, δ/2))² with half the width h of the interval and the margin δ.
+    fn times_more(&self, paired: &Paired) -> Option<f64> {
+        let (low, high, margin) = self.interval_and_margin(paired)?;
+        let goal = (paired.difference.abs() - margin).max(margin / 2.0);
+        let factor = ((high - low) / 2.0 / goal).powi(2);
+        Some(if factor.is_nan() { MOST_TIMES } else { factor.clamp(1.0, MOST_TIMES) })
+    }
 }
 
 /// `p99_ttft −12 % [−18, −5]`, of shares in percentage points.
@@ -148,15 +177,6 @@ fn signed(value: f64) -> String {
         below if below < 0.0 => format!("−{digits}"),
         _ => format!("+{digits}"),
     }
-}
-
-/// By which factor more requests would tell, about: (h/max(|Δ| − δ, δ/2))² with half the width h of the interval and the margin δ.
-fn times_more(paired: &Paired) -> Option<f64> {
-    let interval = paired.interval?;
-    let margin = MARGIN * paired.mean_a.abs();
-    let goal = (paired.difference.abs() - margin).max(margin / 2.0);
-    let factor = ((interval.high - interval.low) / 2.0 / goal).powi(2);
-    Some(if factor.is_nan() { MOST_TIMES } else { factor.clamp(1.0, MOST_TIMES) })
 }
 
 #[cfg(test)]

@@ -161,6 +161,14 @@ impl Figure {
         Self::ALL.iter().copied().find(|figure| figure.key() == key)
     }
 
+    /// The figure `name`, as [`Self::find`], or as SLOs name it: `ttft_p99` for `p99_ttft`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let turned =
+            || name.split_once('_').and_then(|(latency, statistic)| Self::find(&format!("{statistic}_{latency}")));
+        Self::find(name).or_else(turned)
+    }
+
     /// Every figure with unit, direction and definition, one per line: for `--help` and documentation.
     #[must_use]
     pub fn help() -> String {

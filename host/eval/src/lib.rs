@@ -26,6 +26,7 @@ pub mod catalog;
 mod charges;
 pub mod compare;
 mod comparison_conclusion;
+pub mod comparison_rules;
 pub mod counterfactual;
 pub mod decision_costs;
 pub mod disaggregation;

@@ -32,7 +32,7 @@ pub(crate) fn load_of_run(
     Some(LoadReport { state: if is_ramp || is_short { Some(LoadState::TooShort) } else { load.state }, ..load })
 }
 
-fn mean_latency_s(report: &Report) -> f64 {
+pub(crate) fn mean_latency_s(report: &Report) -> f64 {
     let e2e = &report.cluster.e2e;
     if e2e.count > 0 { e2e.mean_ms / 1e3 } else { 0.0 }
 }

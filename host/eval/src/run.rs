@@ -40,7 +40,7 @@ use crate::over_time;
 use crate::prices::GpuPrice;
 use crate::recording;
 use crate::regret::Regret;
-use crate::run_state::state_of_run;
+use crate::run_state::{RunTraces, caveat_of, state_of_run};
 use crate::service;
 use crate::spec::ParityName;
 use crate::spec::parse::EVERY_CLASS;
@@ -165,7 +165,8 @@ fn simulate(
     let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, named, requests, follow_ups, observers)?;
     let cpu = timer.elapsed();
-    let (((log, _), (refused, (load, tpot))), ((summary, (decisions, series)), ((journal, ends), surveyor))) = observer;
+    let (((log, _), (refused, (load_log, tpot))), ((summary, (decisions, series)), ((journal, ends), surveyor))) =
+        observer;
     let regret =
         surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
@@ -173,14 +174,17 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, &names, deployment, &report, ends))
         .transpose()?;
-    let load = load_of_run(&load, slots(config, deployment), is_open, sessions.as_ref(), &report);
+    let load = load_of_run(&load_log, slots(config, deployment), is_open, sessions.as_ref(), &report);
     let mut warnings = warnings(config, deployment, &report, &names, &skipped, &refused);
     warnings.extend(plugin_warnings(config, &incidents));
     let of_load = load_warnings(config, &report, load.as_ref(), sessions.as_ref());
     let others = warnings.iter().map(|(what, _)| Caveat::new(CaveatCode::Warning, what.clone()));
-    let caveats = of_load.iter().map(LoadWarning::caveat).chain(caveats_of(config, deployment)).chain(others).collect();
+    let traces =
+        RunTraces { report: &report, log: &load_log, load: load.as_ref(), is_open, sessions: sessions.as_ref() };
+    let state = state_of_run(config, deployment, &traces)?;
+    let caveats = of_load.iter().map(LoadWarning::caveat).chain(caveats_of(config, deployment)).chain(others);
+    let caveats = caveat_of(&state).into_iter().chain(caveats).collect();
     warnings.extend(of_load.into_iter().map(|warning| (warning.what, warning.hint)));
-    let state = state_of_run(config, &report, load.as_ref());
     let subject = ResultSubject::new(config, deployment, &[config.seed])?;
     let empty = empty_figures(config);
     let roles = config.cluster.disaggregation.as_ref();

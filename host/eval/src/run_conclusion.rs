@@ -4,6 +4,7 @@ use blis_report::{Concludes, Conclusion, ConclusionKind, latency_in_words, three
 use blis_stats::{RunState, StateReason};
 
 use crate::run::RunResult;
+use crate::run_state::in_words;
 
 impl Concludes for RunResult {
     fn conclusion(&self) -> Conclusion {
@@ -12,15 +13,21 @@ impl Concludes for RunResult {
         let text = match self.state.state {
             RunState::Overloaded => self.overloaded(),
             RunState::TooShort => self.too_short(),
-            RunState::Starved => format!("{}; {rate} requests/s are served", self.starved()),
-            state if all.ttft.count == 0 => format!("{}: no request completed", capitalized(state)),
+            RunState::Starved | RunState::Deadline => {
+                format!("{}; {rate} requests/s are served", in_words(&self.state))
+            }
+            _ if all.ttft.count == 0 => format!("{}: no request completed", in_words(&self.state)),
             state => {
                 let ttft = latency_in_words(all.ttft.p95_ms);
                 let within = self.report.goodput.as_ref().map_or(String::new(), |goodput| {
                     format!(", {} % within SLO", three_digits(100.0 * goodput.slo_attainment))
                 });
-                let state = if self.load.is_some() { capitalized(state) } else { "All requests at once".to_owned() };
-                format!("{state}: p95 TTFT {ttft}, {rate} requests/s{within} on {}", self.service())
+                let (begin, separator) = match state {
+                    RunState::Steady if self.load.is_none() => ("All requests at once".to_owned(), ':'),
+                    RunState::Steady => (in_words(&self.state), ':'),
+                    _ => (in_words(&self.state), ';'),
+                };
+                format!("{begin}{separator} p95 TTFT {ttft}, {rate} requests/s{within} on {}", self.service())
             }
         };
         Conclusion::new(ConclusionKind::State(self.state.state), text)
@@ -39,12 +46,7 @@ impl RunResult {
 
     fn overloaded(&self) -> String {
         match (self.state.reason, &self.load) {
-            (StateReason::Lost(share), _) => {
-                format!(
-                    "Overloaded: {} % of the requests are lost (timed out, dropped or evicted)",
-                    three_digits(100.0 * share)
-                )
-            }
+            (StateReason::Lost(_), _) => in_words(&self.state),
             (_, Some(load)) => format!(
                 "Overloaded: {} requests/s arrive, {} are served; latencies grow with the run",
                 three_digits(load.offered_rps),
@@ -59,20 +61,4 @@ impl RunResult {
         let span = self.load.as_ref().map_or(0.0, |load| load.arrivals_s);
         format!("Too short: {arrivals} requests arrive in {} s, before the service is steady", three_digits(span))
     }
-
-    fn starved(&self) -> String {
-        match self.state.reason {
-            StateReason::FewRequests { instance, share } if share > 0.0 => {
-                format!("Starved: instance {instance} got {} % of the mean requests", three_digits(100.0 * share))
-            }
-            StateReason::FewRequests { instance, .. } => format!("Starved: instance {instance} got no request"),
-            _ => "Starved".to_owned(),
-        }
-    }
-}
-
-fn capitalized(state: RunState) -> String {
-    let name = state.name().replace('_', " ");
-    let (first, rest) = name.split_at(1);
-    format!("{}{rest}", first.to_uppercase())
 }

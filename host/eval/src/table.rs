@@ -8,15 +8,14 @@ use blis_stats::{benjamini_hochberg, holm};
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::comparison_rules::{ComparisonRules, ModelSign};
 use super::figures::{Better, Figure, Figures, Unit};
 use super::fitness::FitnessScale;
 use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 use super::within_trace::WithinTrace;
 
-/// The figures that a conclusion is about, without a fitness.
-const PRIMARY: [Figure; 4] = [Figure::MeanTtft, Figure::P99Ttft, Figure::MeanE2e, Figure::Throughput];
 /// The first row with `--fitness-weights`.
-const FITNESS: &str = "fitness";
+pub(crate) const FITNESS: &str = "fitness";
 /// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
 /// The same where the names head columns.
@@ -38,6 +37,9 @@ pub struct Comparison {
     caveats: Vec<Caveat>,
     /// Whether more requests arrive than are served, by policy; empty if that was not looked at.
     is_overloaded: Vec<bool>,
+    rules: ComparisonRules,
+    /// By policy, from the second on: whether its difference keeps its sign if the latency model errs; empty if that was not tried.
+    model_signs: Vec<Option<ModelSign>>,
 }
 
 /// One figure of all policies.
@@ -85,7 +87,36 @@ impl Comparison {
             is_one_trace: false,
             caveats: Vec::new(),
             is_overloaded: Vec::new(),
+            rules: ComparisonRules::default(),
+            model_signs: Vec::new(),
         }
+    }
+
+    /// The same by other rules, before [`Self::with_multiplicity`].
+    #[must_use]
+    pub(crate) fn with_rules(self, rules: &ComparisonRules) -> Self {
+        Self { rules: rules.clone(), ..self }
+    }
+
+    /// Adds what errors of the latency model change, by policy from the second on.
+    #[must_use]
+    pub(crate) fn with_model_signs(self, model_signs: Vec<Option<ModelSign>>) -> Self {
+        Self { model_signs, ..self }
+    }
+
+    pub(crate) fn rules(&self) -> &ComparisonRules {
+        &self.rules
+    }
+
+    /// What errors of the latency model change of the policy `number`, from 1.
+    pub(crate) fn model_sign(&self, number: usize) -> Option<&ModelSign> {
+        self.model_signs.get(number - 1)?.as_ref()
+    }
+
+    /// The seeds, each run under every policy.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        &self.seeds
     }
 
     /// Takes the intervals from the requests of one trace, by figure and by the number of the policy, from 1. Figures without one have no
@@ -140,7 +171,7 @@ impl Comparison {
             let mut differences: Vec<&mut Paired> =
                 rows.flat_map(|(row, _)| row.differences.iter_mut().flatten()).collect();
             let p: Vec<f64> = differences.iter().map(|paired| paired.p()).collect();
-            let alpha = 1.0 - CONFIDENCE;
+            let alpha = self.rules.level();
             let clear = if is_primary { holm(&p, alpha) } else { benjamini_hochberg(&p, alpha) };
             for (paired, _) in differences.iter_mut().zip(clear).filter(|(_, clear)| !clear) {
                 paired.result = PairedResult::Undecided;
@@ -149,9 +180,9 @@ impl Comparison {
         self
     }
 
-    /// Whether the conclusion is about the figure `key`: the fitness if there is one, else [`PRIMARY`].
+    /// Whether the conclusion is about the figure `key`.
     fn is_primary(&self, key: &str) -> bool {
-        if self.fitness.is_some() { key == FITNESS } else { PRIMARY.iter().any(|figure| figure.key() == key) }
+        self.rules.is_primary(key, self.fitness.is_some())
     }
 
     /// The names of the policies, the baseline first.
@@ -205,7 +236,18 @@ impl Serialize for Comparison {
         let warnings = caveats.iter().map(|caveat| caveat.text.as_str()).collect();
         let fitness_scale = self.fitness.map(<&str>::from);
         let metrics = MetricMap(self);
-        let document = ComparisonDocument { confidence: CONFIDENCE, warnings, policies, seeds, fitness_scale, metrics };
+        let document = ComparisonDocument {
+            confidence: CONFIDENCE,
+            margin: self.rules.margin,
+            primary: self.primary_keys(),
+            looks: self.rules.looks,
+            warnings,
+            policies,
+            seeds,
+            fitness_scale,
+            metrics,
+            model_error: &self.model_signs,
+        };
         document.serialize(serializer)
     }
 }
@@ -215,6 +257,12 @@ impl Serialize for Comparison {
 struct ComparisonDocument<'a> {
     /// Level of the confidence intervals. Unit: share.
     confidence: f64,
+    /// Difference of interest. Unit: share of the figure of the baseline.
+    margin: f64,
+    /// The figures that the conclusion is about.
+    primary: Vec<&'static str>,
+    /// How often the comparison may have been looked at, with `--until-decided`; 1 otherwise. Unit: looks.
+    looks: usize,
     /// What limits what follows from the comparison, one sentence each.
     warnings: Vec<&'a str>,
     /// The compared policies; the first is the baseline.
@@ -226,6 +274,10 @@ struct ComparisonDocument<'a> {
     fitness_scale: Option<&'static str>,
     /// Figures by name, as docs/fitness.md defines them.
     metrics: MetricMap<'a>,
+    /// By policy, from the second on, what draws of the latency model's error change; `null` where nothing is clear without them. With
+    /// `--model-error`, of deployments.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    model_error: &'a [Option<ModelSign>],
 }
 
 struct MetricMap<'a>(&'a Comparison);
@@ -366,6 +418,9 @@ impl Comparison {
         } else if self.seeds.len() > 1 {
             writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: it")?;
             writeln!(f, "is clear of 0, allowing for the number of figures: {}", self.multiplicity())?;
+            if self.rules.looks > 1 {
+                writeln!(f, "and for up to {} looks at seeds that double", self.rules.looks)?;
+            }
         } else {
             writeln!(f, "One seed has no spread, so there are no intervals: compare over 5 or more")?;
         }
@@ -389,9 +444,13 @@ impl Comparison {
 }
 
 impl Comparison {
+    fn primary_keys(&self) -> Vec<&'static str> {
+        self.rows.iter().map(|row| row.key).filter(|key| self.is_primary(key)).collect()
+    }
+
     /// How the number of figures is allowed for.
     fn multiplicity(&self) -> String {
-        let primary: Vec<&str> = self.rows.iter().map(|row| row.key).filter(|key| self.is_primary(key)).collect();
+        let primary = self.primary_keys();
         match primary[..] {
             [] => "Benjamini and Hochberg".to_owned(),
             _ => format!(
@@ -684,6 +743,11 @@ mod tests {
         insta::assert_snapshot!(serde_json::to_string_pretty(&comparison).expect("JSON"), @r#"
         {
           "confidence": 0.95,
+          "margin": 0.01,
+          "primary": [
+            "mean_ttft"
+          ],
+          "looks": 1,
           "warnings": [],
           "policies": [
             "a",

@@ -105,6 +105,16 @@ pub enum CaveatCode {
     Overloaded,
     /// A run ends before the service is steady, or leaves too few requests for a percentile.
     TooShort,
+    /// More users get no more throughput: they wait.
+    Saturated,
+    /// An instance gets hardly any requests.
+    Starved,
+    /// Clients send their requests together.
+    Synchronised,
+    /// The deadline is below what a request takes alone.
+    Deadline,
+    /// The number in flight may grow.
+    Undecided,
     /// A policy is native code, which no sandbox contains.
     Unsandboxed,
     /// Something else that the figures do not show.

@@ -12,6 +12,7 @@ use std::fmt::{self, Display};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
+use blis_stats::Growth;
 use serde::Serialize;
 
 /// Number of bins of time, a power of two.
@@ -141,6 +142,45 @@ impl LoadLog {
             state: None,
         };
         Some(LoadReport { state: slots.map(|slots| self.state(&load, &trend, half, slots)), ..load })
+    }
+
+    /// How the number in flight changes after `warmup`, counted at the ends of bins; `None` if these are too wide for that.
+    #[must_use]
+    pub fn growth(&self, warmup: Micros) -> Option<Growth> {
+        let span = self.last.checked_sub(self.first)?;
+        let start = self.first + ((span as f64 * Growth::LEFT_OUT) as u64).max(warmup.0);
+        let (from, to) = ((start >> self.shift) as usize, (self.last >> self.shift) as usize);
+        if from + Growth::TIMES > to {
+            return None;
+        }
+        let in_flight = self.in_flight(from..to);
+        let numbers: [f64; Growth::TIMES] =
+            std::array::from_fn(|time| in_flight[time * (in_flight.len() - 1) / (Growth::TIMES - 1)]);
+        let arrived: u64 = self.bins[from..to].iter().map(|bin| bin.arrived).sum();
+        Some(Growth::from_numbers(&numbers, arrived as f64))
+    }
+
+    /// Variance over mean of the arrivals per second in the second half of the arrivals, per bin if these are wider: 1 of Poisson
+    /// arrivals; `None` for fewer than 20 of them.
+    #[must_use]
+    pub fn dispersion(&self) -> Option<f64> {
+        const FEWEST: usize = 20;
+        /// Binary logarithm of a second, µs.
+        const SECOND: u32 = 20;
+        if self.last <= self.first {
+            return None;
+        }
+        let together = 1_usize << SECOND.saturating_sub(self.shift);
+        let half = self.second_half();
+        // The last second is not over.
+        let seconds = self.bins[half].chunks_exact(together);
+        let counts: Vec<f64> = seconds.map(|bins| bins.iter().map(|bin| bin.arrived).sum::<u64>() as f64).collect();
+        if counts.len() < FEWEST {
+            return None;
+        }
+        let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+        let squares: f64 = counts.iter().map(|count| (count - mean).powi(2)).sum();
+        Some(squares / (counts.len() - 1) as f64 / mean)
     }
 
     /// The bins of the second half of the arrivals: at least one.

@@ -40,6 +40,8 @@ pub struct Summary<'a> {
     pub setting: &'a Setting,
     /// Figures of the simulation.
     pub report: &'a Report,
+    /// Time per output token, over requests.
+    pub tpot: &'a Distribution,
     /// Offered and served load, if requests arrive over time.
     pub load: Option<&'a LoadReport>,
     /// Replicas, if they come and go.
@@ -215,6 +217,7 @@ impl Summary<'_> {
         self.header(f, &LATENCY, &["Latency, ms", "mean", "p50", "p90", "p95", "p99", "samples"])?;
         let all = &self.report.cluster;
         latency(f, "TTFT", &all.ttft)?;
+        latency(f, "TPOT", self.tpot)?;
         latency(f, "ITL", &all.itl)?;
         latency(f, "E2E", &all.e2e)?;
         latency(f, "Scheduling delay", &all.scheduling_delay)
@@ -528,6 +531,7 @@ mod tests {
         let summary = Summary {
             setting: &setting(),
             report: &report,
+            tpot: &d(12.0),
             load: None,
             replicas: None,
             cost: None,
@@ -549,6 +553,7 @@ mod tests {
         let summary = Summary {
             setting: &setting(),
             report: &report,
+            tpot: &d(12.0),
             load: None,
             replicas: None,
             cost: None,
@@ -567,6 +572,7 @@ mod tests {
         let summary = Summary {
             setting: &setting,
             report: &report,
+            tpot: &Distribution::default(),
             load: None,
             replicas: None,
             cost: None,
@@ -585,6 +591,7 @@ mod tests {
         let plain = Summary {
             setting: &setting,
             report: &report,
+            tpot: &d(12.0),
             load: None,
             replicas: None,
             cost: None,

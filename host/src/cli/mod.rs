@@ -196,7 +196,7 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
         tracing::warn!("{}", caveat.text);
     }
     warn_of_policies(&config.policies);
-    let about = Envelope::of_service(&config.base, config.seeds(), &config.policies)?;
+    let about = Envelope::of_service(&config.base, comparison.seeds(), &config.policies)?;
     print_result(args.output.output, &comparison, &about, &comparison)?;
     write_report(report, "Comparison of policies", &comparison, &about)
 }
@@ -225,11 +225,11 @@ fn page_of_run(path: &Path, finished: &RunResult) -> Result<(), RunError> {
 }
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
-    let RunResult { setting, report, load, replicas, cost, energy, names, warnings, cpu, .. } = finished;
+    let RunResult { setting, report, tpot, load, replicas, cost, energy, names, warnings, cpu, .. } = finished;
     let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(ServiceCost::line));
     let (cost, energy) = (cost.as_deref(), energy.as_ref().map(GpuEnergy::line));
     let energy = energy.as_deref();
-    let summary = Summary { setting, report, load, replicas, cost, energy, names, warnings, colour };
+    let summary = Summary { setting, report, tpot, load, replicas, cost, energy, names, warnings, colour };
     print_text(format_args!("{}\n\n{summary}", finished.conclusion()))?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;

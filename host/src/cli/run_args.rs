@@ -2,11 +2,13 @@
 //! the output.
 
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use blis_eval::compare::CompareConfig;
+use blis_eval::comparison_rules::ComparisonRules;
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
-use blis_eval::planning::Variation;
+use blis_eval::planning::{ModelErrorDraws, Variation};
 use blis_eval::spec::{ExperimentSpec, commands, parse};
 use clap::Args;
 
@@ -61,6 +63,21 @@ pub(super) struct CompareArgs {
     /// Replications: seeds from --seed on. Each is a run of every policy under the same requests
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = COMPARISON)]
     pub seeds: u32,
+    /// Twice as many seeds, up to four times, until it is decided; intervals allow for the number of looks
+    #[arg(long, help_heading = COMPARISON)]
+    pub until_decided: bool,
+    /// Difference of interest, as a share of the figure of the baseline: smaller ones are equal
+    #[arg(long, value_name = "SHARE", default_value_t = ComparisonRules::default().margin, value_parser = parse::part, help_heading = COMPARISON)]
+    pub margin: f64,
+    /// The figures that the conclusion is about, as p99_ttft,throughput [default: the fitness, else mean_ttft, p99_ttft, mean_e2e,
+    /// throughput]
+    #[arg(long, value_name = "FIGURE,…", value_delimiter = ',', help_heading = COMPARISON)]
+    pub primary: Vec<String>,
+    /// Of deployments: errors of the latency model like those of measured deployments are drawn, the same for all, and how often the
+    /// conclusion holds is shown: on (20 draws, 5 where runs are long), off, or their number
+    #[arg(long, value_name = "on|off|N", default_value = "on", value_parser = ModelErrorDraws::from_str,
+          help_heading = COMPARISON)]
+    pub model_error: ModelErrorDraws,
     /// Threads; 0 for one per core. Results do not depend on it
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = COMPARISON)]
     pub threads: usize,
@@ -140,6 +157,8 @@ impl CompareArgs {
     /// The comparison, validated.
     pub(super) fn config(&self) -> Result<CompareConfig, RunError> {
         let spec = self.given.over(self.output.config.as_deref())?;
-        CompareConfig::chosen(spec, &self.vary, &self.compared_policies, self.seeds, self.threads)
+        let rules = ComparisonRules::new(self.margin, &self.primary, self.until_decided)?;
+        let config = CompareConfig::chosen(spec, &self.vary, &self.compared_policies, self.seeds, self.threads)?;
+        Ok(config.with_rules(rules, self.model_error))
     }
 }

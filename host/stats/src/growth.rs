@@ -40,14 +40,26 @@ impl Growth {
         check_range("the warm-up", warm_up_s, start < last, "shorter than the arrivals last")?;
         let numbers = numbers(&arrivals, &ascending(ends_s), start);
         let counted = arrivals.len() - arrivals.partition_point(|&arrival| arrival < start);
+        Ok(Self::from_numbers(&numbers, counted as f64))
+    }
+
+    /// The same of requests in the system that were counted elsewhere at [`Self::TIMES`] equal times, between which `arrived` requests
+    /// arrived.
+    #[must_use]
+    pub fn from_numbers(numbers: &[f64; WINDOWS + 1], arrived: f64) -> Self {
         let end_mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / ENDS as f64;
-        Ok(Self {
-            share: (numbers[WINDOWS] - numbers[0]) / counted as f64,
-            trend: kendall(&numbers),
+        Self {
+            share: (numbers[WINDOWS] - numbers[0]) / arrived.max(1.0),
+            trend: kendall(numbers),
             early: end_mean(&numbers[..ENDS]),
             late: end_mean(&numbers[numbers.len() - ENDS..]),
-        })
+        }
     }
+
+    /// Times at which requests in the system are counted.
+    pub const TIMES: usize = WINDOWS + 1;
+    /// The first part of the arrivals, which is left out.
+    pub const LEFT_OUT: f64 = LEFT_OUT;
 }
 
 fn ascending(values: &[f64]) -> Vec<f64> {
@@ -57,14 +69,14 @@ fn ascending(values: &[f64]) -> Vec<f64> {
 }
 
 /// Requests in the system at each of the times from `start` to the last arrival.
-fn numbers(arrivals: &[f64], ends: &[f64], start: f64) -> Vec<f64> {
+fn numbers(arrivals: &[f64], ends: &[f64], start: f64) -> [f64; WINDOWS + 1] {
     let last = arrivals[arrivals.len() - 1];
     let until = |times: &[f64], t: f64| times.partition_point(|&time| time <= t) as f64;
     let time = |window: usize| match window {
         WINDOWS => last,
         _ => start + (last - start) * window as f64 / WINDOWS as f64,
     };
-    (0..=WINDOWS).map(time).map(|t| until(arrivals, t) - until(ends, t)).collect()
+    std::array::from_fn(|window| until(arrivals, time(window)) - until(ends, time(window)))
 }
 
 /// Kendall's τ of the order of `values`: the share of ascending pairs less that of descending ones, −1 to 1; 0 for fewer than two values.

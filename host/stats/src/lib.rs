@@ -52,7 +52,7 @@ pub use correlation::Correlation;
 pub use error::StatisticsError;
 pub use growth::{Growth, kendall};
 pub use interval::{MeanEstimate, MeanInterval, TooShort};
-pub use looks::{Look, MOST_LOOKS, UntilDecided, confidence_sequence};
+pub use looks::{Look, MOST_LOOKS, UntilDecided, confidence_sequence, level_of_look, widening};
 pub use mean::{mean_interval, mean_interval_with, mean_of_runs};
 pub use model_error::{
     ErrorBand, ErrorBands, FEWEST_CLASS_DEPLOYMENTS, FEWEST_CLASS_ROWS, MOST_DRAWS, ModelErrorRow, StepFactors,

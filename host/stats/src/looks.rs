@@ -12,12 +12,26 @@ use crate::conclusion::{BetterSide, DifferenceConclusion, MeanDifference};
 use crate::error::{StatisticsError, check_range, check_series};
 use crate::interval::{MeanEstimate, MeanInterval};
 use crate::moments::{mean, sample_variance};
+use crate::student::two_sided_p;
 
 /// Constants for 1 to 5 looks at 5 %, two-sided; data double from one to the next.
 pub(crate) const CONSTANTS: [f64; MOST_LOOKS] = [1.959_963_985, 2.178, 2.312, 2.408, 2.484];
 
 /// The largest number of looks that has a constant.
 pub const MOST_LOOKS: usize = 5;
+
+/// By which factor an interval at 95 % becomes wider when it is looked at up to `looks` times, 1 to [`MOST_LOOKS`], while data double.
+#[must_use]
+pub fn widening(looks: usize) -> f64 {
+    CONSTANTS[looks.clamp(1, MOST_LOOKS) - 1] / CONSTANTS[0]
+}
+
+/// The probability, two-sided, below which one of so many looks decides.
+#[must_use]
+pub fn level_of_look(looks: usize) -> f64 {
+    const NEARLY_NORMAL: f64 = 1e9;
+    two_sided_p(CONSTANTS[looks.clamp(1, MOST_LOOKS) - 1], NEARLY_NORMAL)
+}
 
 /// A comparison that doubles its runs until it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +63,7 @@ impl UntilDecided {
     /// the constant of the number of looks to 1.96, as that of quantiles of Student's t. A run that was too short was no look at the difference, but counts as one.
     pub fn look(&mut self, difference: &MeanEstimate, margin: f64, direction: BetterSide) -> Look {
         self.done += 1;
-        let widened = difference.map(|interval| interval.widened(CONSTANTS[self.looks - 1] / CONSTANTS[0]));
+        let widened = difference.map(|interval| interval.widened(widening(self.looks)));
         let difference = MeanDifference::conclude(&widened, margin, direction);
         let goes_on = difference.conclusion == DifferenceConclusion::Undecided && self.done < self.looks;
         Look { difference, lengthen: goes_on.then_some(2.0) }

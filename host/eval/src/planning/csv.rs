@@ -5,7 +5,7 @@ use super::diagnose::{Diagnosis, KnobResult, ScrapeDiagnosis};
 use super::elastic::ElasticCurve;
 use super::size::ServiceSize;
 use super::slo::Slo;
-use super::sweep::Sweep;
+use super::sweep::{MeasuredPoint, Sweep};
 
 /// A result that has a table.
 pub trait CsvTable {
@@ -81,34 +81,41 @@ impl CsvTable for ElasticCurve {
 impl CsvTable for Sweep {
     fn csv(&self) -> String {
         let names = self.points.first().map_or(&[][..], |point| &point.settings);
-        let figure = |text: &String| format!("{}_ms", text.split('=').next().unwrap_or(text));
-        let mut table = CsvText::new(
-            names
-                .iter()
-                .map(|setting| setting.name.clone())
-                .chain(["gpus", "gpus_per_load", "usd_per_million_output_tokens", "attainment"].map(str::to_owned))
-                .chain(self.figures.iter().map(figure))
-                .chain(["saturated_seeds", "meets_slos", "non_dominated", "launch"].map(str::to_owned)),
-        );
+        let figure = |text: &String| text.split('=').next().unwrap_or(text).to_owned();
+        let heading: Vec<String> = names
+            .iter()
+            .map(|setting| setting.name.clone())
+            .chain(["gpus", "gpus_per_load", "usd_per_million_output_tokens", "attainment"].map(str::to_owned))
+            .chain(self.figures.iter().map(|text| format!("{}_ms", figure(text))))
+            .chain(["saturated_seeds", "meets_slos", "non_dominated", "launch"].map(str::to_owned))
+            .chain(["requests_per_s", "goodput_rps", "output_tokens_per_s"].map(str::to_owned))
+            .chain(self.figures.iter().flat_map(|text| ["low", "high"].map(|end| format!("{}_{end}_ms", figure(text)))))
+            .collect();
+        let mut table = CsvText::new(heading.clone());
         for point in &self.points {
             let mut cells: Vec<String> = point.settings.iter().map(|setting| setting.value.clone()).collect();
-            match &point.measured {
-                Some(measured) => {
-                    cells.extend([measured.gpus.to_string(), measured.cost.to_string()]);
-                    cells.extend([measured.usd_per_million_output_tokens, measured.attainment].map(optional));
-                    cells.extend(measured.values_ms.iter().copied().map(optional));
-                    cells.extend([
-                        measured.saturated_seeds.to_string(),
-                        measured.meets_slos.to_string(),
-                        measured.non_dominated.to_string(),
-                        measured.launch.clone(),
-                    ]);
-                }
-                None => cells.resize(names.len() + self.figures.len() + 8, String::new()),
-            }
+            point.measured.iter().for_each(|measured| cells.extend(measured.csv_cells()));
+            // Those of a point that cannot be deployed are empty.
+            cells.resize(heading.len(), String::new());
             table.line(cells);
         }
         table.0
+    }
+}
+
+impl MeasuredPoint {
+    /// The cells behind the settings.
+    fn csv_cells(&self) -> Vec<String> {
+        let mut cells = vec![self.gpus.to_string(), self.cost.to_string()];
+        cells.extend([self.usd_per_million_output_tokens, self.attainment].map(optional));
+        cells.extend(self.values_ms.iter().copied().map(optional));
+        cells.extend([self.saturated_seeds.to_string(), self.meets_slos.to_string(), self.non_dominated.to_string()]);
+        cells.extend([self.launch.clone(), self.requests_per_s.to_string()]);
+        cells.extend([optional(self.goodput_rps), self.output_tokens_per_s.to_string()]);
+        cells.extend(
+            self.ranges_ms.iter().flat_map(|range| [range.map(|of| of.low), range.map(|of| of.high)].map(optional)),
+        );
+        cells
     }
 }
 

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use blis_report::{LoadReport, LoadState};
 
-    use crate::planning::load_run::{MeanGpus, SloResult};
+    use crate::planning::load_run::{MeanGpus, ServedRates, SloResult};
 
     /// A run of `samples` requests that arrive for `arrivals_s` seconds, with latencies of 2 s.
     fn run(arrivals_s: f64, samples: u64, is_open: bool) -> LoadRun {
@@ -159,6 +159,7 @@ mod tests {
             needed_s: 0.0,
             attainment: Some(1.0),
             held: MeanGpus::default(),
+            rates: ServedRates::default(),
         }
     }
 

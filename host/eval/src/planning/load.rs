@@ -369,7 +369,7 @@ fn set_length(config: &mut Experiment, length: u64) {
 }
 
 /// The number of concurrent users or sessions; `None` if the load is a rate.
-fn users(workload: &WorkloadConfig) -> Result<Option<u64>, RunError> {
+pub(super) fn users(workload: &WorkloadConfig) -> Result<Option<u64>, RunError> {
     let WorkloadConfig::Specified(SpecConfig { spec, .. }) = workload else { return Ok(None) };
     let counts = spec.clients.iter().filter_map(|client| match client.load {
         ClientLoad::Users { count, .. } | ClientLoad::Sessions(count) => Some(u64::from(count)),

@@ -45,6 +45,31 @@ pub(super) struct LoadRun {
     /// inter-token latency is none of a request.
     pub attainment: Option<f64>,
     pub held: MeanGpus,
+    pub rates: ServedRates,
+}
+
+/// What the whole run served, per second of simulated time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ServedRates {
+    /// Requests that arrived, whatever became of them.
+    pub arrived_per_s: f64,
+    /// Requests that completed.
+    pub requests_per_s: f64,
+    /// Their output tokens.
+    pub output_tokens_per_s: f64,
+}
+
+impl ServedRates {
+    fn from_report(report: &Report) -> Self {
+        let (requests, tokens) = (report.cluster.responses_per_second(), report.cluster.tokens_per_second());
+        let seconds = report.cluster.duration.as_secs_f64();
+        let arrived = report.cluster.counts.arrived() as f64;
+        Self {
+            arrived_per_s: if seconds > 0.0 { arrived / seconds } else { 0.0 },
+            requests_per_s: requests,
+            output_tokens_per_s: tokens,
+        }
+    }
 }
 
 /// The GPUs that a whole run held, and what they generated.
@@ -139,6 +164,7 @@ impl LoadRun {
             needed_s: seeded.sessions.map_or(0.0, |sessions| sessions.needed_s(mean_e2e_s)),
             attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
             held: MeanGpus::from_report(&report),
+            rates: ServedRates::from_report(&report),
         })
     }
 

@@ -42,14 +42,35 @@ pub use diagnose::{
 pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
 pub use model_error::{ModelErrorDraws, ModelRisk};
+pub(crate) use model_error::{factors, scaled};
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
-pub use sweep::{ComparedBy, MeasuredPoint, Sweep, SweepConfig, SweepPoint, sweep};
+pub use sweep::{ComparedBy, MeasuredPoint, SeedRange, Sweep, SweepConfig, SweepPoint, sweep};
 pub use variation::{Variation, VariedSetting};
 pub(crate) use variation::{check_same_requests, combinations, in_words};
 
 use load::SeededLoad;
-use load_run::LoadRun;
+use load_run::{EarlyStop, LoadRun};
+
+/// Requests that complete per second with a `share` of the users or concurrent sessions of `config`; `None` if its load is a rate, or that of
+/// a trace.
+///
+/// # Errors
+/// If the run fails.
+pub(crate) fn throughput_of_fewer_users(
+    config: &Experiment,
+    deployment: &Deployment,
+    share: f64,
+) -> Result<Option<f64>, RunError> {
+    // A workload of users and of rates has no load that is one number.
+    if load::users(&config.workload).ok().flatten().is_none_or(|users| users < 2) {
+        return Ok(None);
+    }
+    let seeded = SeededLoad::known(config.clone(), None)?;
+    let stop = EarlyStop(f64::INFINITY);
+    let run = LoadRun::new(config, deployment, &seeded, share * seeded.usual, &[], stop)?;
+    Ok(Some(run.rates.requests_per_s))
+}
 
 /// What to plan, with checked settings.
 pub struct PlanConfig {

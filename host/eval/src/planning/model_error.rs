@@ -37,7 +37,7 @@ pub enum ModelErrorDraws {
 
 impl ModelErrorDraws {
     /// The number of draws, for runs of so many requests.
-    pub(super) fn count(self, requests: Option<u64>) -> usize {
+    pub(crate) fn count(self, requests: Option<u64>) -> usize {
         match self {
             Self::On if requests.unwrap_or(0) > LONG => COARSE_DRAWS,
             Self::On => DRAWS,
@@ -97,7 +97,7 @@ impl ModelRisk {
 }
 
 /// `draws` equally likely factors of the times of steps of `deployment`.
-pub(super) fn factors(deployment: &Deployment, draws: usize) -> Result<Vec<StepFactors>, RunError> {
+pub(crate) fn factors(deployment: &Deployment, draws: usize) -> Result<Vec<StepFactors>, RunError> {
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
     for (number, line) in MEASURED.lines().enumerate().filter(|(_, line)| !line.starts_with('#')).skip(1) {
         let mut cells = line.rsplit(',').map(str::parse::<f64>);
@@ -123,7 +123,7 @@ fn uniform(largest: f64) -> Vec<f64> {
 }
 
 /// `deployment` with steps that take as many times as long.
-pub(super) fn scaled(deployment: &Deployment, factors: StepFactors) -> Deployment {
+pub(crate) fn scaled(deployment: &Deployment, factors: StepFactors) -> Deployment {
     let latency = Scaled::new(Arc::clone(&deployment.latency), factors.prefill, factors.decode);
     Deployment { latency: Arc::new(latency), ..deployment.clone() }
 }

@@ -114,8 +114,16 @@ pub struct MeasuredPoint {
     pub usd_per_million_output_tokens: Option<f64>,
     /// Requests within all limits, mean over the seeds; `null` without limits. Unit: share.
     pub attainment: Option<f64>,
+    /// Completed requests, mean over the seeds. Unit: requests/s.
+    pub requests_per_s: f64,
+    /// Requests within all limits, mean over the seeds; `null` without limits. Unit: requests/s.
+    pub goodput_rps: Option<f64>,
+    /// Output tokens of completed requests, mean over the seeds. Unit: tokens/s.
+    pub output_tokens_per_s: f64,
     /// By figure: the median over the seeds; `null` without a finite one.
     pub values_ms: Vec<Option<f64>>,
+    /// By figure: the lowest and the highest value of the seeds; `null` with one seed, or where a seed has no finite one.
+    pub ranges_ms: Vec<Option<SeedRange>>,
     /// Seeds under which the requests in flight became more and more. Unit: seeds.
     pub saturated_seeds: u64,
     /// Whether the medians are within all limits, and no seed is saturated.
@@ -125,6 +133,27 @@ pub struct MeasuredPoint {
     pub non_dominated: bool,
     /// The command that serves a replica with vLLM.
     pub launch: String,
+}
+
+/// What a figure was under several seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SeedRange {
+    /// The lowest value. Unit: ms.
+    pub low: f64,
+    /// The highest value. Unit: ms.
+    pub high: f64,
+}
+
+impl SeedRange {
+    /// That of the SLO with this index.
+    fn of_slo(runs: &[LoadRun], slo: usize) -> Option<Self> {
+        let values: Option<Vec<f64>> =
+            runs.iter().map(|run| run.results[slo].value_ms.filter(|ms| ms.is_finite())).collect();
+        let values = values.filter(|values| values.len() > 1)?;
+        let (low, high) =
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &ms| (low.min(ms), high.max(ms)));
+        Some(Self { low, high })
+    }
 }
 
 /// Measures all points. The result does not depend on the number of threads.
@@ -201,8 +230,15 @@ impl PointRuns {
         let meets = |(slo, value): (&Slo, &Option<f64>)| value.is_some_and(|ms| ms <= slo.limit.as_millis_f64());
         let has_limits = slos.iter().any(|slo| slo.limit != Micros::MAX);
         let attainment: Option<Vec<f64>> = self.runs.iter().map(|run| run.attainment).collect();
+        let within_rps: Option<Vec<f64>> =
+            self.runs.iter().map(|run| Some(run.attainment? * run.rates.arrived_per_s)).collect();
+        let mean_rate = |rate: fn(&LoadRun) -> f64| mean(self.runs.iter().map(rate)).unwrap_or(0.0);
         let gpus = self.gpus(point);
         MeasuredPoint {
+            requests_per_s: mean_rate(|run| run.rates.requests_per_s),
+            output_tokens_per_s: mean_rate(|run| run.rates.output_tokens_per_s),
+            goodput_rps: within_rps.filter(|_| has_limits).and_then(|rates| mean(rates.into_iter())),
+            ranges_ms: (0..slos.len()).map(|slo| SeedRange::of_slo(&self.runs, slo)).collect(),
             load: self.load,
             unit: self.unit,
             gpus,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use blis_report::in_columns;
+use blis_report::{in_columns, three_digits};
 
 use super::capacity::{Capacity, PolicyCapacity};
 use super::elastic::{ElasticCurve, HeldReplicas};
@@ -170,7 +170,8 @@ impl Display for Sweep {
         let has_prices = measured().any(|of| of.usd_per_million_output_tokens.is_some());
         let has_limits = measured().any(|of| of.attainment.is_some());
         let mut heading = vec!["", "GPUs", if has_prices { "$/1M tok" } else { "per load" }];
-        heading.extend(has_limits.then_some("within, %"));
+        heading.extend(["req/s", "tok/s"]);
+        heading.extend(has_limits.then_some(["within, %", "goodput"]).into_iter().flatten());
         heading.extend(self.figures.iter().map(|figure| figure.split('=').next().unwrap_or(figure)));
         heading.extend(["result", "settings"]);
         let heading: Vec<String> = heading.into_iter().map(str::to_owned).collect();
@@ -178,6 +179,7 @@ impl Display for Sweep {
         let lines: Vec<Vec<String>> = std::iter::once(heading.clone()).chain(cells).collect();
         table(f, &lines, 2)?;
         writeln!(f, "\nFigures: {}; latencies in ms, medians over the seeds", self.figures.join(", "))?;
+        writeln!(f, "[the lowest, the highest of them]; goodput: requests/s within all limits")?;
         let cost = if has_prices { "dollars per 1M output tokens" } else { "GPUs per load" };
         match self.compared_by {
             ComparedBy::Figures => {
@@ -214,8 +216,16 @@ impl SweepPoint {
         let cost = if heading[2] == "per load" { Some(measured.cost) } else { measured.usd_per_million_output_tokens };
         let mut cells = vec![mark.to_owned(), format!("{:.*}", decimals, measured.gpus)];
         cells.push(cost.map_or("-".to_owned(), |cost| format!("{cost:.4}")));
-        cells.extend(measured.attainment.map(|share| format!("{:.2}", 100.0 * share)));
-        cells.extend(measured.values_ms.iter().map(|value| value.map_or("-".to_owned(), |ms| format!("{ms:.1}"))));
+        cells.extend([measured.requests_per_s, measured.output_tokens_per_s].map(three_digits));
+        if heading.iter().any(|column| column == "goodput") {
+            let dash = || "-".to_owned();
+            cells.push(measured.attainment.map_or_else(dash, |share| format!("{:.2}", 100.0 * share)));
+            cells.push(measured.goodput_rps.map_or_else(dash, three_digits));
+        }
+        cells.extend(measured.values_ms.iter().zip(&measured.ranges_ms).map(|(value, range)| {
+            let value = value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+            range.map_or_else(|| value.clone(), |range| format!("{value} [{:.1}, {:.1}]", range.low, range.high))
+        }));
         let result = match (measured.saturated_seeds, measured.meets_slos) {
             (1.., _) => "saturated",
             (0, false) => "misses",

@@ -67,21 +67,29 @@ pub(super) struct ChartLine {
     pub marks: bool,
     /// The last point within all limits.
     pub knee: Option<(f64, f64)>,
+    /// By point: the lowest and the highest y of its runs; empty if no point has several runs.
+    pub ranges: Vec<Option<(f64, f64)>>,
 }
 
 impl ChartLine {
     pub fn new(name: String, colour: usize, points: Vec<(f64, f64)>) -> Self {
-        Self { name, colour, points, is_connected: true, marks: true, knee: None }
+        Self { name, colour, points, is_connected: true, marks: true, knee: None, ranges: Vec::new() }
     }
 }
 
 impl Chart {
     pub fn csv(&self) -> String {
-        let mut text = format!("line,{},{},knee\n", field(&self.x.label), field(&self.y.label));
+        let has_ranges = self.lines.iter().any(|line| !line.ranges.is_empty());
+        let further = if has_ranges { ",low,high" } else { "" };
+        let mut text = format!("line,{},{},knee{further}\n", field(&self.x.label), field(&self.y.label));
         for line in &self.lines {
-            for point in &line.points {
+            for (number, point) in line.points.iter().enumerate() {
                 let knee = if line.knee == Some(*point) { "knee" } else { "" };
-                let _ = writeln!(text, "{},{},{},{knee}", field(&line.name), point.0, point.1);
+                let _ = write!(text, "{},{},{},{knee}", field(&line.name), point.0, point.1);
+                match line.ranges.get(number).copied().flatten() {
+                    Some((low, high)) => drop(writeln!(text, ",{low},{high}")),
+                    None => text.push_str(if has_ranges { ",,\n" } else { "\n" }),
+                }
             }
         }
         text
@@ -97,7 +105,10 @@ impl Drawable for Chart {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x = ChartScale::new(points().map(|point| point.0), &self.x, LEFT, WIDTH - RIGHT);
         let limits = self.limits.iter().map(|(y, _)| *y);
-        let y = ChartScale::new(points().map(|point| point.1).chain(limits), &self.y, HEIGHT - BOTTOM, TOP);
+        let ranges =
+            self.lines.iter().flat_map(|line| line.ranges.iter().flatten()).flat_map(|&(low, high)| [low, high]);
+        let values = points().map(|point| point.1).chain(limits).chain(ranges);
+        let y = ChartScale::new(values, &self.y, HEIGHT - BOTTOM, TOP);
         self.axes(drawing, &x, &y)?;
         for (limit, name) in &self.limits {
             let at = y.at(*limit);
@@ -141,9 +152,24 @@ impl ChartLine {
         for &point in points.iter().filter(|_| self.marks) {
             drawing.circle(point, 3.5, style, true)?;
         }
+        self.draw_ranges(drawing, x, y)?;
         let Some(knee) = self.knee.map(|(px, py)| (x.at(px), y.at(py))) else { return Ok(()) };
         drawing.circle(knee, 7.5, LineStyle { width: 1.5, ..LineStyle::thin(INK) }, false)?;
         drawing.text((knee.0, knee.1 - 16.0), HPos::Center, "knee")
+    }
+
+    /// A bar with ends at each point that has a range.
+    fn draw_ranges<B: DrawingBackend>(&self, drawing: &Drawing<B>, x: &ChartScale, y: &ChartScale) -> Drawn<B> {
+        let style = LineStyle { width: 1.0, dashes: None, ..self.style() };
+        for (&(at, _), range) in self.points.iter().zip(&self.ranges) {
+            let Some((low, high)) = range.filter(|&(low, high)| y.can_show(low) && y.can_show(high)) else { continue };
+            let (at, low, high) = (x.at(at), y.at(low), y.at(high));
+            drawing.line(&[(at, low), (at, high)], style)?;
+            for end in [low, high] {
+                drawing.line(&[(at - 4.0, end), (at + 4.0, end)], style)?;
+            }
+        }
+        Ok(())
     }
 
     fn draw_legend<B: DrawingBackend>(&self, drawing: &Drawing<B>, y: f64) -> Drawn<B> {

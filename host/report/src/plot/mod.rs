@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `cdf` | results of runs with every request (`--metrics-path`) | cumulative distribution of a latency, a line for each result |
 //! | `percentiles` | one such result | p50, p90, p99 of a latency by the window of arrival |
-//! | `sweep` | a sweep | a latency over the load, a line for each configuration, with its last point within all limits (the knee) |
+//! | `sweep` | a sweep | a latency over the load, a line for each configuration, with its last point within all limits (the knee), and bars from the lowest to the highest of the seeds |
 //! | `pareto` | a sweep | a latency over the cost, with the non-dominated points |
 //! | `differences` | a comparison | paired differences of candidates, with intervals |
 

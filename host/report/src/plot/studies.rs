@@ -13,6 +13,8 @@ struct FigurePoint {
     settings: Vec<String>,
     /// Value of the figure, ms.
     value: f64,
+    /// The lowest and the highest of its seeds, ms.
+    range: Option<(f64, f64)>,
     cost: f64,
     meets_slos: bool,
     non_dominated: bool,
@@ -46,7 +48,9 @@ impl SweepFigure {
         let names: Vec<String> = names.iter().map(|one| text(&one["name"])).collect();
         let read = |point: &Value| {
             let measured = &point["measured"];
+            let range = &measured["ranges_ms"][index];
             Some(FigurePoint {
+                range: range["low"].as_f64().zip(range["high"].as_f64()),
                 settings: list(&point["settings"]).iter().map(|one| text(&one["value"])).collect(),
                 value: measured["values_ms"][index].as_f64()?,
                 cost: measured["cost"].as_f64()?,
@@ -120,7 +124,9 @@ pub(super) fn sweep(input: &PlotInput, figure: Option<&str>) -> Result<Chart, Pl
         let knee = own.iter().rfind(|point| point.meets_slos).filter(|_| within < own.len());
         let knee = knee.map(|point| (load(point), point.value));
         let points = own.iter().map(|point| (load(point), point.value)).collect();
-        lines.push(ChartLine { knee, ..ChartLine::new(label, lines.len(), points) });
+        let ranges: Vec<_> = own.iter().map(|point| point.range).collect();
+        let ranges = if ranges.iter().any(Option::is_some) { ranges } else { Vec::new() };
+        lines.push(ChartLine { knee, ranges, ..ChartLine::new(label, lines.len(), points) });
     }
     let limits = sweep.limit().into_iter().collect();
     Ok(Chart { x: ChartAxis::linear(&sweep.names[x]), y: sweep.axis(), lines, limits })

@@ -77,6 +77,15 @@ fn a_sweep_has_its_knee_and_limit() {
         ["num-instances=1,5,200,", "num-instances=1,10,400,knee", "num-instances=1,20,900,", "num-instances=2,10,100,"]
     );
     assert_eq!((count(&figure.svg(), "ttft_p90=500ms"), count(&figure.svg(), "knee")), (1, 1));
+    let mut with_seeds = sweep();
+    with_seeds.document["points"][1]["measured"]["ranges_ms"] = json!([{"low": 150.0, "high": 250.0}]);
+    let bars = plot(None, Some("ttft_p90"), &[with_seeds]).expect("drawn");
+    assert_eq!(
+        (&*rows(&bars)[0], &*rows(&bars)[1]),
+        ("num-instances=1,5,200,,150,250", "num-instances=1,10,400,knee,,")
+    );
+    let lines = |figure: &PlotFigure| figure.svg().matches("<polyline").count();
+    assert_eq!(lines(&bars), lines(&figure) + 3, "a bar with two ends");
     let pareto = plot(Some(FigureKind::Pareto), None, &[sweep()]).expect("drawn");
     assert_eq!(
         rows(&pareto),

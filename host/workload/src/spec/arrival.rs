@@ -47,6 +47,8 @@ impl Arrival {
 pub(super) struct Intervals {
     /// Mean of the drawn times, µs.
     pub mean_us: f64,
+    /// Square of their coefficient of variation: variance over mean of the arrivals in long intervals.
+    pub squared_cv: f64,
     kind: IntervalDistribution,
 }
 
@@ -64,8 +66,8 @@ impl Intervals {
         // Requests per µs first, then its inverse, so that it is truncated as in BLIS: 10/s is 99 999 µs.
         let mean_us = 1.0 / (rate / 1e6).max(1e-15);
         match arrival {
-            Arrival::Constant => Self { mean_us, kind: IntervalDistribution::Constant },
-            Arrival::Poisson => Self { mean_us, kind: IntervalDistribution::Exponential },
+            Arrival::Constant => Self { mean_us, squared_cv: 0.0, kind: IntervalDistribution::Constant },
+            Arrival::Poisson => Self { mean_us, squared_cv: 1.0, kind: IntervalDistribution::Exponential },
             Arrival::Gamma(IntervalShape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
             Arrival::Gamma(IntervalShape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
             Arrival::Weibull(IntervalShape::Cv(cv)) => {
@@ -80,13 +82,15 @@ impl Intervals {
         let mean_us = shape * scale_us;
         // Both are above 0 and finite, as checked before.
         let kind = Gamma::new(shape, scale_us).map_or(IntervalDistribution::Constant, IntervalDistribution::Gamma);
-        Self { mean_us, kind }
+        Self { mean_us, squared_cv: 1.0 / shape, kind }
     }
 
     fn weibull(shape: f64, scale_us: f64) -> Self {
         let inverse_shape = 1.0 / shape;
         let mean_us = scale_us * libm::tgamma(1.0 + inverse_shape);
-        Self { mean_us, kind: IntervalDistribution::Weibull { scale_us, inverse_shape } }
+        let log_ratio = libm::lgamma(1.0 + 2.0 * inverse_shape) - 2.0 * libm::lgamma(1.0 + inverse_shape);
+        let kind = IntervalDistribution::Weibull { scale_us, inverse_shape };
+        Self { mean_us, squared_cv: libm::expm1(log_ratio), kind }
     }
 
     /// An inter-arrival time, µs, not rounded.

@@ -27,6 +27,8 @@ pub struct SteadySessions {
     pub thinking_p95_s: f64,
     /// Whether rounds wait for the output of the round before.
     pub is_closed_loop: bool,
+    /// Variance over mean of the starts in a long interval: 1 of Poisson arrivals.
+    pub start_dispersion: f64,
 }
 
 impl SteadySessions {
@@ -77,14 +79,15 @@ impl Spec {
         // A number of requests is an end that any specification may have; the plans are those without one.
         let options = GenerateOptions { horizon: Micros::MAX, num_requests: Some(1), ..*options };
         let plans = expand(self, &options)?.plans;
-        let Some(rates) = plans.iter().map(constant_rate).collect::<Option<Vec<f64>>>() else { return Ok(None) };
-        let starts_per_s: f64 = rates.iter().sum();
+        let Some(paces) = plans.iter().map(constant_pace).collect::<Option<Vec<StartPace>>>() else { return Ok(None) };
+        let starts_per_s: f64 = paces.iter().map(|pace| pace.rate).sum();
+        let start_dispersion = paces.iter().map(|pace| pace.rate * pace.dispersion).sum::<f64>() / starts_per_s;
         // Of many alike clients, as in a cohort, some stand for all.
         let skipped = plans.len().div_ceil(DRAWN_SESSIONS).max(1);
         let each = DRAWN_SESSIONS.div_ceil(plans.len().max(1));
         let mut drawn: Vec<DrawnSession> = Vec::new();
-        for (plan, rate) in plans.iter().zip(&rates).step_by(skipped) {
-            drawn.extend((0..each as u64).map(|number| DrawnSession::new(plan, *rate, number)));
+        for (plan, pace) in plans.iter().zip(&paces).step_by(skipped) {
+            drawn.extend((0..each as u64).map(|number| DrawnSession::new(plan, pace.rate, number)));
         }
         if drawn.iter().all(|session| session.rounds < 2.0) {
             return Ok(None);
@@ -93,17 +96,33 @@ impl Spec {
         let rounds = drawn.iter().map(|session| session.weight * session.rounds).sum::<f64>() / weight;
         let (thinking_mean_s, thinking_p95_s) = thinking(drawn);
         let is_closed_loop = self.first_in_closed_loop().is_some();
-        Ok(Some(SteadySessions { starts_per_s, rounds, thinking_mean_s, thinking_p95_s, is_closed_loop }))
+        Ok(Some(SteadySessions {
+            starts_per_s,
+            rounds,
+            thinking_mean_s,
+            thinking_p95_s,
+            is_closed_loop,
+            start_dispersion,
+        }))
     }
 }
 
-/// The rate at which a client begins sessions for ever, per second; `None` if it is another kind of load.
-fn constant_rate(plan: &SenderPlan) -> Option<f64> {
+/// How a client begins sessions.
+struct StartPace {
+    /// Starts per second.
+    rate: f64,
+    /// Their variance over their mean.
+    dispersion: f64,
+}
+
+/// The pace at which a client begins sessions for ever; `None` if it is another kind of load.
+fn constant_pace(plan: &SenderPlan) -> Option<StartPace> {
     let [segment] = &*plan.segments else { return None };
     let Pace::Steady(intervals) = segment.pace else { return None };
     let for_ever = segment.start == Micros::ZERO && segment.end == Micros::MAX;
     let is_rate = matches!(plan.client.load, ClientLoad::Share(_)) && !plan.is_single_session();
-    (for_ever && is_rate && plan.prompts.is_none()).then(|| 1e6 / intervals.mean_us.max(1.0))
+    let pace = StartPace { rate: 1e6 / intervals.mean_us.max(1.0), dispersion: intervals.squared_cv };
+    (for_ever && is_rate && plan.prompts.is_none()).then_some(pace)
 }
 
 struct DrawnSession {
