@@ -225,7 +225,7 @@ fn sessions_that_still_begin_are_too_short_and_no_overload() {
     assert!(warnings.contains("too short under") && !warnings.contains("overloaded"), "{warnings}");
 }
 
-/// Its script and its command; the claim is about requests that nobody looked at when it was written.
+/// Its script and its command; the claim is about requests that it was not written for.
 #[test]
 fn the_router_of_the_readme_is_better_on_other_requests_too() {
     const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --output json";

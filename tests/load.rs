@@ -165,3 +165,40 @@ fn a_lone_prompt_takes_as_long_as_measured() {
     assert!((whole / 514.0 - 1.0).abs() < 0.1, "{whole} ms");
     assert!(whole <= ttft_ms(2048) && ttft_ms(16_384) == whole, "never longer with a larger budget");
 }
+
+/// Sessions of six rounds with a constant think time: their prefill batches gather them, and they come back together.
+const CONSTANT_SESSIONS: &str = "version: \"2\"\naggregate_rate: 2\nclients:\n- id: c\n  rate_fraction: 1.0\n  arrival: {process: poisson}\n  \
+     input_distribution: {type: constant, params: {value: 500}}\n  output_distribution: {type: constant, params: {value: 200}}\n  \
+     closed_loop: true\n  timeout: 0\n  reasoning:\n    \
+     multi_turn: {max_rounds: 6, think_time_us: 30000000, context_growth: accumulate}\n";
+
+/// The state is at the top, and the sentence and a caveat say what it follows from; `compare` has the same caveats.
+#[test]
+fn states_of_runs_say_what_they_follow_from() {
+    let scratch = Scratch::new();
+    scratch.write("sessions.yaml", CONSTANT_SESSIONS);
+    let sessions = format!("--num-instances 3 --workload-spec {} --num-requests 30000", scratch.path("sessions.yaml"));
+    let runs = [
+        ("deadline", "--rate 2 --num-requests 200 --timeout 500ms", "500 ms are less than the"),
+        ("saturated", "--concurrency 400 --num-requests 4000", "three quarters of the users get 1"),
+        ("synchronised", &sessions, "clients send together, variance/mean"),
+        (
+            "starved",
+            "--num-instances 2 --rate 3 --num-requests 600 --output-tokens 50 --output-tokens-stdev 10 --routing-policy tests/load/first.rhai",
+            "instance 1 got no request",
+        ),
+    ];
+    for (state, flags, reason) in runs {
+        let document = blis!("run --model qwen/qwen3-14b", flags).whole_json();
+        assert_eq!((&document["state"], &document["conclusion"]["kind"]), (&state.into(), &state.into()), "{flags}");
+        let sentence = document["conclusion"]["text"].as_str().expect("a text");
+        assert!(sentence.contains(reason), "{sentence}");
+        let caveats = document["run"]["caveats"].as_array().expect("caveats");
+        assert!(caveats.iter().any(|caveat| caveat["code"] == state), "{caveats:?}");
+        if state != "starved" {
+            let other = blis!("compare --seeds 2 least-loaded weighted --model qwen/qwen3-14b", flags).whole_json();
+            let caveats = other["run"]["caveats"].to_string();
+            assert!(caveats.contains(state) && caveats.contains(reason), "{caveats}");
+        }
+    }
+}

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use crate::error::RunError;
 use crate::figures::Figure;
-use crate::table::FITNESS;
 
+/// The first row with `--fitness-weights`.
+pub(crate) const FITNESS: &str = "fitness";
 /// The figures that a conclusion is about, without a fitness.
 const PRIMARY: [Figure; 4] = [Figure::MeanTtft, Figure::P99Ttft, Figure::MeanE2e, Figure::Throughput];
 

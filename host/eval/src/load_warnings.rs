@@ -3,6 +3,7 @@
 use blis_report::{Caveat, CaveatCode, LoadLog, LoadReport, LoadState};
 use blis_sim::metrics::Report;
 use blis_sim::units::Micros;
+use blis_stats::{RunEvidence, RunState, StateReport, state_of};
 use blis_workload::spec::SteadySessions;
 
 use crate::experiment::Experiment;
@@ -35,6 +36,17 @@ pub(crate) fn load_of_run(
 pub(crate) fn mean_latency_s(report: &Report) -> f64 {
     let e2e = &report.cluster.e2e;
     if e2e.count > 0 { e2e.mean_ms / 1e3 } else { 0.0 }
+}
+
+/// Clients that wait for outputs (`waits`), and send their requests together: far more so than their sessions start. Bursts of an open loop are
+/// those of its traffic.
+pub(crate) fn synchronised(log: &LoadLog, sessions: Option<&SteadySessions>, waits: bool) -> Option<StateReport> {
+    let evidence = RunEvidence {
+        arrival_dispersion: log.dispersion().filter(|_| waits),
+        start_dispersion: sessions.map(|sessions| sessions.start_dispersion),
+        ..RunEvidence::default()
+    };
+    Some(state_of(&evidence)).filter(|found| found.state == RunState::Synchronised)
 }
 
 /// Why figures are not those of a steady state.

@@ -11,7 +11,7 @@ use blis_workload::spec::SteadySessions;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
-use crate::load_warnings::mean_latency_s;
+use crate::load_warnings::{mean_latency_s, synchronised};
 use crate::measure::{measure, with_deadlines};
 use crate::targets::NamedWorkload;
 use crate::{open, planning};
@@ -66,7 +66,9 @@ pub(crate) fn state_of_run(
         Some(LoadState::Overloaded) => by_load(RunState::Overloaded),
         Some(LoadState::TooShort) => by_load(RunState::TooShort),
         Some(LoadState::Steady) | None => {
-            starved(config, run.report).or_else(|| synchronised(run)).or_else(|| may_grow(run)).unwrap_or(found)
+            let waits = !run.is_open || run.sessions.is_some_and(|sessions| sessions.is_closed_loop);
+            let together = || synchronised(run.log, run.sessions, waits);
+            starved(config, run.report).or_else(together).or_else(|| may_grow(run)).unwrap_or(found)
         }
     })
 }
@@ -156,18 +158,6 @@ fn alone(config: &Experiment, deployment: &Deployment) -> Result<Option<(f64, f6
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
-}
-
-/// Clients that wait for outputs, and send their requests together.
-fn synchronised(run: &RunTraces<'_>) -> Option<StateReport> {
-    // Bursts of an open loop are those of its traffic.
-    let waits = !run.is_open || run.sessions.is_some_and(|sessions| sessions.is_closed_loop);
-    let evidence = RunEvidence {
-        arrival_dispersion: run.log.dispersion().filter(|_| waits),
-        start_dispersion: run.sessions.map(|sessions| sessions.start_dispersion),
-        ..RunEvidence::default()
-    };
-    Some(state_of(&evidence)).filter(|found| found.state == RunState::Synchronised)
 }
 
 /// A number in flight that may grow, although not so clearly that [`LoadLog`] calls it an overload.

@@ -8,14 +8,12 @@ use blis_stats::{benjamini_hochberg, holm};
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::comparison_rules::{ComparisonRules, ModelSign};
+use super::comparison_rules::{ComparisonRules, FITNESS, ModelSign};
 use super::figures::{Better, Figure, Figures, Unit};
 use super::fitness::FitnessScale;
 use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 use super::within_trace::WithinTrace;
 
-/// The first row with `--fitness-weights`.
-pub(crate) const FITNESS: &str = "fitness";
 /// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
 /// The same where the names head columns.

@@ -160,6 +160,7 @@ mod tests {
             attainment: Some(1.0),
             held: MeanGpus::default(),
             rates: ServedRates::default(),
+            synchronised: None,
         }
     }
 

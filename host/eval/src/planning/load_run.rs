@@ -12,10 +12,11 @@ use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
-use blis_stats::{Growth, RunEvidence, RunState, state_of};
+use blis_stats::{Growth, RunEvidence, RunState, StateReason, state_of};
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::load_warnings::synchronised;
 use crate::measure::{Measurement, measure};
 use crate::targets::NamedWorkload;
 
@@ -46,6 +47,8 @@ pub(super) struct LoadRun {
     pub attainment: Option<f64>,
     pub held: MeanGpus,
     pub rates: ServedRates,
+    /// Variance over mean of the arrivals per second, if clients that wait for outputs send together.
+    pub synchronised: Option<f64>,
 }
 
 /// What the whole run served, per second of simulated time.
@@ -127,6 +130,8 @@ impl LoadRun {
         let config = Experiment { warmup: usual_cut.unwrap_or(service.warmup), ..config };
         let (requests, follow_ups) = seeded.at(load)?;
         let is_open = follow_ups.is_none() || seeded.sessions.is_some();
+        let steady = seeded.sessions.as_ref().map(|sessions| &sessions.steady);
+        let waits = follow_ups.is_some() && steady.is_none_or(|sessions| sessions.is_closed_loop);
         let is_stopped = Arc::new(AtomicBool::new(false));
         let limits = slos.iter().map(|slo| Limit::new(slo, seeded, config.warmup, load, stop)).collect();
         let latencies = LatencyLog {
@@ -165,6 +170,10 @@ impl LoadRun {
             attainment: (!samples.is_empty()).then(|| within as f64 / samples.len() as f64),
             held: MeanGpus::from_report(&report),
             rates: ServedRates::from_report(&report),
+            synchronised: synchronised(&load_log, steady, waits).and_then(|found| match found.reason {
+                StateReason::Bursts { arrivals, .. } => Some(arrivals),
+                _ => None,
+            }),
         })
     }
 

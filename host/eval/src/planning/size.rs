@@ -191,6 +191,7 @@ fn search(
     let numbers = [Some(replicas), replicas.checked_sub(1).filter(|&fewer| fewer > 0)];
     let checks = numbers.into_iter().flatten().map(|count| Ok(sizes.tried(count)?.clone()));
     let checks: Vec<SizeCheck> = checks.collect::<Result<_, RunError>>()?;
+    let synchronised = checks.iter().find_map(|check| sizes.synchronised(check.count));
     let gpus = u64::from(replicas) * u64::from(deployment.gpus());
     let model_error = model_error(config, service, deployment, &checked[0], replicas)?;
     Ok(ServiceSize {
@@ -207,7 +208,7 @@ fn search(
         seeds: config.seeds.clone(),
         unseen_seeds,
         requests_per_run,
-        notes: notes(config, &checks),
+        notes: notes(config, &checks, synchronised),
         checks,
     })
 }
@@ -241,8 +242,14 @@ fn model_error(
     Ok(Some(ModelRisk::new(&needed, replicas, RISK)))
 }
 
-fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
+fn notes(config: &PlanConfig, checks: &[SizeCheck], synchronised: Option<f64>) -> Vec<String> {
     let mut notes = config.notes();
+    if let Some(dispersion) = synchronised {
+        notes.push(format!(
+            "synchronised: clients wait for outputs and send together, variance/mean {dispersion:.1} of arrivals per second; think times and \
+             lengths that vary more may need fewer replicas"
+        ));
+    }
     if let Some(fewer) = checks.get(1).filter(|fewer| fewer.result != SizeResult::Fails) {
         notes.push(format!(
             "{} replicas are near the limit (result: {}); longer runs (--num-requests) or more --seeds decide",
@@ -333,6 +340,11 @@ impl<'a> SizeSearch<'a> {
             self.tried.insert(count, (check, runs));
         }
         Ok(&self.tried[&count].0)
+    }
+
+    /// Variance over mean of the arrivals per second under `count` replicas, if clients send together.
+    fn synchronised(&self, count: u32) -> Option<f64> {
+        self.tried.get(&count)?.1.iter().filter_map(|run| run.synchronised).reduce(f64::max)
     }
 
     /// The service with `count` replicas.
