@@ -9,6 +9,7 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::explain::resolved;
 use crate::open;
+use crate::planning::{LatencyBand, latency_bands};
 use crate::spec::{ExperimentSpec, NamedChoice as _};
 use crate::workload_config::plural;
 
@@ -46,6 +47,9 @@ struct ServiceSubject {
     workload: String,
     /// Seeds of the runs. Unit: number.
     seeds: Vec<u64>,
+    /// By how much latencies that are measured differ from simulated ones, in nine of ten deployments; none for a latency model that is a
+    /// plugin.
+    model_error: Vec<LatencyBand>,
 }
 
 /// What goes with a result.
@@ -131,6 +135,7 @@ impl ResultSubject {
             router: routers(std::iter::once(config)),
             workload: config.workload.to_string(),
             seeds: seeds.to_vec(),
+            model_error: latency_bands(config, deployment),
         };
         Ok(Self { text: service.words(), service: Some(service) })
     }

@@ -41,8 +41,8 @@ pub use diagnose::{
 };
 pub use elastic::{CurvePeriod, CurveRun, CurveStep, ElasticCurve, HeldReplicas, ReplicaRate, elastic};
 pub use load::LoadUnit;
-pub use model_error::{ModelErrorDraws, ModelRisk};
-pub(crate) use model_error::{factors, scaled};
+pub use model_error::{LatencyBand, ModelErrorDraws, ModelRisk};
+pub(crate) use model_error::{factors, latency_bands, scaled};
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
 pub use sweep::{ComparedBy, MeasuredPoint, SeedRange, Sweep, SweepConfig, SweepPoint, sweep};

@@ -7,11 +7,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use blis_config::Deployment;
+use blis_plugin::Kind;
 use blis_sim::latency::Scaled;
 use blis_stats::{StepFactors, draw_step_factors};
 use serde::Serialize;
 
 use crate::error::RunError;
+use crate::experiment::Experiment;
 
 /// Measured errors: comments, a heading, and lines that end with the errors (ln) of prefill and decode.
 const MEASURED: &str = include_str!("../../data/step-errors.csv");
@@ -22,6 +24,44 @@ const DRAWS: usize = 20;
 const COARSE_DRAWS: usize = 5;
 /// Requests of a run from which it is long.
 const LONG: u64 = 20_000;
+
+/// By how much a measured latency differs from the simulated one, in nine of ten deployments.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatencyBand {
+    /// The latency. One of `ttft`, `tpot`.
+    pub figure: &'static str,
+    /// Measured over simulated, at the lower end. Unit: factor.
+    pub low: f64,
+    /// The same in the middle. Unit: factor.
+    pub center: f64,
+    /// The same at the upper end. Unit: factor.
+    pub high: f64,
+    /// Measurements of other deployments that this is from; `null` for the largest errors of its own tests. Unit: rows.
+    pub rows: Option<u64>,
+}
+
+/// The bands of all deployments, from the whole table: a test repeats them.
+const OF_ALL: [LatencyBand; 2] = [
+    LatencyBand { figure: "ttft", low: 0.403, center: 1.330, high: 4.390, rows: Some(443) },
+    LatencyBand { figure: "tpot", low: 0.558, center: 1.075, high: 2.071, rows: Some(443) },
+];
+
+/// By how much measured latencies differ from those of `deployment`: from the largest errors of its own tests, if its coefficients were
+/// measured on this very deployment, else from those of all deployments that were measured. None for a latency model that is a plugin.
+pub(crate) fn latency_bands(config: &Experiment, deployment: &Deployment) -> Vec<LatencyBand> {
+    if config.cluster.policies.plugin(Kind::Latency).is_some() {
+        return Vec::new();
+    }
+    let own = deployment.validation.as_ref().and_then(|validation| validation.largest);
+    let band = |figure, largest: f64| LatencyBand {
+        figure,
+        low: 1.0 / (1.0 + largest),
+        center: 1.0,
+        high: 1.0 + largest,
+        rows: None,
+    };
+    own.map_or_else(|| OF_ALL.to_vec(), |own| vec![band("ttft", own.prefill), band("tpot", own.decode)])
+}
 
 /// How many errors of the model are drawn: `--model-error`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +170,35 @@ pub(crate) fn scaled(deployment: &Deployment, factors: StepFactors) -> Deploymen
 
 #[cfg(test)]
 mod tests {
+    use blis_stats::{ErrorBand, ModelErrorRow};
+
     use super::*;
+
+    #[test]
+    fn bands_are_those_of_the_table() {
+        let rows: Vec<Vec<&str>> = MEASURED
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .skip(1)
+            .map(|line| line.split(',').collect())
+            .collect();
+        for (band, column) in OF_ALL.iter().zip([4, 5]) {
+            let errors: Vec<ModelErrorRow<'_>> = rows
+                .iter()
+                .map(|row| ModelErrorRow {
+                    class: "all",
+                    model: row[0],
+                    deployment: row[3],
+                    error: row[column].parse().expect("a number"),
+                })
+                .collect();
+            let found = ErrorBand::of(&errors, 0.9).expect("rows");
+            let expected = [found.low_factor(), found.centre_factor(), found.high_factor()];
+            let near = |(is, wanted): (f64, f64)| (is / wanted - 1.0).abs() < 5e-3;
+            assert!([band.low, band.center, band.high].into_iter().zip(expected).all(near), "{band:?} {expected:?}");
+            assert_eq!(band.rows, Some(found.rows as u64));
+        }
+    }
 
     #[test]
     fn the_middle_of_the_draws_is_the_median_of_the_measured_errors() {
