@@ -172,7 +172,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis advise", &[
         ("The cheapest of eight GPUs at most", "blis advise --model qwen/qwen3-32b --hardware H100 --workload summarization --rate 6 \\\n--slo ttft_p95=1s,tpot_p90=40ms --max-gpus 8"),
-        ("Two GPUs by price, with files to deploy it", "blis advise --model qwen/qwen3-14b --rate 10 --slo ttft_p95=1s,tpot_p90=50ms \\\n--hardware H100,A100-SXM --prices examples/autoscaling/prices.yaml \\\n--budget '20$/h' --out advice"),
+        ("Two GPUs by price, with files to deploy it", "blis advise --model qwen/qwen3-14b --tp 1 --rate 10 --slo ttft_p95=1s,tpot_p90=50ms \\\n--hardware H100,A100-SXM --prices examples/autoscaling/prices.yaml \\\n--budget '20$/h' --out advice"),
     ]),
     ("blis sweep", &[
         ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),
