@@ -7,7 +7,7 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-use crate::numbers::truncated;
+use crate::numbers::truncated_i64;
 
 /// A point in simulated time, or a duration, in whole microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -27,7 +27,7 @@ impl Micros {
         if us.is_nan() {
             return Self::MAX;
         }
-        Self(truncated(us).min(Self::MAX.0))
+        Self(truncated_i64(us).max(0).cast_unsigned()) // every step has some: it must be cheap
     }
 
     /// Converts a duration in seconds, truncated to whole microseconds.
