@@ -469,13 +469,17 @@ impl SignalGroup {
             return false;
         }
         self.read_at = now;
-        let any = !self.dirty.is_empty();
-        let is_dirty = &mut self.is_dirty;
-        self.dirty.retain(|&instance| {
-            is_dirty[instance.index()] = read(instance);
-            is_dirty[instance.index()]
-        });
-        any
+        let (all, mut kept) = (self.dirty.len(), 0);
+        // Not `retain`: most groups keep none, and then the compiler leaves all of that out.
+        for at in 0..all {
+            let instance = self.dirty[at];
+            let more = read(instance);
+            self.is_dirty[instance.index()] = more;
+            self.dirty[kept] = instance;
+            kept += usize::from(more);
+        }
+        self.dirty.truncate(kept);
+        all > 0
     }
 }
 

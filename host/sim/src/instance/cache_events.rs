@@ -83,7 +83,12 @@ impl CacheEvents {
 
     /// Calls `each` with the last event of each block that is published at `now`, and removes them. Returns when the next one is
     /// published. Events before `now` were executed, and none after.
+    #[inline]
     pub fn take(&mut self, now: Micros, each: &mut dyn FnMut(BlockKey, bool)) -> Option<Micros> {
+        if self.recent.is_empty() && self.published.is_empty() {
+            // Where no requests share blocks there are never any.
+            return None;
+        }
         self.settle(now);
         // A policy that follows the caches gets at most one event of a block for one time.
         self.compact();

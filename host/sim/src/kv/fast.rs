@@ -259,6 +259,12 @@ impl FastKv {
         self.pages.iter_mut().for_each(|pages| pages.watch());
     }
 
+    /// Whether there may be changes for [`Self::take_changes`].
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.keys.is_empty()) || self.pages.is_some()
+    }
+
     /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
     /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {

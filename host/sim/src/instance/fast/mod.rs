@@ -322,8 +322,11 @@ impl Fast {
     /// Records when the router learns what `step` changed in the cache.
     #[inline]
     fn publish(&mut self, step: PublishedStep) {
-        if let Some(events) = &mut self.cache_events {
+        let Some(events) = &mut self.cache_events else { return };
+        if self.kv.has_changes() {
             events.add(step, |each| self.kv.take_changes(each));
+        } else {
+            events.started(step.start);
         }
     }
 
@@ -423,6 +426,7 @@ impl Fast {
 
     /// If steps are planned ahead and one is under way at `now`: the time just after the start of the next step, which
     /// was planned without `request`.
+    #[inline]
     fn planned_until(&self, now: Micros, request: &Request) -> Option<Micros> {
         let under_way = self.step_at != NEVER && self.step_at > now;
         let ahead = under_way && self.config.plans_ahead() && now != self.postponed_until;
