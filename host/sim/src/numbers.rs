@@ -8,6 +8,16 @@ pub const fn count(number: usize) -> u32 {
     narrow(number as u64)
 }
 
+/// As [`count`], of 16 bits.
+#[inline]
+#[must_use]
+#[track_caller]
+#[expect(clippy::cast_possible_truncation, reason = "checked")]
+pub const fn count_u16(number: usize) -> u16 {
+    debug_assert!(number <= u16::MAX as usize, "more than 16 bits");
+    number as u16
+}
+
 /// A number that fits 32 bits.
 #[inline]
 #[must_use]

@@ -2,13 +2,14 @@
 //!
 //! Source: BLIS f90a1e3a, `EnqueueRequest`; the vLLM equivalents are spread over its API server and start-up checks.
 
-use super::config::InstanceConfig;
+use super::config::{InstanceConfig, KvGroups};
 use crate::kv::pages::{StartLimits, pages_of_request};
 use crate::outcome::DropReason;
 use crate::request::Request;
 
 impl InstanceConfig {
     /// The reason why `request` can never be served, or `None`. The checks are in BLIS's order.
+    #[inline]
     pub(super) fn refuses(&self, request: &Request) -> Option<DropReason> {
         let input = u64::from(request.input_tokens);
         if let Some(max_model_len) = self.max_model_len.map(u64::from) {
@@ -43,10 +44,17 @@ impl InstanceConfig {
     }
 
     /// Whether KV of `tokens` tokens of one request fits the empty cache.
+    #[inline]
     fn fits(&self, tokens: u64) -> bool {
-        let Some(groups) = &self.kv_groups else {
-            return tokens <= u64::from(self.total_kv_blocks) * u64::from(self.block_size);
-        };
+        match &self.kv_groups {
+            None => tokens <= u64::from(self.total_kv_blocks) * u64::from(self.block_size),
+            Some(groups) => self.fits_pages(groups, tokens),
+        }
+    }
+
+    /// The same of a model with KV groups.
+    #[cold]
+    fn fits_pages(&self, groups: &KvGroups, tokens: u64) -> bool {
         let settings = self.pool_settings(groups);
         let limits = StartLimits {
             max_model_len: u32::try_from(tokens).unwrap_or(u32::MAX),

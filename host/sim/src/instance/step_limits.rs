@@ -7,7 +7,7 @@ use crate::policy::StepBudget;
 /// Limits of the prefill in one step, less what was planned of it so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepLimits {
-    /// Prompt tokens that the step may still compute beside the token budget.
+    /// Prompt tokens that the step may still compute beside the token budget; none if no request may.
     tokens: u32,
     /// All that the step may compute of prompts, beside the token budget.
     pub most_tokens: u32,
@@ -44,12 +44,12 @@ impl StepLimits {
     /// The same within the `budget` of a batching policy.
     pub fn within(self, budget: StepBudget) -> Self {
         let StepBudget { prefill_tokens, prefill_requests, reserve } = budget;
-        let spare = self.spare.saturating_add(reserve);
+        let tokens = if prefill_requests == 0 { 0 } else { prefill_tokens };
         Self {
-            tokens: prefill_tokens,
+            tokens,
             most_tokens: prefill_tokens,
             requests: prefill_requests,
-            spare,
+            spare: self.spare.saturating_add(reserve),
             has_budget: true,
             ..self
         }
@@ -58,14 +58,16 @@ impl StepLimits {
     /// A request computes `tokens` of its prompt.
     #[inline]
     pub fn take(&mut self, tokens: u32) {
-        self.tokens = self.tokens.saturating_sub(tokens);
-        self.requests = self.requests.saturating_sub(u32::from(tokens > 0));
+        if self.has_budget {
+            self.requests = self.requests.saturating_sub(u32::from(tokens > 0));
+            self.tokens = if self.requests == 0 { 0 } else { self.tokens.saturating_sub(tokens) };
+        }
     }
 
     /// Most tokens of one further request.
     #[inline]
     fn chunk(&self) -> u32 {
-        if self.requests == 0 { 0 } else { self.chunk.min(self.tokens) }
+        self.chunk.min(self.tokens)
     }
 
     /// Tokens that a running request computes that has `left` of its prompt to compute, with so much of the token `budget` left.
@@ -77,6 +79,17 @@ impl StepLimits {
     /// The same for a request that enters the batch, or why it waits.
     #[inline]
     pub fn entering(&self, left: u32, budget: u32) -> Result<u32, WaitReason> {
+        let chunk = self.entering_chunk(left)?;
+        if self.is_uncut(chunk, budget) {
+            // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
+            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
+        }
+        Ok(chunk.min(budget))
+    }
+
+    /// Tokens that it computes if the token budget suffices, or why it waits.
+    #[inline]
+    pub fn entering_chunk(&self, left: u32) -> Result<u32, WaitReason> {
         if self.holds_prefill && left > 1 {
             // This step leaves prefill out for the sake of the decoders (`prefill_schedule_interval`).
             return Err(WaitReason::PrefillInterval);
@@ -86,11 +99,13 @@ impl StepLimits {
             // The batching policy leaves nothing to it.
             return Err(WaitReason::TokenBudget);
         }
-        if !self.chunked && chunk > budget {
-            // Without chunked prefill vLLM stops here until the budget suffices for the whole prompt.
-            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
-        }
-        Ok(chunk.min(budget))
+        Ok(chunk)
+    }
+
+    /// Whether `chunk` tokens exceed the token `budget`, and no part of them may be computed.
+    #[inline]
+    pub fn is_uncut(&self, chunk: u32, budget: u32) -> bool {
+        !self.chunked && chunk > budget
     }
 
     /// KV blocks that must stay free when a request enters the batch, which has so many `running` ones.

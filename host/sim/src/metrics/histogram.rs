@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::distribution::Distribution;
 use crate::ids::InstanceIndex;
 use crate::limits::{DENSE_DURATIONS_US, HISTOGRAMS_AT_HAND, LISTED_DURATIONS, RECENT_GAPS};
-use crate::numbers::index;
+use crate::numbers::{count_u16, index};
 use crate::units::Micros;
 
 /// The inter-token latencies of every instance.
@@ -70,10 +70,7 @@ impl InterTokenLatencies {
         if self.recent.len() == RECENT_GAPS {
             self.flush();
         }
-        let before = std::mem::replace(
-            &mut self.latest[instance.index()],
-            u16::try_from(self.recent.len()).expect("fewer than `RECENT_GAPS`"),
-        );
+        let before = std::mem::replace(&mut self.latest[instance.index()], count_u16(self.recent.len()));
         self.recent.push(RecentGap { us, count, before });
     }
 

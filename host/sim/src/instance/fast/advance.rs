@@ -170,11 +170,18 @@ impl Fast {
 
     /// The virtual time at which a run of quiet steps ends, at most `finish_v`. If the router learns of the blocks that a step evicts
     /// at its end, and not where it starts, a step that may evict some is a run of its own.
+    #[inline]
     fn last_of_run(&mut self, finish_v: u64) -> u64 {
         if self.cache_events.as_ref().is_none_or(|events| !events.at_end()) {
             // All steps of the run but the last one have ended when it is executed, and that one publishes where it starts.
             return finish_v;
         }
+        self.last_before_eviction(finish_v)
+    }
+
+    /// The virtual time of the last step, at most `finish_v`, before one that may evict a block; of the next step, if that may.
+    #[inline(never)]
+    fn last_before_eviction(&mut self, finish_v: u64) -> u64 {
         if self.is_paged() {
             return self.v + self.steps_without_eviction(finish_v - self.v).max(1);
         }

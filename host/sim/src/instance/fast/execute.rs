@@ -132,18 +132,16 @@ impl Fast {
         let mut kept = 0;
         for at in 0..self.prefilling.len() {
             let key = self.prefilling[at];
+            if self.is_paged() {
+                self.chunk_in_flight(key);
+            }
             let live = &mut self.live[key];
             if live.preemptions > 0 {
                 // Tokens that it had before a preemption, as far as its prompt goes: what BLIS generates anew is no repetition.
                 let known = self.rares.state(live).furthest.min(live.target).saturating_sub(live.computed);
                 self.counters.recomputed_tokens += u64::from(known.min(live.num_new));
             }
-            live.computed += live.num_new;
-            let chunk = std::mem::take(&mut live.num_new);
-            if live.holding.pages.is_some() {
-                self.chunk_in_flight(key, chunk);
-            }
-            let live = &mut self.live[key];
+            live.computed += std::mem::take(&mut live.num_new);
             if live.computed < live.target {
                 self.prefilling[kept] = key;
                 kept += 1;
@@ -260,16 +258,15 @@ impl Fast {
         observer.record(&SimEvent::Outcome(&outcome));
         if live.state == RequestState::Decoding {
             self.decoders.leave(computed, v, self.config.sampling(&live.request));
-            if live.holding.pages.is_some() {
-                self.stop_counting(key);
-            }
         }
-        let live = &mut self.live[key];
         live.computed = computed;
         live.generated = generated;
         live.state = RequestState::Draining;
         if live.deadline != 0 && self.deadlines.forget(live.deadline) {
             self.next_deadline = self.deadlines.next();
+        }
+        if live.holding.pages.is_some() {
+            self.stop_counting(key);
         }
         self.watchdog.progress();
         self.left_at = end;

@@ -216,10 +216,10 @@ impl Fast {
     }
 
     /// `key` computed the tokens of its chunk in the step that ends.
-    pub(super) fn chunk_in_flight(&mut self, key: RequestKey, tokens: u32) {
+    pub(super) fn chunk_in_flight(&mut self, key: RequestKey) {
         self.with_pages(key, |pages, live, _| {
             if let Some(number) = live.holding.pages {
-                pages.held_mut(number).in_flight = tokens;
+                pages.held_mut(number).in_flight = live.num_new;
             }
         });
     }

@@ -97,10 +97,7 @@ impl Fast {
             self.kv.end_plan();
         }
         let planned = self.kv.free_blocks();
-        if let Some(mut record) = self.record.take() {
-            record.held_pages = self.held_by_group(&plan.left_out);
-            self.record = Some(record);
-        }
+        let held_pages = self.record.is_some().then(|| self.held_by_group(&plan.left_out));
         if !self.draining.is_empty() {
             self.release_drained(now);
         }
@@ -108,8 +105,8 @@ impl Fast {
         if self.cadence.is_used() {
             self.cadence.executed(batch.tokens() > 0, prefill);
         }
-        if self.record.is_some() {
-            self.record_plan(&plan, planned);
+        if let Some(held_pages) = held_pages {
+            self.record_plan(&plan, planned, held_pages);
         }
 
         let mut end = now + self.config.latency.step_time(&batch);
@@ -176,7 +173,9 @@ impl Fast {
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
     /// served; otherwise `None`. Sets the chunks of the requests in prefill. With KV groups also returns whether their order
     /// decides about the pages.
-    #[inline]
+    ///
+    /// Inlined: it is called for every step that is not quiet.
+    #[inline(always)]
     fn budget_if_all_fit<const TIERED: bool>(&mut self) -> Option<(u32, bool)> {
         if (self.limits.holds_prefill || self.limits.has_budget) && !self.prefilling.is_empty() {
             // A prefill that is held back, or shares a budget, gets less than it can use.
@@ -713,17 +712,15 @@ impl Fast {
         let hit = self.kv.look_up(&live.keys, findable);
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
-        let (num_tokens, uncut) = match self.limits.entering(left, budget) {
-            Ok(num_tokens) => (num_tokens, None),
-            Err(uncut @ WaitReason::UnsplitPrompt { .. }) => (budget, Some(uncut)),
-            // The next step may have no such limit: the head is not remembered.
-            Err(found) => return Err(found),
-        };
+        // The next step may have no limit that leaves it nothing: the head is not remembered.
+        let chunk = self.limits.entering_chunk(left)?;
+        let num_tokens = chunk.min(budget);
+        let uncut = self.limits.is_uncut(chunk, budget);
         let spare = self.limits.spare_blocks(self.running as usize);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld + spare;
         let free = self.kv.free_blocks();
         let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
-        if uncut.is_some() || whole || blocks(start + num_tokens) > free {
+        if uncut || whole || blocks(start + num_tokens) > free {
             let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
             // Of a request with less in the GPU's cache the CPU tier may have more, or it may be deferred: only a prompt that
             // does not fit as a whole does not fit either way, if the look-up does nothing else.
@@ -733,10 +730,11 @@ impl Fast {
                 self.refused = Some((key, budget));
             }
             // No part of it is allocated: it waits until KV blocks and budget suffice.
-            return Err(uncut.unwrap_or_else(|| {
-                let tokens = if whole { live.target } else { start + num_tokens };
-                WaitReason::KvBlocks { needed: blocks(tokens) }
-            }));
+            return Err(match (uncut, whole) {
+                (true, _) => WaitReason::UnsplitPrompt { num_tokens: chunk },
+                (false, true) => WaitReason::KvBlocks { needed: blocks(live.target) },
+                (false, false) => WaitReason::KvBlocks { needed: blocks(start + num_tokens) },
+            });
         }
         live.computed = start;
         if num_tokens == 0 {
@@ -804,9 +802,9 @@ impl Fast {
         batch
     }
 
-    fn record_plan(&mut self, plan: &StepPlan, planned: u32) {
+    fn record_plan(&mut self, plan: &StepPlan, planned: u32, held_pages: Vec<u32>) {
         let Some(mut record) = self.record.take() else { return };
-        record.free_blocks_planned = planned;
+        (record.free_blocks_planned, record.held_pages) = (planned, held_pages);
         (record.waiting, record.running) = (count(self.queue_len()), self.running);
         for key in self.order.iter() {
             let live = &self.live[key];
