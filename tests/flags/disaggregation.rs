@@ -166,7 +166,8 @@ pub(super) fn encode_base_latency(t: &Trial) {
 fn needs_encoding(t: &Trial, value: &str) {
     let error = |flags: &str| t.error(&rows(1, 1, ROW), &format!("{flags} {{}} {value}"));
     assert!(error(APART).contains("needs requests that are encoded"));
-    assert!(error(&format!("{APART} --encode-instances 1")).contains("needs requests that are encoded"));
+    let never = format!("{APART} --encode-instances 1 --encode-decider never");
+    assert!(error(&never).contains("needs requests that are encoded"));
     assert!(error("").contains("needs instances that prefill apart from others"));
     let blis = format!("{APART} --encode-instances 1 --encode-decider always --parity blis");
     assert!(error(&blis).contains("cannot be used with `--parity blis`"));
@@ -223,7 +224,11 @@ fn disaggregated(t: &Trial, tokens: u32, flags: &str) -> f64 {
 pub(super) fn pd_decider(t: &Trial) {
     let of = |name: &str| disaggregated(t, 300, &format!("{{}} {name}"));
     assert_eq!([of("never"), of("always"), of("prefix-threshold"), of("edpp")], [0.0, 20.0, 20.0, 0.0]);
-    assert_eq!(disaggregated(t, 300, ""), 0.0);
+    assert_eq!(
+        (disaggregated(t, 300, ""), disaggregated(t, 300, "--parity blis")),
+        (20.0, 0.0),
+        "llm-d's threshold, BLIS's never"
+    );
     assert!(t.error(&rows(1, 1, ROW), "{} always").contains("needs instances that prefill"));
 }
 
@@ -270,8 +275,8 @@ pub(super) fn pd_prefill_rate(t: &Trial) {
 }
 
 pub(super) fn pd_stage_order(t: &Trial) {
-    assert_eq!(disaggregated(t, 300, "{} prefill-first"), 20.0);
-    assert_eq!(disaggregated(t, 300, "{} decode-first"), 0.0, "the decider is never");
+    assert_eq!(disaggregated(t, 10, "{} prefill-first"), 20.0);
+    assert_eq!(disaggregated(t, 10, "{} decode-first"), 0.0, "fewer tokens than the threshold");
     let both = format!("{APART} {{}} prefill-first");
     assert!(t.error(&rows(1, 1, ROW), &both).contains("cannot be used with `--pd-stage-order prefill-first`"));
 }
