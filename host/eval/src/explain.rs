@@ -108,7 +108,7 @@ impl Explanation<'_> {
     fn settings(&self) -> Vec<ExplainedSetting> {
         let mut settings: Vec<_> = KEYS.iter().filter(|key| self.shows(key)).map(|key| self.setting(key)).collect();
         let section = |name: &str| KEYS.iter().position(|key| key.group.section == name);
-        settings.sort_by_key(|setting| section(setting.key.group.section));
+        settings.sort_by_cached_key(|setting| section(setting.key.group.section));
         settings
     }
 

@@ -10,7 +10,7 @@
 //! `table.rs` is the only list of settings; this file is what follows from a row. Each value has a source ([`SettingSource`]),
 //! which is not part of the specification: two specifications are equal if their values are, and files hold values only.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -19,6 +19,7 @@ use blis_config::local_path;
 use blis_config::policy::SettingSource;
 use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
+use rustc_hash::FxHashMap;
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -204,7 +205,7 @@ impl SettingKey {
     /// The setting with this name, or with that alias; dashes and underscores are equivalent.
     #[must_use]
     pub fn get(name: &str) -> Option<&'static Self> {
-        static NAMES: LazyLock<HashMap<&'static str, &'static SettingKey>> = LazyLock::new(|| {
+        static NAMES: LazyLock<FxHashMap<&'static str, &'static SettingKey>> = LazyLock::new(|| {
             KEYS.iter().flat_map(|key| key.aliases.iter().chain([&key.name]).map(move |name| (*name, key))).collect()
         });
         NAMES.get(name.replace('_', "-").as_str()).copied()
