@@ -8,6 +8,15 @@ use blis_sim::units::Micros;
 /// # Errors
 /// If `text` is no such duration.
 pub fn duration(text: &str) -> Result<Micros, String> {
+    from_zero(text).and_then(|time| if time == Micros::ZERO { Err(message(text)) } else { Ok(time) })
+}
+
+fn message(text: &str) -> String {
+    format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s")
+}
+
+/// The same, or 0 with a unit; what is above 0 and below 1 µs is not 0.
+fn from_zero(text: &str) -> Result<Micros, String> {
     const UNITS: [(&str, u128); 8] = [
         ("ns", 1),
         ("us", 1_000),
@@ -18,7 +27,7 @@ pub fn duration(text: &str) -> Result<Micros, String> {
         ("m", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ];
-    let message = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
+    let message = || message(text);
     let (mut rest, mut ns) = (text, 0u128);
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(message)?;
@@ -30,20 +39,20 @@ pub fn duration(text: &str) -> Result<Micros, String> {
         rest = behind;
     }
     match u64::try_from(ns / 1_000) {
-        Ok(us) if us > 0 && ns <= i64::MAX as u128 => Ok(Micros(us)),
+        Ok(us) if (us > 0 || ns == 0) && !text.is_empty() && ns <= i64::MAX as u128 => Ok(Micros(us)),
         _ => Err(message()),
     }
 }
 
-/// A time with a unit, as `500ms`; `None` for a bare number, which keeps the unit of its setting.
+/// A time with a unit, as `500ms` or `0s`; `None` for a bare number, which keeps the unit of its setting.
 pub(crate) fn with_unit(text: &str) -> Option<Result<Micros, String>> {
     let has_unit = text.ends_with(|c: char| c.is_alphabetic()) && text.starts_with(|c: char| c.is_ascii_digit());
-    has_unit.then(|| duration(text))
+    has_unit.then(|| from_zero(text))
 }
 
 /// A duration, or 0.
 pub(crate) fn or_zero(text: &str) -> Result<Micros, String> {
-    if ["0", "0s", "0ms"].contains(&text) { Ok(Micros::ZERO) } else { duration(text) }
+    if text == "0" { Ok(Micros::ZERO) } else { from_zero(text) }
 }
 
 /// Whole seconds as such, other times in µs.
@@ -99,6 +108,15 @@ mod tests {
         for text in ["9223372037s", "99999999999999999999h", "999999999999999999999999h"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn zero_may_have_a_unit_where_it_is_allowed() {
+        for text in ["0s", "0ms", "0us", "0m0s", "0.0s"] {
+            assert_eq!((with_unit(text), or_zero(text)), (Some(Ok(Micros::ZERO)), Ok(Micros::ZERO)), "{text}");
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(with_unit("999ns").is_some_and(|time| time.is_err()) && or_zero("").is_err());
     }
 
     proptest! {

@@ -347,7 +347,7 @@ kinds! {
     timeout TIMEOUT: f64 = ValueKind {
         read: |range, text| {
             let seconds = match duration::with_unit(text) {
-                Some(time) => return time.map(Micros::as_secs_f64),
+                Some(time) => Some(time?.as_secs_f64()),
                 None => text.parse().ok().filter(|seconds: &f64| seconds.is_finite()),
             };
             seconds.filter(|seconds| !(0.0..1e-6).contains(seconds)).ok_or_else(|| range.message())

@@ -193,6 +193,14 @@ mod tests {
         assert!(above_0("0").is_err() && above_0("inf").is_err() && from_0("0").is_ok() && from_0("-1").is_err());
     }
 
+    /// `--start 0s` was refused by a message that allows 0.
+    #[test]
+    fn times_that_may_be_0_may_be_0_with_a_unit() {
+        let times = KEYS.iter().filter(|key| key.validate("5ms").is_ok());
+        let differ = times.filter(|key| key.validate("0").is_ok() != key.validate("0s").is_ok());
+        assert_eq!(differ.map(|key| key.name).collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+
     proptest! {
         #[test]
         fn any_text_is_a_value_or_an_error(text in "[0-9.a-zµ:=,/% -]{0,24}") {
