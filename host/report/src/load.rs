@@ -429,6 +429,49 @@ mod tests {
         log
     }
 
+    /// Requests that arrive at these times, s, and take as long each; without a latency none ends.
+    fn log_of(arrivals_s: impl IntoIterator<Item = f64>, latency_s: Option<f64>) -> LoadLog {
+        let mut log = LoadLog::default();
+        for (id, at) in arrivals_s.into_iter().enumerate() {
+            let arrival = Micros::from_secs_f64(at);
+            let request = Request::new(RequestId(id as u32), arrival, 10, 10);
+            let latency = latency_s.map(Micros::from_secs_f64);
+            let status = if latency.is_some() { Status::Completed } else { Status::Running };
+            let ended = Outcome { e2e: latency, ..Outcome::new(&request, status) };
+            log.add(&ended.ended_at(arrival + latency.unwrap_or(Micros::ZERO)));
+        }
+        log
+    }
+
+    /// Of Poisson arrivals 1, of a burst each ten seconds as many as it has.
+    #[test]
+    fn dispersion_is_that_of_the_arrivals_per_second() {
+        let mut gap = exponential(7);
+        let poisson = (0..40_000).scan(0.0, |at, _| {
+            *at += gap() / 20.0;
+            Some(*at)
+        });
+        let found = log_of(poisson, Some(1.0)).dispersion().expect("2000 s");
+        assert!((found - 1.0).abs() < 0.2, "{found}");
+        let bursts = (0..40_000).map(|n| f64::from(n / 200) * 10.0);
+        let found = log_of(bursts, Some(1.0)).dispersion().expect("2000 s");
+        assert!(found > 100.0, "{found}");
+        assert_eq!(log_of((0..100).map(|n| f64::from(n) * 0.1), Some(1.0)).dispersion(), None, "10 s");
+    }
+
+    /// As counted from all times, up to the width of a bin.
+    #[test]
+    fn growth_is_that_of_the_requests_in_flight() {
+        for latency in [Some(4.0), None] {
+            let arrivals: Vec<f64> = (0..20_000).map(|n| f64::from(n) * 0.05).collect();
+            let ends: Vec<f64> = arrivals.iter().map(|at| at + latency.unwrap_or(f64::INFINITY)).collect();
+            let exact = Growth::of(&arrivals, &ends, 100.0).expect("requests");
+            let found = log_of(arrivals, latency).growth(Micros::from_secs_f64(100.0)).expect("1000 s");
+            let near = (found.share - exact.share).abs() < 0.01 && (found.late / exact.late - 1.0).abs() < 0.02;
+            assert!(near && (found.trend > 0.9) == latency.is_none(), "{found:?} {exact:?}");
+        }
+    }
+
     #[test]
     fn a_queue_below_its_capacity_is_steady_at_any_seed() {
         for seed in 1..=200 {

@@ -87,7 +87,7 @@ impl Chart {
                 let knee = if line.knee == Some(*point) { "knee" } else { "" };
                 let _ = write!(text, "{},{},{},{knee}", field(&line.name), point.0, point.1);
                 match line.ranges.get(number).copied().flatten() {
-                    Some((low, high)) => drop(writeln!(text, ",{low},{high}")),
+                    Some((low, high)) => text.push_str(&format!(",{low},{high}\n")),
                     None => text.push_str(if has_ranges { ",,\n" } else { "\n" }),
                 }
             }

@@ -190,6 +190,7 @@ mod tests {
     fn five_sessions_a_second_of_six_rounds_are_thirty_requests() {
         let sessions = steady(&client(1.0, &format!("{SIX_ROUNDS}, closed_loop: false"))).expect("sessions");
         assert!((sessions.requests_per_s() - 30.0).abs() < 1e-9, "{sessions:?}");
+        assert!((sessions.start_dispersion - 1.0).abs() < 1e-9, "Poisson: {sessions:?}");
         assert!(
             (sessions.mean_life_s(4.0) - 154.0).abs() < 1e-9,
             "thinking between six rounds, and one latency: {sessions:?}"

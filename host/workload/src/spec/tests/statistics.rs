@@ -18,6 +18,8 @@ fn intervals(arrival: Arrival) -> Vec<f64> {
 
 /// Truncation to whole µs, at least 1: drawn values from n to below n + 1 become n.
 fn check_intervals(arrival: Arrival, cv: f64, cdf: impl Fn(f64) -> f64) {
+    let stated = Intervals::new(arrival, 50.0).squared_cv;
+    assert!((stated / (cv * cv) - 1.0).abs() < 1e-5, "{arrival:?}: {stated} is stated");
     let values = intervals(arrival);
     let (mean, _) = mean_and_stdev(values.iter().copied());
     // 99 % of the means of n independent values with this coefficient of variation are within it.
