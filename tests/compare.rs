@@ -239,4 +239,14 @@ fn the_router_of_the_readme_is_better_on_other_requests_too() {
         let found = blis!("compare weighted", router, flags).json();
         assert_eq!(found["conclusion"]["kind"], "better", "{load}: {}", found["conclusion"]);
     }
+    // Windows of a trace of the same process are one sample each: better as well, or too short to tell.
+    let trace = scratch.path("trace");
+    let draw =
+        format!("--workload-spec examples/cluster-routing/assistants.yaml --num-requests 1500 --trace-output {trace}");
+    blis!("run", SERVICE, draw).done();
+    for start in ["0s", "15s", "30s", "45s", "60s"] {
+        let window = format!("{SERVICE} --workload-trace {trace}.csv --start {start} --duration 15s");
+        let kind = blis!("compare weighted", router, window).json()["conclusion"]["kind"].clone();
+        assert!(["better", "undecided"].contains(&kind.as_str().expect("a kind")), "{start}: {kind}");
+    }
 }
