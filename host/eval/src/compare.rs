@@ -8,7 +8,7 @@ use blis_plugin::Kind;
 use blis_report::{Caveat, CaveatCode, Concludes as _, ConclusionKind, LoadLog};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
-use blis_stats::{RunState, StateReport};
+use blis_stats::{RunState, StateReport, StepFactors};
 use blis_workload::spec::SteadySessions;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
@@ -176,20 +176,21 @@ pub fn compare(config: &CompareConfig) -> Result<Comparison, RunError> {
         config.policies.iter().map(|(_, service)| service).zip(&deployments).collect();
     let mut seeds = config.seeds.clone();
     let mut runs: Vec<Vec<ComparedRun>> = services.iter().map(|_| Vec::new()).collect();
-    for look in 1.. {
+    let mut looks = 0;
+    loop {
+        looks += 1;
         let further = &seeds[runs[0].len()..];
         for (all, new) in runs.iter_mut().zip(inputs.run(&services, further)?) {
             all.extend(new);
         }
         let comparison = inputs.compared(&seeds, &runs);
-        if look >= config.rules.looks || comparison.conclusion().kind != ConclusionKind::UNDECIDED {
+        if looks == config.rules.looks || comparison.conclusion().kind != ConclusionKind::UNDECIDED {
             let signs = inputs.model_signs(&services, &comparison)?;
             return Ok(comparison.with_model_signs(signs));
         }
         let next = seeds.len() as u64;
         seeds.extend((next..2 * next).map(|n| config.base.seed.wrapping_add(n)));
     }
-    unreachable!("the last look returns")
 }
 
 /// What the runs of a comparison share.
@@ -267,8 +268,8 @@ impl<'a> ComparedInputs<'a> {
         comparison.with_multiplicity().with_caveats(caveats, is_overloaded)
     }
 
-    /// What is clear between deployments, under draws of the error of the latency model: the same for all of them, with the requests of the
-    /// first seed. Errors are larger than what seeds change.
+    /// What is clear between deployments, under draws of the error of the latency model: at the same quantile of the errors of each, with the
+    /// requests of the first seed. Errors are larger than what seeds change.
     fn model_signs(
         &self,
         services: &[(&Experiment, &Deployment)],
@@ -283,10 +284,12 @@ impl<'a> ComparedInputs<'a> {
         if !self.config.own_deployments || is_plugin || draws == 0 || clear.iter().all(Option::is_none) {
             return Ok(Vec::new());
         }
-        let draws = factors(services[0].1, draws)?;
+        let errors: Vec<Vec<StepFactors>> =
+            services.iter().map(|(_, deployment)| factors(deployment, draws)).collect::<Result<_, _>>()?;
         let mut same_sign = vec![0; clear.len()];
-        for &factors in &draws {
-            let scaled: Vec<Deployment> = services.iter().map(|(_, deployment)| scaled(deployment, factors)).collect();
+        for draw in 0..draws {
+            let drawn = services.iter().zip(&errors).map(|((_, deployment), own)| scaled(deployment, own[draw]));
+            let scaled: Vec<Deployment> = drawn.collect();
             let services: Vec<_> = services.iter().map(|(service, _)| *service).zip(&scaled).collect();
             let runs = self.run(&services, &[self.config.base.seed])?;
             for ((clear, same), run) in clear.iter().zip(&mut same_sign).zip(&runs[1..]) {
@@ -298,7 +301,7 @@ impl<'a> ComparedInputs<'a> {
         }
         let names = self.config.policies[1..].iter().map(|(name, _)| name.clone());
         let signs = names.zip(clear).zip(same_sign).map(|((candidate, clear), same_sign)| {
-            let draws = draws.len() as u64;
+            let draws = draws as u64;
             clear.map(|(figure, _)| ModelSign { candidate, figure: figure.key(), draws, same_sign })
         });
         Ok(signs.collect())

@@ -7,6 +7,8 @@ use crate::figures::Unit;
 use crate::paired::{Paired, PairedResult};
 use crate::table::Comparison;
 
+/// Figures of a policy that the sentence names, so that it stays one; the table has all.
+const NAMED: usize = 2;
 /// More times as many requests are not named.
 const MOST_TIMES: f64 = 1000.0;
 
@@ -63,8 +65,11 @@ impl Comparison {
         let clear: Vec<(&str, Unit, &Paired)> = clear.collect();
         let (_, _, first) = clear.first()?;
         let figures = |result: PairedResult| {
-            let of = clear.iter().filter(|(_, _, paired)| paired.result == result);
-            of.map(|(key, unit, paired)| change(key, *unit, paired)).collect::<Vec<_>>().join(", ")
+            let of: Vec<_> = clear.iter().filter(|(_, _, paired)| paired.result == result).collect();
+            let named: Vec<String> =
+                of.iter().take(NAMED).map(|(key, unit, paired)| change(key, *unit, paired)).collect();
+            let more = of.len().checked_sub(NAMED).filter(|&more| more > 0);
+            format!("{}{}", named.join(", "), more.map_or(String::new(), |more| format!(", and in {more} more")))
         };
         if clear.iter().all(|(_, _, paired)| paired.result == first.result) {
             let word = if first.result == PairedResult::Better { "better" } else { "worse" };

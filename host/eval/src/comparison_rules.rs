@@ -72,7 +72,7 @@ pub struct ModelSign {
     pub candidate: String,
     /// The primary figure that is clear without errors of the model.
     pub figure: &'static str,
-    /// Equally likely errors of the times of prefill and decode, the same for both deployments. Unit: draws.
+    /// Equally likely errors of the times of prefill and decode, at the same quantile for both deployments. Unit: draws.
     pub draws: u64,
     /// Draws in which the difference has the same sign. Unit: draws.
     pub same_sign: u64,

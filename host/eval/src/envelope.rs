@@ -47,8 +47,8 @@ struct ServiceSubject {
     workload: String,
     /// Seeds of the runs. Unit: number.
     seeds: Vec<u64>,
-    /// By how much latencies that are measured differ from simulated ones, in nine of ten deployments; none for a latency model that is a
-    /// plugin.
+    /// By how much latencies that are measured differ from simulated ones, in nine of ten deployments; of the first deployment, if several
+    /// are compared. None for a latency model that is a plugin.
     model_error: Vec<LatencyBand>,
 }
 

@@ -73,8 +73,8 @@ pub(super) struct CompareArgs {
     /// throughput]
     #[arg(long, value_name = "FIGURE,…", value_delimiter = ',', help_heading = COMPARISON)]
     pub primary: Vec<String>,
-    /// Of deployments: errors of the latency model like those of measured deployments are drawn, the same for all, and how often the
-    /// conclusion holds is shown: on (20 draws, 5 where runs are long), off, or their number
+    /// Of deployments: errors of the latency model like those of measured deployments are drawn, at the same quantile for all, and how
+    /// often the conclusion holds is shown: on (20 draws, 5 where runs are long), off, or their number
     #[arg(long, value_name = "on|off|N", default_value = "on", value_parser = ModelErrorDraws::from_str,
           help_heading = COMPARISON)]
     pub model_error: ModelErrorDraws,

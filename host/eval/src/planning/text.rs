@@ -179,7 +179,12 @@ impl Display for Sweep {
         let lines: Vec<Vec<String>> = std::iter::once(heading.clone()).chain(cells).collect();
         table(f, &lines, 2)?;
         writeln!(f, "\nFigures: {}; latencies in ms, medians over the seeds", self.figures.join(", "))?;
-        writeln!(f, "[the lowest, the highest of them]; goodput: requests/s within all limits")?;
+        if measured().any(|of| of.ranges_ms.iter().any(Option::is_some)) {
+            writeln!(f, "[the lowest, the highest of them]")?;
+        }
+        if has_limits {
+            writeln!(f, "goodput: requests/s within all limits")?;
+        }
         let cost = if has_prices { "dollars per 1M output tokens" } else { "GPUs per load" };
         match self.compared_by {
             ComparedBy::Figures => {
